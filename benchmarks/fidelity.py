@@ -342,13 +342,14 @@ def main() -> int:
 
 
 def pages() -> None:
-    """Writes both pages and the plot from the figures that are kept."""
+    """Writes both pages and the plot from the figures that are kept, and prints what README.md says of them."""
     found, others = statistics.points(), statistics.others()
     texts = {
         "FIDELITY.md": fidelity_page.page(found, others.compiler),
         "FIDELITY_ROWS.md": fidelity_page.rows_page(found, others),
     }
     fidelity_page.write(HERE, texts, found)
+    print(f"README.md: {fidelity_page.readme(found)}")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,12 @@
 import dataclasses
 import json
 import re
+import textwrap
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fidelity_statistics as statistics
 import numpy as np
@@ -12,55 +16,21 @@ from fidelity_statistics import KINDS, ONE_DEVIATION, OTHER, TWO_DEVIATIONS, Oth
 from tabulate import tabulate
 
 from harness import chips
-from harness.chips.row import Calibrated
-from harness.judge.simulate.uncertainty import DEVIATIONS_OF_95_PERCENT, relative_uncertainty
+from harness.chips.row import Calibrated, ChipRow
+from harness.judge.simulate.uncertainty import DEVIATIONS_OF_95_PERCENT, plus_minus_seconds, relative_uncertainty
 
 _INTRO = """# How near the simulator comes to real TPUs
 
-Device times published with the tokamax package for v5e, v5p, v6e and v7x, against what the simulator makes of the
-schedules that the TPU compiler emits for the same operations, without a TPU. Every row is compiled through tokamax's
-own entry points with the published operands, layouts and configuration, XLA's copies around the kernel included, and
-what is compared is the plain simulated time: nothing is added for how the times were taken. What XLA has the runtime
-fetch before a program starts (cross-program prefetch) is taken as fetched, because the published times do not hold
-it; a judged program fetches its own. [FIDELITY_ROWS.md](FIDELITY_ROWS.md) has each row, the rows that constants were
-fitted to, what earlier simulators predicted, and what is compiled otherwise than measured.
+Device times that are published with the tokamax package, against the plain simulated times of the same operations,
+compiled through tokamax's own entry points with the published operands, layouts and configuration, copies around the
+kernel included. What XLA has the runtime fetch before a program starts is left out, as in the published times.
+[FIDELITY_ROWS.md](FIDELITY_ROWS.md) has each row and the protocol. Compiled with {compiler}; the compiler of the
+published times is not known. With Python 3.12 or newer (`--write` makes all rows anew):
 
-Compiled with {compiler}; which compiler the published times were taken with is not known.
-
-    uv pip install -e '.[bench]' && python benchmarks/fidelity.py --write     # all rows: many hours, can be stopped
-    python benchmarks/fidelity.py --each 5 --write                            # the five cheapest of each kind
-    python benchmarks/fidelity.py --check                                     # twenty rows anew, about five minutes
-    python benchmarks/fidelity.py --pages                                     # these pages again from their figures
-
-with Python 3.12 or newer. The figures of every row are in `data/fidelity_rows.tsv`.
+    uv pip install -e '.[bench]' && python benchmarks/fidelity.py --pages
 
 ![ratio of simulated to measured time](fidelity.png)
 """
-
-_SEALED = """## Rows that were sealed
-
-148 device times of the same package were kept from this simulator. Its predictions of them were written down and sealed
-before anybody compared them (simulator of 2026-11-22). The error was 3.1 % in the median, 11.8 % at the 90th percentile
-and 50 % at worst.
-
-| operation | median | 90th percentile |
-|---|---|---|
-| attention forward | 2.6 % (v6e 1.3 %, v7x 3.2 %, v5p 5.1 %) | 8.0 % (v6e 2.2 %, v7x 5.3 %, v5p 11.0 %) |
-| attention backward | 3.0 % | 10.1 % |
-| ragged dot | 3.9 % (v6e 5.2 %) | 10.3 % (v6e 16.1 %) |
-| normalization | 2.9 % | 12.4 % |
-| gated linear unit | 1.9 % | 7.8 % |
-| cross-entropy, v5p | 0.7 % | 7 % |
-| cross-entropy, v7x | 0.5 % | 3 % |
-| cross-entropy, v6e | 12.3 % | 23.5 % |
-
-61 % of them lay within one plus/minus as it was then and 85 % within two, where 68 and 95 % are expected: the
-plus/minus of a time is 1.2 times as wide since. Other kernels that this simulator had not seen: on v6e large flash
-attention was off by 1.5 %, splash attention by 2.4 % (forward and backward together 4.4 %), XLA's matmuls by 0.4 to
-1.3 %, flash and splash attention with blocks of 128 by +19.8 and +17.9 %, int8 matmuls by -11 %. Fifteen variants of
-one large kernel on v7x were off by 1.3 % in the median and 2.6 % at worst, and all 27 pairs of them that differ by 2 %
-were ordered rightly. Two published rows of one program (a triangle multiplication with and without residuals) differ by
-26 %: so much noise has the data itself."""
 
 _PROTOCOL = """## Which rows are for what
 
@@ -100,17 +70,6 @@ _DIFFERENCES = """## What is compiled otherwise than measured
   read when that was found, and were off by -14 to +41 %.
 """
 
-_MISSING = """## What is not explained
-
-Structure that the errors point to and no switch here has; FIDELITY_ROWS.md has what was found out about each.
-
-- v6e: cross-entropy is too fast, XLA's own and the kernel's backward pass; products of 128 groups of 2048 x 768 by 8 to
-  15 %, on v7x too. Flash and splash attention with blocks of 128 are 18 to 20 % too slow.
-- v5p: products are up to 6 % too slow, and those whose first group holds all rows 8 to 9 % too fast; ragged dot v2
-  takes half of the published time.
-- v7x: backward attention of head_dim 64, where 42 % are XLA's passes over arrays of 64 lanes, is up to 25 % too slow.
-- `matmul_slowdown` has no known cause, and `matmul_queue` none for v6e alone."""
-
 _UNEXPLAINED = """## What is not explained
 
 - That a cross-program prefetch is no part of the published times is inferred: with it, gated linear units on v6e are
@@ -140,7 +99,7 @@ _UNEXPLAINED = """## What is not explained
   cycles, by the compiler's own spacing.
 - Gated linear units and triangle multiplications on v6e push their weights so too: with 4 cycles they come out 2 to 3 %
   too fast, where they were within 2 %. The constants of v6e were fitted with 8; fitted again they mend that, and
-  spoil others (CALIBRATION.md).
+  spoil others ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
 - That a matmul waits in front of its unit on v6e and not on v7x, whose units are alike: there backward attention and
   grouped products get worse with it ([CALIBRATION.md](CALIBRATION.md)).
 - Ragged dot v2 on v5p takes half of the published time, here on one core of two.
@@ -155,34 +114,30 @@ No constant was fitted to them; they were predicted before their times were read
 than predicted, by more than 0.1 %, validated an earlier simulator: FIDELITY_ROWS.md has it.
 
 """
-_NOT_SHOWN = """What these rows cannot show:
+_TRIED = """## What was tried and did not help
 
-- Plain matmuls by XLA of 1024 rows and more, and int8 matmuls: only the sealed rows hold any. Of fp8 there are two rows
-  for fitting on v7x and two for validation.
-- How near a kernel comes to the peak. Plain matmuls are known to reach about 92 % of it on a real v5e; simulated, XLA's
-  own of 8192 takes 92.7 %, our champion there 95.6 %, our attention 93.7 %. No row says how near one can
-  come, so figures above 93 % may be some percent too good, and differences among them are worth more than their level.
-- How much of its bandwidth a v5e reaches: no row there is bound by it, so transfers run at all of the published
-  bandwidth, where v6e's reads and writes were found to reach 90 and 82 %, and v7x's writes 67 %. A kernel bound by
-  memory comes out too fast by about as much: RMSNorm at 99.7 % of the bandwidth.
-- Normalization: all validation rows but one of v6e had been read by earlier simulators;
-  [FIDELITY_ROWS.md](FIDELITY_ROWS.md) has what they come to today."""
+- v6e: more than one matmul, or pushes of weights, that wait in front of a unit; a cost for each set of weights, or for
+  each run of bytes; a slower single read; short transfers that arrive sooner. v7x: one matmul that waits.
+- v6e fitted again: nearer for operations left out of the fit, further off for most rows that nothing was fitted to.
+- All constants fitted at once: of operations left out, {joint} come nearer.
+- An uncertainty by what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all errors."""
 
 
 def page(found: list[Point], compiler: str) -> str:
-    """The page that people read, as Markdown: what was sealed, what was validated, what is uncertain, the constants."""
+    """The page that people read, as Markdown: errors by operation and chip, what is uncertain, the constants."""
     validation = [point for point in found if point.purpose == "validation"]
     parts = [
         _INTRO.format(compiler=compiler),
-        _SEALED,
-        _VALIDATION + _table(validation),
+        _VALIDATION + _short_table(validation),
         _aims(found),
-        _far(validation),
+        _sealed(validation),
         _uncertainty(found),
         _constants(),
-        _MISSING,
+        _TRIED.format(joint=_joint()),
+        _unexplained(found),
+        _not_shown(found),
     ]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return _filled("\n\n".join(part.strip("\n") for part in parts)) + "\n"
 
 
 def rows_page(found: list[Point], others: Others) -> str:
@@ -193,7 +148,7 @@ def rows_page(found: list[Point], others: Others) -> str:
         _protocol(found, others),
         _FLOOR.format(spread=f"{100 * float(np.median([point.spread for point in found])):.1f} %"),
         _DIFFERENCES,
-        "## Rows that constants were fitted to\n\n" + _table(fit),
+        "## Rows that constants were fitted to\n\n" + _table(fit) + "\n\n" + _found_by(),
         _earlier([point for point in found if point.purpose == "earlier"]),
         "## Two programs for one problem\n\n" + _pairs(found),
         _UNEXPLAINED,
@@ -221,24 +176,41 @@ _FOUND_BY = {
 }
 
 
+def _simulated() -> list[str]:
+    """The chips that constants were fitted for."""
+    return [name for name in chips.names() if chips.row(name).calibrated is not None]
+
+
+def _found_by() -> str:
+    lines = [[f"`{field.name}`", _FOUND_BY[field.name]] for field in dataclasses.fields(Calibrated)]
+    return "By hand, one constant at a time, each to the rows that show it:\n\n" + _markdown(
+        lines, ("constant", "found by")
+    )
+
+
 def _constants() -> str:
-    simulated = [name for name in chips.names() if chips.row(name).calibrated is not None]
-    lines = []
-    for field in dataclasses.fields(Calibrated):
-        values = [getattr(chips.row(name).calibrated, field.name) for name in simulated]
-        is_time = field.name.endswith("_seconds")
-        shown = [f"{1e9 * value:g} ns" if is_time else f"{value:g}" for value in values]
-        lines.append([f"`{field.name}`", *shown, _FOUND_BY[field.name]])
+    lines = [
+        [f"`{field.name}`", *(_constant(chips.row(name), field.name) for name in _simulated())]
+        for field in dataclasses.fields(Calibrated)
+    ]
     return f"""## Constants that were fitted
 
-All others are published or read off the compiler (docs/SIMULATOR.md). Fitted by hand, one at a time, each to the rows
-that show it. [CALIBRATION.md](CALIBRATION.md) fits them all at once: how far each can be moved, which operation holds
-it, and whether a joint fit predicts an operation that it has not seen.
+Today's value, and the 95 % interval that the published times allow if it is moved alone (`Intervals` in harness/chips):
+a simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says which operation holds each. All others
+are published or read off the compiler.
 
-{_markdown(lines, ("constant", *simulated, "found by"))}"""
+{_markdown(lines, ("constant", *_simulated()))}"""
+
+
+def _constant(chip: ChipRow, name: str) -> str:
+    """The value of a chip's constant and the interval that it can be moved in, times in nanoseconds."""
+    scale, unit = (1e9, " ns") if name.endswith("_seconds") else (1.0, "")
+    low, high = (f"{scale * end:.4g}" for end in getattr(chip.intervals, name))
+    return f"{scale * getattr(chip.calibrated, name):.4g}{unit}, " + (low if low == high else f"{low}-{high}")
 
 
 _HEAD = ("operation", "chip", "rows", "median error", "90th percentile", "worst", "bias", "within 68, 95 %")
+_SHORT_HEAD = tuple(name for name in _HEAD if name != "bias")
 
 
 def _percent(value: float, digits: int = 1) -> str:
@@ -252,6 +224,18 @@ def _table(found: list[Point]) -> str:
             lines.append([kind, chip, *_summed_up(here)])
     lines.append(["all", "all", *_summed_up(found)])
     return _markdown(lines, _HEAD)
+
+
+def _short_table(found: list[Point]) -> str:
+    """The same without the bias, and without the sum of an operation that one chip has."""
+    lines = []
+    for kind, of_kind in grouped(found, lambda point: point.kind).items():
+        of_chips = grouped(of_kind, lambda point: point.chip)
+        for chip, here in [*of_chips.items(), *([("all", of_kind)] if len(of_chips) > 1 else [])]:
+            lines.append([kind, chip, *_summed_up(here)])
+    lines.append(["all", "all", *_summed_up(found)])
+    bias = _HEAD.index("bias")
+    return _markdown([line[:bias] + line[bias + 1 :] for line in lines], _SHORT_HEAD)
 
 
 def _summed_up(here: list[Point]) -> list[str]:
@@ -287,12 +271,59 @@ The same rows as they are simulated today. No constant was fitted to them, but t
 {_table(now)}"""
 
 
-def _far(validation: list[Point]) -> str:
-    long = [point for point in validation if point.measured_seconds > 100e-6]
-    far = [point for point in long if abs(point.error) > 0.15]
+def _sealed(validation: list[Point]) -> str:
+    """The errors of an earlier simulator on rows that were kept from it."""
+    whole, *_ = statistics.sealed()
     return (
-        f"Of {len(long)} validation rows above 100 us {len(far)} are off by more than 15 %.\n\n"
-        f"{_unvalidated(validation)}\n\n{_NOT_SHOWN}"
+        f"Of {whole.rows} other times, which an earlier simulator predicted before it was compared with them, the "
+        f"error was {_in_words(whole)} ({_in_short(_sealed_alone(validation))}). {whole.within_one} % lay within one "
+        f"plus/minus as it then was, {whole.within_two} % within two."
+    )
+
+
+def _in_words(errors: statistics.StatedErrors) -> str:
+    return f"{errors.median} % in the median, {errors.most} % at the 90th percentile and {errors.worst} % at worst"
+
+
+# Operations as README.md calls them.
+_README_NAMES = {"attention forward": "attention", "ragged dot": "grouped matmul"}
+
+
+def _in_short(errors: Iterable[statistics.StatedErrors], names: Mapping[str, str] | None = None) -> str:
+    """The median and the 90th percentile of each."""
+    parts = []
+    for each in errors:
+        where = "" if each.chip == "all" else f" on {each.chip}"
+        parts.append(f"{(names or {}).get(each.operation, each.operation)}{where} {each.median} and {each.most} %")
+    return ", ".join(parts)
+
+
+def _sealed_alone(validation: list[Point]) -> list[statistics.StatedErrors]:
+    """The sealed errors that validation rows do not replace: of operations with too few of them, and the largest."""
+    _, *errors = statistics.sealed()
+    rows = Counter(point.kind for point in validation)
+    largest = max(float(each.most) for each in errors)
+    return [each for each in errors if rows[each.operation] < _ENOUGH or float(each.most) == largest]
+
+
+def readme(found: list[Point]) -> str:
+    """What README.md says of the errors, on one line."""
+    validation = [point for point in found if point.purpose == "validation"]
+
+    def errors(operation: str, here: list[Point]) -> statistics.StatedErrors:
+        one = summary(here)
+        median, most, worst = (f"{100 * error:.1f}" for error in (one.median, one.most, one.worst))
+        return statistics.StatedErrors(
+            operation=operation, chip="all", rows=str(one.rows), median=median, most=most, worst=worst
+        )
+
+    by_kind = {kind: errors(kind, here) for kind, here in grouped(validation, lambda point: point.kind).items()}
+    many = [each for each in by_kind.values() if int(each.rows) >= _ENOUGH]
+    sealed, *_ = statistics.sealed()
+    return (
+        f"Of {len(validation)} published times that today's simulator predicted before they were read, the error was "
+        f"{_in_words(errors('all', validation))} ({_in_short(many, _README_NAMES)}). Of {sealed.rows} that an earlier "
+        f"one predicted, it was {_in_words(sealed)} ({_in_short(_sealed_alone(validation), _README_NAMES)})."
     )
 
 
@@ -313,68 +344,26 @@ def _aims(found: list[Point]) -> str:
     long = [abs(point.error) for point in validation if point.measured_seconds > 100e-6]
     of_chip = {chip: summary(here).median for chip, here in grouped(validation, lambda point: point.chip).items()}
     others = [error for chip, error in of_chip.items() if chip != "v6e"]
-    lines = [
-        _aim("median error", _MEDIAN, one.median),
+    pairs = statistics.rivals(statistics.as_of_today(found))
+    apart = [(a, b) for a, b in pairs if abs(np.log(a.measured_seconds / b.measured_seconds)) > _APART]
+    ordered = sum(map(_is_ordered, apart)) / len(apart)
+    near = sum(map(_is_near, pairs))
+    aims = (
+        _aim("median", _MEDIAN, one.median),
         _aim("90th percentile", _MOST, one.most),
-        _aim("worst above 100 us", _WORST_OF_LONG, max(long, default=0.0)),
-        _aim("median error of v6e, no worse than another chip's", max(others, default=0.0), of_chip.get("v6e", 0.0)),
-    ]
-    lines += _coverages(found)
-    apart = [
-        (a, b)
-        for a, b in statistics.rivals(statistics.as_of_today(found))
-        if abs(np.log(a.measured_seconds / b.measured_seconds)) > _APART
-    ]
-    ordered = float(
-        np.mean(
-            [(a.measured_seconds < b.measured_seconds) == (a.simulated_seconds < b.simulated_seconds) for a, b in apart]
-        )
+        _aim(f"worst of {len(long)} rows above 100 us", _WORST_OF_LONG, max(long, default=0.0)),
+        _aim("median of v6e, as of other chips,", max(others, default=0.0), of_chip.get("v6e", 0.0)),
     )
-    lines.append(
-        [
-            f"two programs of one problem ordered rightly ({len(apart)} pairs that differ by 3 %)",
-            _percent(_ORDERED, 0),
-            _percent(ordered, 0),
-            _reached(ordered >= _ORDERED),
-        ]
+    return (
+        f"Aims, at most: {'; '.join(aims)}. Of two programs of one problem the faster one is told in at least "
+        f"{_percent(_ORDERED, 0)} ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of {len(apart)} pairs that "
+        f"differ by {_percent(_APART, 0)}); of all {len(pairs)} pairs, the ratio of {near} is off by no more than the "
+        "larger plus/minus."
     )
-    for chip, fitted in sorted(json.loads(_CALIBRATION.read_text(encoding="utf-8")).items()):
-        left = [operation for operation in fitted["operations"].values() if "left out" in operation]
-        if left:
-            ratio = sum(each["left out"] for each in left) / sum(each["fitted"] for each in left)
-            lines.append(
-                [
-                    f"{chip}: error of a left-out operation over its fitted one",
-                    f"{_LEFT_OUT}",
-                    f"{ratio:.2f}",
-                    _reached(ratio <= _LEFT_OUT),
-                ]
-            )
-    return "## Aims\n\n" + _markdown(lines, ("of validation rows, but where it says left out", "aim", "is", ""))
 
 
-def _coverages(found: list[Point]) -> list[list[str]]:
-    """What is claimed for 68 and 95 % of the rows, each operation left out in turn: all, by chip, and short ones."""
-    scored = statistics.left_out(statistics.unfitted(found))
-    groups = {"all": scored}
-    for chip in sorted({point.chip for point, *_ in scored}):
-        groups[chip] = [one for one in scored if one[0].chip == chip]
-    short = f"operations under {1e6 * statistics.SHORT_SECONDS:.0f} us"
-    groups[short] = [one for one in scored if one[0].operation_seconds < statistics.SHORT_SECONDS]
-    lines = []
-    for name, rows in groups.items():
-        shares = [float(np.mean([one[place] for one in rows])) for place in (1, 2)]
-        wanted = "; ".join(f"{_percent(low, 0)} to {_percent(high, 0)}" for low, high in _COVERAGES)
-        # As they are printed, in whole percent.
-        ends = zip(_COVERAGES, shares, strict=True)
-        is_reached = all(low <= round(share, 2) <= high for (low, high), share in ends)
-        covers = f"left-out operations within 68 and 95 %: {name} ({len(rows)} rows)"
-        lines.append([covers, wanted, "; ".join(_percent(share, 0) for share in shares), _reached(is_reached)])
-    return lines
-
-
-def _aim(name: str, most: float, value: float) -> list[str]:
-    return [name, _percent(most), _percent(value), _reached(value <= most)]
+def _aim(name: str, most: float, value: float) -> str:
+    return f"{name} {_percent(most)} ({_reached(value <= most)}: {_percent(value)})"
 
 
 def _reached(is_reached: bool) -> str:
@@ -383,24 +372,28 @@ def _reached(is_reached: bool) -> str:
 
 # With fewer validation rows an operation or dtype of a chip is unvalidated.
 _ENOUGH = 5
+# Chips with rows that HBM bounds.
+_MEMORY_BOUND = ("v5p", "v6e", "v7x")
 
 
 def _unvalidated(validation: list[Point]) -> str:
-    """What has too few validation rows for a claim: operations and dtypes, by chip."""
-    parts = []
-    for chip in (name for name in chips.names() if chips.row(name).calibrated is not None):
+    """The operations and types of a first operand that have too few validation rows for a claim, by chip."""
+    dtypes = ("f32", "bf16", "f8_e4m3fn", "i8")
+    few = {}
+    for chip in _simulated():
         here = [point for point in validation if point.chip == chip]
         kinds = Counter(point.kind for point in here)
         # What a loss hands back is a scalar and stands first.
         operands = (re.search(r"(\w+)\[\d", point.problem) for point in here)
-        dtypes = Counter(operand[1] for operand in operands if operand)
-        few = [kind for kind in (*KINDS.values(), OTHER) if kinds[kind] < _ENOUGH]
-        few += [dtype for dtype in ("f32", "bf16", "f8_e4m3fn", "i8") if dtypes[dtype] < _ENOUGH]
-        parts.append(f"{chip}: {', '.join(few)}" if few else f"{chip}: none")
-    return (
-        f"Unvalidated, because fewer than {_ENOUGH} validation rows have them (an operation; the type of a first "
-        "operand):\n\n" + "\n".join(f"- {part}" for part in parts)
-    )
+        of_dtype = Counter(operand[1] for operand in operands if operand)
+        few[chip] = [kind for kind in (*KINDS.values(), OTHER) if kinds[kind] < _ENOUGH]
+        few[chip] += [dtype for dtype in dtypes if of_dtype[dtype] < _ENOUGH]
+    everywhere = [name for name in (*KINDS.values(), OTHER, *dtypes) if all(name in names for names in few.values())]
+    parts = {"all chips": everywhere}
+    for chip, names in few.items():
+        is_all = len(names) == len(KINDS) + 1 + len(dtypes)
+        parts[chip] = ["everything"] if is_all else [name for name in names if name not in everywhere]
+    return "; ".join(f"{chip}: {', '.join(names)}" for chip, names in parts.items() if names)
 
 
 def _protocol(found: list[Point], others: Others) -> str:
@@ -425,38 +418,181 @@ def _uncertainty(found: list[Point]) -> str:
     scored = statistics.scores(rows)
     once, mostly = (statistics.expected(scored, fraction) for fraction in (ONE_DEVIATION, TWO_DEVIATIONS))
     # Of each row by what the others let one expect of it.
-    within = [[score <= limit for score in scored] for limit in (once, mostly)]
+    within = [(point, score <= once, score <= mostly) for point, score in zip(rows, scored, strict=True)]
+    left_out = statistics.left_out(rows)
+    over_fitted = _over_fitted()
 
-    def shares(chip: str = "", purpose: str = "") -> list[str]:
-        places = [
-            place for place, point in enumerate(rows) if chip in ("", point.chip) and purpose in ("", point.purpose)
-        ]
-        return [_percent(float(np.mean([here[place] for place in places])), 0) if places else "" for here in within]
+    def line(name: str, is_here: Callable[[Point], bool], earned: Iterable[float] = ()) -> list[str]:
+        of_row, of_operation = ([each for each in scores if is_here(each[0])] for scores in (within, left_out))
+        ratio = f"{over_fitted[name]:.2f}" if name in over_fitted else ""
+        scales = [_percent(value) for value in earned] or ["", ""]
+        return [name, str(len(of_row)), *scales, _shares(of_row), _shares(of_operation), ratio]
 
-    lines = []
-    for chip, here in grouped(rows, lambda point: point.chip).items():
-        earned = likely.by_chip[chip], once * likely.by_chip[chip], relative_uncertainty(chip)
-        lines.append([chip, str(len(here)), *map(_percent, earned), *shares(chip=chip)])
-    validation = [point for point in found if point.purpose == "validation"]
-    head = ("chip", "rows", "scale", "earned", "used", "within 68 %", "within 95 %")
+    lines: list[list[str]] = []
+    groups: dict[str, Callable[[Point], bool]] = {}
+    for chip in sorted({point.chip for point in rows}):
+        groups[chip] = partial(_is_of_chip, chip)
+        lines.append(line(chip, groups[chip], (once * likely.by_chip[chip], relative_uncertainty(chip))))
+    groups |= {
+        "all": lambda point: True,
+        "short operations": lambda point: point.operation_seconds < statistics.SHORT_SECONDS,
+    }
+    lines += [line(name, groups[name]) for name in ("all", "short operations")]
+    low, high = (" to ".join(_percent(end, 0) for end in ends) for ends in _COVERAGES)
+    outside = [
+        name for name, is_here in groups.items() if not _is_covered([each for each in left_out if is_here(each[0])])
+    ]
+    far = [name for name, ratio in over_fitted.items() if ratio > _LEFT_OUT]
+    head = ("", "rows", "earned", "used", "within 68, 95 %", "left out", "over fitted")
     return f"""## How far a simulated time may be off
-
-The judge compares two times with the error within which one more row lies with 68 %
-(`harness/judge/simulate/uncertainty.py`); the plus/minus beside a time is 1.2 times that, as the sealed rows ask for.
-It is a fraction of the time, by chip, and for each HLO operation called {1e6 * once * likely.operation_seconds:.2f}
-us (its first fetch and its last store), as squares. It is earned by the rows that no constant was fitted to, as they
-are simulated today; for v5e, of which there are three, by all. Rows for fitting alone would claim less than new rows
-show. Both numbers are the most likely ones for the errors, whose tails are longer than a normal distribution's (that
-of an operation not below 0.25 us, so that short programs are covered: CALIBRATION.md), times
-{once:.2f}, so that of n rows, each left out in turn, the k-th best lies within it, k = 0.68 (n + 1) rounded up. 95 %
-lie within {mostly / once:.1f} times as much, not within twice. That shares of the time spent waiting for transfers,
-or for the units, tell more about the error of a row that is left out, was tried: they do not.
 
 {_markdown(lines, head)}
 
-The last two columns leave each row out in turn. So do these figures: of the {len(validation)} validation rows
-{" and ".join(shares(purpose="validation"))} lie within the 68 % and 95 % intervals. int8, fp8 and plain matmuls have
-too few rows here for a claim: they are unvalidated."""
+The judge compares two times with the error within which one more row lies with 68 %
+(`harness/judge/simulate/uncertainty.py`): "used" of the time and {1e6 * once * likely.operation_seconds:.2f} us for
+each HLO operation called, as squares; the plus/minus beside a time is {plus_minus_seconds(1, 1, is_understood=True):g}
+times that, as the sealed rows ask for. It is "earned" by rows that no constant was fitted to, as they are simulated
+today, each left out in turn (by all rows of a chip with fewer than {statistics.FEW} of them); 95 % lie within
+{mostly / once:.1f} times as much, not twice. Short operations take less than
+{1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out": rows of an operation ({len(left_out)} in all) within
+what the others let one expect (aim: {low}, {high}; {_but_for(outside)}); "over fitted": its error under constants that
+the others give over that of a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
+
+
+def _is_of_chip(chip: str, point: Point) -> bool:
+    return point.chip == chip
+
+
+Scored = tuple[Point, bool, bool]
+
+
+def _covered_shares(scored: Sequence[Scored]) -> list[float]:
+    return [float(np.mean([each[place] for each in scored])) for place in (1, 2)]
+
+
+def _shares(scored: Sequence[Scored]) -> str:
+    """How many lie within the intervals for 68 and 95 %."""
+    return ", ".join(_percent(share, 0) for share in _covered_shares(scored)) if scored else ""
+
+
+def _is_covered(scored: Sequence[Scored]) -> bool:
+    """True if as many are covered as was aimed at, in whole percent, as they are printed; of no rows too."""
+    if not scored:
+        return True
+    ends = zip(_COVERAGES, _covered_shares(scored), strict=True)
+    return all(low <= round(share, 2) <= high for (low, high), share in ends)
+
+
+def _but_for(missed: list[str]) -> str:
+    return f"reached but for {', '.join(missed)}" if missed else "reached"
+
+
+def _over_fitted() -> dict[str, float]:
+    """The error of a left-out operation over its fitted one, by chip, as a mean over operations."""
+    ratios = {}
+    for chip, fitted in sorted(_calibration().items()):
+        left = [operation for operation in fitted["operations"].values() if "left out" in operation]
+        if left:
+            ratios[chip] = sum(each["left out"] for each in left) / sum(each["fitted"] for each in left)
+    return ratios
+
+
+def _calibration() -> dict[str, Any]:
+    return dict(json.loads(_CALIBRATION.read_text(encoding="utf-8")))
+
+
+def _joint() -> str:
+    """What the joint fit of each chip does for operations that it leaves out."""
+    nearer = []
+    for chip, fitted in sorted(_calibration().items()):
+        left = [operation for operation in fitted["operations"].values() if "left out" in operation]
+        if left:
+            nearer.append(f"{sum(each['left out'] < each['today'] for each in left)} of {len(left)} on {chip}")
+    return ", ".join(nearer)
+
+
+def _filled(page: str) -> str:
+    """The page with its paragraphs and lists wrapped; tables, titles and commands stay."""
+    parts = []
+    for part in page.split("\n\n"):
+        if part.startswith("- "):
+            items = part.removeprefix("- ").split("\n- ")
+            parts.append("\n".join(_wrapped(f"- {item}", "  ") for item in items))
+        else:
+            parts.append(part if part.startswith(("    ", "|", "#", "!")) else _wrapped(part))
+    return "\n\n".join(parts)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    # A number keeps its unit.
+    words = " ".join(text.split()).replace(" %", "\N{NO-BREAK SPACE}%")
+    lines = textwrap.fill(words, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
+
+
+# Rows that are off alike, by chip: their name, and what their operations and problems contain.
+_OFF_ALIKE = {
+    "v5p": (
+        ("ragged dot of more than eight groups", "_tpu_ragged_dot$", r" bf16\[\d{3},"),
+        ("of eight, if the first holds all rows", "_tpu_ragged_dot$", r"^bf16\[4096,4096\] bf16\[8,"),
+        ("ragged dot v2 of 128 with residuals", "v2_ragged_dot$", r" bf16\[128,.*residuals"),
+    ),
+    "v6e": (
+        ("XLA's own cross-entropy", "^chunked_xla", ""),
+        ("the kernel's backward pass", "cross_entropy_loss_vjp$", ""),
+    ),
+    "v7x": (("backward attention of head_dim 64", "attention_vjp$", r",64\]"),),
+    "v6e, v7x": (("either ragged dot of 128 groups of 2048 x 768", "ragged_dot$", r" bf16\[128,2048,768\]"),),
+}
+
+
+def off_alike(found: list[Point], chip_names: str, operation: str, problem: str) -> list[float]:
+    """The errors of the chips' rows whose operation and problem contain these patterns, as they are simulated today."""
+    return [
+        point.error
+        for point in statistics.as_of_today(found)
+        if point.chip in chip_names.split(", ")
+        and re.search(operation, point.operation)
+        and re.search(problem, point.problem)
+    ]
+
+
+def _unexplained(found: list[Point]) -> str:
+    lines = []
+    for chip_names, kinds in _OFF_ALIKE.items():
+        parts = []
+        for name, *patterns in kinds:
+            errors = off_alike(found, chip_names, *patterns)
+            parts.append(f"{name} ({len(errors)}: {100 * min(errors):+.1f} to {100 * max(errors):+.1f} %)")
+        lines.append(f"- {chip_names}: {'; '.join(parts)}.")
+    listed = "\n".join(lines)
+    return f"""## What is not explained
+
+Rows and the range of their errors, as they are simulated today; FIDELITY_ROWS.md has what was found out about them.
+
+{listed}
+- `matmul_slowdown` has no known cause, and `matmul_queue` none for v6e alone."""
+
+
+def _not_shown(found: list[Point]) -> str:
+    validation = [point for point in found if point.purpose == "validation"]
+    unbound = [name for name in _simulated() if name not in _MEMORY_BOUND]
+    shares = ", ".join(f"{name} {_shares_of_bandwidth(name)}" for name in _simulated() if name not in unbound)
+    purposes = Counter(point.purpose for point in found if point.kind == "normalization")
+    return f"""## What these rows cannot show
+
+- Plain matmuls by XLA of 1024 rows and more, and int8 matmuls: only the sealed rows held any. Normalization:
+  {purposes["earlier"]} of {purposes["earlier"] + purposes["validation"]} rows had been read by earlier simulators.
+- How near a kernel comes to the peak: simulated shares of it above 93 % may be some percent too good.
+- How much of its bandwidth {" and ".join(unbound)} reaches: no row there is bound by it. Reads and writes elsewhere
+  reach less ({shares}).
+- Unvalidated, with fewer than {_ENOUGH} validation rows (an operation, or a first operand's type):
+  {_unvalidated(validation)}."""
+
+
+def _shares_of_bandwidth(chip: str) -> str:
+    calibrated = chips.row(chip).calibrated or Calibrated()
+    return f"{_percent(calibrated.hbm_read_share, 0)} and {_percent(calibrated.hbm_write_share, 0)}"
 
 
 def _pairs(found: list[Point]) -> str:
@@ -472,17 +608,25 @@ def _pairs(found: list[Point]) -> str:
         ]
         for a, b in pairs
     ]
-    within = [abs(pair_error(a, b)) <= max(_claimed(a), _claimed(b)) for a, b in pairs]
-    ordered = [
-        (a.measured_seconds < b.measured_seconds) == (a.simulated_seconds < b.simulated_seconds) for a, b in pairs
-    ]
+    near, ordered = (sum(map(is_so, pairs)) for is_so in (_is_near, _is_ordered))
     head = ("chip", "problem", "which", "measured ratio", "simulated ratio", "error")
     return f"""Two programs for one problem share errors, so that their ratio should be off by no more than either time.
 Published rows hold such pairs: one problem computed by two operations, of all purposes here. Of {len(pairs)} the
-ratio of {sum(within)} is off by no more than the larger plus/minus, and in {sum(ordered)} the faster one is told
+ratio of {near} is off by no more than the larger plus/minus, and in {ordered} the faster one is told
 rightly. A champion and a candidate mostly differ by less than these.
 
 {_markdown(lines, head)}"""
+
+
+def _is_near(pair: tuple[Point, Point]) -> bool:
+    """True if the ratio of the two times is off by no more than the larger plus/minus."""
+    return abs(pair_error(*pair)) <= max(map(_claimed, pair))
+
+
+def _is_ordered(pair: tuple[Point, Point]) -> bool:
+    """True if the faster one is told rightly."""
+    a, b = pair
+    return (a.measured_seconds < b.measured_seconds) == (a.simulated_seconds < b.simulated_seconds)
 
 
 def _operation(point: Point) -> str:

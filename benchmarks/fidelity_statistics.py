@@ -129,6 +129,32 @@ def write_others(found: Others) -> None:
     OTHERS.write_text(json.dumps(dataclasses.asdict(found), indent=1) + "\n", encoding="utf-8")
 
 
+SEALED = Path(__file__).parent / "data" / "fidelity_sealed.tsv"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StatedErrors:
+    """Errors of some rows in percent, as they are written.
+
+    `most` is the 90th percentile. Empty: not known.
+    """
+
+    operation: str
+    chip: str
+    rows: str = ""
+    median: str
+    most: str
+    worst: str = ""
+    within_one: str = ""
+    within_two: str = ""
+
+
+def sealed() -> list[StatedErrors]:
+    """Those of the simulator of 2026-11-22 on times that it had predicted before they were compared, all rows first."""
+    lines = [line for line in SEALED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return [StatedErrors(**line) for line in csv.DictReader(lines, delimiter="\t")]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Absolute errors of some rows: median, 90th percentile and worst; their bias."""
@@ -176,8 +202,8 @@ class Spread:
 # Programs whose operations take less than this on average are short: a fetch and a store are much of each operation.
 SHORT_SECONDS = 20e-6
 # Likeliest is 0.11 us an operation, with which 59 % of the short rows lie within 68 %, each operation left out in turn.
-# With as much as this 69 % do, and no chip is covered worse: CALIBRATION.md.
-_LEAST_OPERATION_SECONDS = 0.25e-6
+# With as much as this 69 % do, and no chip is covered worse: CALIBRATION_HISTORY.md.
+LEAST_OPERATION_SECONDS = 0.25e-6
 # Errors have longer tails than a normal distribution: Student's, of so many degrees of freedom.
 _FREEDOM = 4
 
@@ -201,7 +227,7 @@ def spread(found: Iterable[Point]) -> Spread:
         return -float(density.sum())
 
     start = np.log([0.03] * len(chips) + [0.3])
-    bounds = [(np.log(1e-3), np.log(3))] * len(chips) + [(np.log(1e6 * _LEAST_OPERATION_SECONDS), np.log(3))]
+    bounds = [(np.log(1e-3), np.log(3))] * len(chips) + [(np.log(1e6 * LEAST_OPERATION_SECONDS), np.log(3))]
     logs = optimize.minimize(unlikely, start, method="L-BFGS-B", bounds=bounds).x
     return Spread(
         by_chip={name: float(np.exp(log)) for name, log in zip(chips, logs, strict=False)},
@@ -258,14 +284,14 @@ def as_of_today(found: Iterable[Point]) -> list[Point]:
 
 
 # A chip with fewer rows that nothing was fitted to earns its uncertainty with those for fitting as well.
-_FEW = 10
+FEW = 10
 
 
 def unfitted(found: Iterable[Point]) -> list[Point]:
     """The rows that say how far one more may be off: errors of today's simulator that no constant was fitted to."""
     rows = as_of_today(found)
     free = Counter(point.chip for point in rows if point.purpose != "fit")
-    return [point for point in rows if point.purpose != "fit" or free[point.chip] < _FEW]
+    return [point for point in rows if point.purpose != "fit" or free[point.chip] < FEW]
 
 
 def rivals(found: Iterable[Point]) -> list[tuple[Point, Point]]:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from fidelity_rows import Row
 from fidelity_statistics import Point
 
+from harness import chips
 from harness.chips.row import Calibrated
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +164,10 @@ def test_the_page_shows_its_figures() -> None:
         here = [point for point in POINTS if point.purpose == purpose]
         for kind, rows in statistics.grouped(here, lambda point: point.kind).items():
             one = statistics.summary(rows)
-            line = next(line for line in table.splitlines() if line.startswith(f"| {kind} ") and "| all " in line)
+            lines = [line for line in table.splitlines() if line.startswith(f"| {kind} ")]
+            # The page that people read has no sum of an operation that one chip has.
+            line = next((line for line in lines if "| all " in line), lines[0])
+            assert "| all " in line or len({point.chip for point in rows}) == 1
             cells = [cell.strip() for cell in line.split("|")]
             assert cells[3] == str(one.rows)
             # The figures that are kept are rounded, the page's are rounded once more.
@@ -176,9 +181,54 @@ def test_the_pages_are_what_their_figures_give() -> None:
     assert fidelity_page.page(POINTS, others.compiler) == PAGE
 
 
-def test_every_constant_that_is_fitted_is_on_the_page() -> None:
+def test_every_constant_that_is_fitted_is_on_the_page_with_its_interval_on_each_chip() -> None:
+    lines = {line.split("|")[1].strip(): line for line in PAGE.splitlines() if line.startswith("| `")}
+    simulated = [chip for chip in map(chips.row, chips.names()) if chip.calibrated is not None]
     for field in dataclasses.fields(Calibrated):
-        assert f"| `{field.name}`" in PAGE
+        cells = [cell.strip() for cell in lines[f"`{field.name}`"].split("|")[2:-1]]
+        scale = 1e9 if field.name.endswith("_seconds") else 1
+        for cell, chip in zip(cells, simulated, strict=True):
+            value, low, high = (float(number) for number in re.findall(r"[0-9.]+", cell))
+            shown = [number / scale for number in (value, low, high)]
+            expected = getattr(chip.calibrated, field.name), *getattr(chip.intervals, field.name)
+            assert shown == pytest.approx(expected, rel=1e-3), (field.name, cell)
+        assert f"| `{field.name}` " in ROWS_PAGE
+
+
+def test_the_page_that_people_read_fits_into_two_screens() -> None:
+    lines = PAGE.splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 120
+
+
+def test_every_kind_of_rows_that_is_not_explained_has_rows() -> None:
+    kinds = [(names, kind) for names, of_chips in fidelity_page._OFF_ALIKE.items() for kind in of_chips]
+    assert kinds
+    for names, (name, *patterns) in kinds:
+        errors = fidelity_page.off_alike(POINTS, names, *patterns)
+        assert errors, name
+        assert f"{name} ({len(errors)}: " in " ".join(PAGE.split())
+
+
+def test_sealed_errors_are_those_of_the_history() -> None:
+    """The table of the history is written by hand, and so is the file that the pages are made from."""
+    history = (ROOT / "benchmarks" / "CALIBRATION_HISTORY.md").read_text(encoding="utf-8")
+    section = history.partition("## Rows that were sealed")[2].partition("\n## ")[0]
+    whole, *errors = statistics.sealed()
+    assert f"{whole.rows} device times" in section
+    assert fidelity_page._in_words(whole) in " ".join(section.split())
+    assert f"{whole.within_one} % of them lay" in section
+    assert f"{whole.within_two} % within two" in section
+    for place, name in enumerate(("median", "most")):
+        shown = {}
+        for line in section.splitlines():
+            if line.startswith("| ") and " % " in line:
+                label, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+                operation, _, chip = label.partition(", ")
+                shown[operation, chip or "all"] = cells[place].split()[0]
+                by_chip = re.findall(r"(v\d\w) ([\d.]+) %", cells[place])
+                shown |= {(operation, chip): error for chip, error in by_chip}
+        assert shown == {(each.operation, each.chip): getattr(each, name) for each in errors}
 
 
 def test_rows_of_the_pages_are_kept_where_the_others_of_their_chip_come_out_as_they_did(
@@ -199,13 +249,12 @@ def test_what_has_fewer_than_five_validation_rows_is_said_to_be_unvalidated() ->
         replace(POINT, problem="f32[8]", chip="v5p")
     ] * 4
     said = fidelity_page._unvalidated(rows)
-    parts = [line.removeprefix("- ").partition(": ") for line in said.splitlines() if line.startswith("- ")]
-    few = {chip_name: names for chip_name, _, names in parts}
-    assert "ragged dot" not in few["v6e"]
-    assert "bf16" not in few["v6e"]
-    assert "f32" in few["v6e"]
-    assert "ragged dot" in few["v5p"]
-    assert "f32" in few["v5p"]
+    few = {chip_name: names.split(", ") for chip_name, _, names in (part.partition(": ") for part in said.split("; "))}
+    # What no chip has enough of is said once, and v6e lacks nothing else: it has five products of bfloat16.
+    assert set(few) == {"all chips", "v5e", "v5p", "v7x"}
+    assert few["v5e"] == few["v5p"] == ["everything"]
+    assert {"normalization", "f32"} <= set(few["all chips"])
+    assert not {"ragged dot", "bf16"} & set(few["all chips"])
 
 
 def test_errors_are_summed_up() -> None:

@@ -4,6 +4,8 @@ import itertools
 import re
 from pathlib import Path
 
+import fidelity_page
+import fidelity_statistics as statistics
 import pytest
 from loop_fixtures import PROJECT
 
@@ -35,29 +37,27 @@ def test_how_many_candidates_are_planted() -> None:
     assert [int(count) for count in stated.groups()] == [bad, len(CALLERS), len(planted.kernels()) - bad]
 
 
-def test_errors_of_the_simulator() -> None:
-    sentence = " ".join(README.split()).partition("148 published times")[2].partition("today's simulator")[0]
-    sealed = FIDELITY.partition("## Rows that were sealed")[2].partition("\n## ")[0]
+def test_errors_of_the_simulator_are_the_sentence_that_is_made_with_the_page() -> None:
+    assert fidelity_page.readme(statistics.points()) in README
+
+
+def test_errors_of_the_simulator_are_those_of_the_page() -> None:
+    """Both times that a median, a 90th percentile and a worst error are stated, and those of operations."""
+    page = " ".join(FIDELITY.split())
     of_all = re.compile(r"([\d.]+) % in the median, ([\d.]+) % at the 90th percentile and ([\d.]+) % at worst")
-    assert of_all.findall(sentence) == of_all.findall(" ".join(sealed.split()))
-    shown = {cells[0]: [cell.split()[0] for cell in cells[1:]] for cells in tables(sealed)}
-    names = {"attention": "attention forward", "grouped matmul": "ragged dot"}
-    names["cross-entropy on v6e"] = "cross-entropy, v6e"
-    stated = re.findall(r"([a-z][a-z0-9 -]+?) ([\d.]+) and ([\d.]+) %", sentence.partition("(")[2])
-    assert len(stated) == 6
-    for operation, *errors in stated:
-        assert shown[names.get(operation, operation)] == errors
-
-
-def test_errors_of_todays_simulator() -> None:
-    sentence = re.search(
-        r"Of (\d+) that today's simulator predicted .+? "
-        r"was ([\d.]+) % in the median, ([\d.]+) % at the 90th percentile and ([\d.]+) % at worst",
-        README,
-    )
+    of_today, of_sealed = of_all.finditer(README)
     (all_rows,) = (cells for cells in tables(FIDELITY) if cells[:2] == ["all", "all"])
-    assert sentence
-    assert list(sentence.groups()) == [cell.removesuffix(" %") for cell in all_rows[2:6]]
+    assert list(of_today.groups()) == [cell.removesuffix(" %") for cell in all_rows[3:6]]
+    assert of_sealed[0] in page
+    of_operation = re.compile(r"([a-z][a-z0-9 -]+?) ([\d.]+) and ([\d.]+) %")
+    names = {"attention": "attention forward", "grouped matmul": "ragged dot"}
+    by_kind = {cells[0]: cells[3:5] for cells in tables(FIDELITY) if cells[1:2] == ["all"]}
+    stated = of_operation.findall(README[of_today.end() : of_sealed.start()].partition("(")[2].partition(")")[0])
+    assert len(stated) == 4
+    for operation, *errors in stated:
+        assert by_kind[names.get(operation, operation)] == [f"{error} %" for error in errors]
+    for operation in README[of_sealed.end() :].partition("(")[2].partition(")")[0].split(", "):
+        assert operation in page
 
 
 def test_the_uncertainty_that_a_decision_uses() -> None:

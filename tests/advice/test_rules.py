@@ -68,9 +68,7 @@ DIVIDING = (
 
 SHOWN = {
     "exposed communication": [
-        Case(
-            lambda: over_links(), ("waits 240.000 us for others", "160.000 us", "52.626 us of the transfers")
-        ),
+        Case(lambda: over_links(), ("waits 240.000 us for others", "160.000 us", "52.626 us of the transfers")),
         Case(lambda: over_links(waits=0.29e-3), ("start the next transfer, compute with what is there",)),
     ],
     "uneven links": [Case(lambda: over_links(), ("from chip 0 to 1", "2.0x its share", "0, 1, 3, 2"))],

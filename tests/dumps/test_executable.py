@@ -77,17 +77,17 @@ def test_tables_are_found_in_a_file_of_blocks_with_headers(folder: Path) -> None
     """As libtpu 0.0.50 writes it: 24 bytes in front of every block of 64 KiB, in the middle of a table too."""
     path = folder / "program.executable"
     many = tuple(range(3 << 15))
-    held = (*_HELD[:2], allocation("#allocation3", f"s32[{len(many)}]{{0:T(128)}}", 4 * len(many)))
+    layout = (*_HELD[:2], allocation("#allocation3", f"s32[{len(many)}]{{0:T(128)}}", 4 * len(many)))
     floats = struct.pack("<6f", *range(6)) + _FILL * 10
     image = executable(padded(floats) + padded(table(_TABLES[0])) + table(many))
     path.write_bytes(image)
-    stored = constants(folder, held)
+    stored = constants(folder, layout)
     assert stored["#allocation3"] == many
 
     first = bytes.fromhex("83af70d10d884a3f") + bytes(8) + b"\x40" + bytes(7)
     blocks = [image[at : at + 65512] for at in range(0, len(image), 65512)]
     path.write_bytes(b"ahead" + b"".join((first if not i else b"\xff" * 24) + block for i, block in enumerate(blocks)))
-    assert constants(folder, held) == stored
+    assert constants(folder, layout) == stored
 
 
 def test_nothing_is_found_where_the_constants_are_not_as_long_as_they_should(folder: Path) -> None:

@@ -59,6 +59,8 @@ _SETTINGS = {
     "training": (("HEADS", "2"), ("SEQUENCE", "512")),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
     "words": (("TOKENS", "512"), ("MODEL", "512"), ("VOCABULARY", "512")),
+    # So many that a rounding of each averages out, and so long sums that few rows are compared.
+    "words_many": (("TOKENS", "512"), ("MODEL", "2048"), ("VOCABULARY", "16384")),
     # So many rows that not all are compared with float64.
     "plain_long": (("SEQUENCE", "3072"),),
     "backward_long": (("HEADS", "1"), ("SEQUENCE", "2048")),
@@ -101,6 +103,7 @@ _TEMPLATES = {
     "training": "attention-training",
     "swiglu": "swiglu",
     "words": "cross-entropy",
+    "words_many": "cross-entropy",
     "top_k": "top-k",
 }
 

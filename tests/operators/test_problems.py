@@ -292,6 +292,10 @@ def entropy(
     rescaled: bool = True,
     skip: int = -1,
     logits_as: Any = single,
+    maxima_as: Any = single,
+    differences_as: Any = single,
+    terms_as: Any = single,
+    sums_as: Any = single,
     **how: Any,
 ) -> Kernel:
     """A block of words after another, with the largest logit and the sum so far; block `skip` is left out."""
@@ -307,8 +311,10 @@ def entropy(
                     continue
                 some = logits[:, start : start + block]
                 higher = np.maximum(largest, some.max(axis=1, keepdims=True)) if maximum else np.zeros_like(largest)
+                higher = maxima_as(higher)
                 total *= np.exp(largest - higher) if rescaled and maximum else 1
-                total += np.exp(some - higher).sum(axis=1, keepdims=True)
+                total += terms_as(np.exp(differences_as(some - higher))).sum(axis=1, keepdims=True)
+                total = sums_as(total)
                 largest = higher
             of_label = np.take_along_axis(logits, labels, axis=1)
             return ((largest + np.log(total) - of_label).astype(np.float32),)
@@ -358,6 +364,7 @@ HONEST: dict[str, tuple[Problem, Kernel]] = {
     "swiglu, down": (DOWN, swiglu()),
     "cross-entropy in blocks": (ENTROPY, entropy()),
     "cross-entropy in one block": (ENTROPY, entropy(block=512)),
+    "cross-entropy, maxima rounded up": (ENTROPY, entropy(maxima_as=np.ceil)),
 }
 
 WRONG: dict[str, tuple[Problem, Kernel]] = {
@@ -367,6 +374,9 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "cross-entropy, last words left out": (ENTROPY, entropy(block=32, skip=15)),
     "cross-entropy, logits in bfloat16": (ENTROPY, entropy(logits_as=bf16)),
     "cross-entropy, accumulator in bfloat16": (ENTROPY, entropy(accumulate=bf16)),
+    "cross-entropy, differences in bfloat16": (ENTROPY, entropy(differences_as=bf16)),
+    "cross-entropy, exponentials in bfloat16": (ENTROPY, entropy(terms_as=bf16)),
+    "cross-entropy, sums in bfloat16": (ENTROPY, entropy(sums_as=bf16)),
     "matmul, accumulator in bfloat16": (MATMUL, matmul(accumulate=bf16)),
     "matmul, first block of k left out": (MATMUL, matmul(skip=0)),
     "matmul, last block of k left out": (MATMUL, matmul(skip=7)),
@@ -429,6 +439,30 @@ def test_sums_of_int8_that_are_cut_off_are_refused_at_the_full_shape() -> None:
         _, failure = check(problem, inputs, outputs, family=family, mode="full", seed=1)
         kinds[family] = failure.kind if failure else ""
     assert kinds["far-values"] == "wrong-result"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["few", "composite"])
+def test_exponentials_that_are_rounded_are_refused_in_every_draw(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As few rows as of a long vocabulary. Over many words a rounding of each averages out, but not over few.
+    monkeypatch.setattr(CrossEntropy, "checked", 1 << 27)
+    problem = CrossEntropy(tokens=1024, model=1024, vocabulary=4096)
+    assert 20 < len(problem.sample_rows(0)) < 40
+    kinds: dict[str, set[str]] = {}
+    for seed in range(6):
+        inputs = problem.make_inputs(family, seed)
+        for what, run in {
+            "nothing": entropy(block=1024),
+            "exponentials": entropy(block=1024, terms_as=bf16),
+            "exponentials, in one block": entropy(block=4096, terms_as=bf16),
+            "differences": entropy(block=1024, differences_as=bf16),
+            "sums": entropy(block=1024, sums_as=bf16),
+            "logits": entropy(block=1024, logits_as=bf16),
+        }.items():
+            _, failure = check(problem, inputs, run(inputs), family=family, mode="full", seed=seed)
+            kinds.setdefault(what, set()).add(failure.kind if failure else "")
+    assert kinds.pop("nothing") == {""}
+    assert {what for what, found in kinds.items() if found != {"wrong-result"}} == set()
 
 
 @pytest.mark.parametrize("seed", range(10))

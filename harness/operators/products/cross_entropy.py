@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import borders, drawn_block, turned
-from harness.operators.controls import Answer
+from harness.operators.controls import Answer, rounded
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
@@ -20,12 +20,18 @@ from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _X, _W, _LABELS = range(3)
-_OWN = ("normal", "sharp", "pointed", "rising", "flat", "deep")
+_OWN = ("normal", "sharp", "few", "pointed", "rising", "flat", "deep")
 _OF_VALUES = ("far-values", "cancelling")
-# What a row of the composite is, by its position modulo 5, counted from a drawn place.
-_COMPOSITE = ("normal", "pointed", "sharp", "pointed", "flat")
-# Logits of N(0, 1) times this.
-_SHARP = 16
+# What a row of the composite is, by its position modulo 7, counted from a drawn place.
+_COMPOSITE = ("normal", "few", "pointed", "few", "sharp", "few", "flat")
+# Logits of N(0, 1) times 2 to a power drawn between these.
+_SHARP = (1.0, 5.0)
+# In few rows: so many words; the largest logit is 0, and the others are down to minus a number drawn between these.
+# The tolerance of a loss grows with the size of the logits that count and of the label's, and a rounding averages out
+# over many words: where few words count and their logits are near 0 it is nearly that of the sum alone.
+_FEW, _APART = (2.0, 8.0), (1.0, 3.0)
+# All other words are so much below the logarithm of the vocabulary that they do not count together.
+_BELOW_ALL = 10.0
 # The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every other pointed
 # row it is so much above the logarithm of the vocabulary that all other words together still count.
 _POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
@@ -38,7 +44,8 @@ _LOUDER = 4.0
 # Words computed at a time.
 _COLUMNS = 1024
 
-Logits = Callable[[NDArray[Any]], NDArray[Any]]
+# Values, and what they are: what becomes of them.
+Change = Callable[[NDArray[Any], str], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,8 @@ class CrossEntropy(Operator, Borrowed):
 
     X [tokens, model] and W [model, vocabulary] in `dtype`, labels [tokens, 1] int32: the word that each token is.
     Logits are added up in float32 and stay so until they are used: that they need not be rounded, nor leave the chip,
-    is what fusing them is for. Raises UsageError `bad-problem` for sizes that do not exist.
+    is what fusing them is for. Differences from the largest logit, exponentials and their sums are float32 too.
+    Raises UsageError `bad-problem` for sizes that do not exist.
     """
 
     operation = "cross_entropy"
@@ -120,12 +128,13 @@ class CrossEntropy(Operator, Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """X, W and labels of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        W is scaled so that logits of N(0, 1) values are about that large. normal: such logits. sharp: X so much larger
-        that few words have all of a row's weight. pointed: one word of each row, anywhere or next to a border of a
-        block, outweighs all others, and every second label is that word. rising: logits rise from word to word, so
-        that a maximum of those so far changes in every block. flat: every second row of X is zero, so that all words
-        are alike. deep: no logit is anywhere near zero. far-values, cancelling, drawn: as of a Matmul.
-        composite: normal, sharp, pointed and flat, by row.
+        W is scaled so that logits of N(0, 1) values are about that large. normal: such logits. sharp: X 2 to 32 times
+        larger, so that fewer words have a row's weight. few: 2 to 8 words of each row have all of its weight, with
+        logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
+        next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise
+        from word to word, so that a maximum of those so far changes in every block. flat: every second row of X is
+        zero, so that all words are alike. deep: no logit is anywhere near zero. far-values, cancelling, drawn: as of a
+        Matmul. composite: normal, sharp, few, pointed and flat, by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -136,7 +145,8 @@ class CrossEntropy(Operator, Borrowed):
         w *= np.float32(2.0 ** -round(np.log2(self.model) / 2))
         labels = self._labels(family, 0 if family == "normal" else seed)
         kinds = np.resize(turned(_COMPOSITE, seed, self.tokens) if family == "composite" else (family,), self.tokens)
-        x[kinds == "sharp"] *= np.float32(_SHARP)
+        sharp = np.flatnonzero(kinds == "sharp")
+        x[sharp] *= np.exp2(random.uniform(*_SHARP, (len(sharp), 1))).astype(np.float32)
         rows = np.flatnonzero(kinds == "pointed")
         if len(rows):
             words = random.integers(self.vocabulary, size=len(rows))
@@ -148,11 +158,40 @@ class CrossEntropy(Operator, Borrowed):
             x[rows] = heights * chosen / np.maximum(size, np.finfo(np.float32).tiny)
             labels[rows[::2], 0] = words[::2]
         x[np.flatnonzero(kinds == "flat")[::2]] = 0
+        few = np.flatnonzero(kinds == "few")
+        if len(few):
+            self._weigh_few(x, w, labels, few, random)
         if family in ("rising", "deep"):
             ends = (0.0, _RISING) if family == "rising" else (_DEEP, _DEEP)
             w += np.linspace(*ends, self.vocabulary, dtype=np.float32) / self.model
             x += 1
         return x.astype(dtype), w.astype(dtype), labels
+
+    def _weigh_few(
+        self, x: NDArray[Any], w: NDArray[Any], labels: NDArray[Any], rows: Rows, random: np.random.Generator
+    ) -> None:
+        """Makes these rows of X such that a few words have all of the weight, and labels of them.
+
+        A vector that is added to all words of W moves all logits of a row alike. So all other words' logits can be far
+        below 0 without any being far above it.
+        """
+        scale = 2.0 ** -round(np.log2(self.model) / 2)
+        common = random.choice(np.array([-scale, scale], dtype=np.float32), self.model)
+        w += common[:, None]
+        lowest = -np.log(self.vocabulary) - _BELOW_ALL
+        places = borders(self.vocabulary)
+        for position, row in enumerate(rows):
+            # Two words as often as many.
+            words = random.integers(self.vocabulary, size=int(np.exp(random.uniform(*np.log(_FEW)))))
+            words[:1] = random.choice(places)
+            words = np.unique(words)
+            logits = -random.uniform(*_APART) * random.permutation(np.append(0, random.random(len(words) - 1)))
+            vectors = np.concatenate((w[:, words].T, common[None])).astype(np.float64)
+            # The shortest row with these logits: nothing but these vectors.
+            parts = np.linalg.lstsq(vectors @ vectors.T, np.append(logits, lowest), rcond=None)[0]
+            x[row] = parts @ vectors
+            if position % 8:
+                labels[row, 0] = random.choice(words)
 
     def _labels(self, family: str, seed: int) -> NDArray[np.int32]:
         """Words anywhere, every fourth next to a border of a block."""
@@ -229,7 +268,7 @@ class CrossEntropy(Operator, Borrowed):
         return off
 
     def controls(self) -> dict[str, Answer]:
-        """Words, the label or part of a sum left out; logits that are rounded."""
+        """Words, the label or part of a sum left out; logits, or their exponentials, that are rounded."""
         last = max(1, self.vocabulary // 8)
 
         def fewer(inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -245,6 +284,12 @@ class CrossEntropy(Operator, Borrowed):
             kept = self.model - max(1, self.model // 8)
             return self._losses((x[:, :kept], w[:kept], labels), rows, np.float64)
 
+        def coarse(what: str, dtype: str) -> Answer:
+            def change(values: NDArray[Any], name: str) -> NDArray[Any]:
+                return rounded(values, dtype) if name == what else values
+
+            return lambda inputs, rows: self._losses(inputs, rows, np.float64, change=change)
+
         found: dict[str, Answer] = {
             "the last eighth of the words left out of the sum": fewer,
             "words 9 below the largest left out": lambda inputs, rows: self._losses(
@@ -253,12 +298,13 @@ class CrossEntropy(Operator, Borrowed):
             "the label of the token before": shifted,
             "the last part of a sum left out": part,
             "the label's logit left out": lambda inputs, rows: self._losses(inputs, rows, np.float64, label=False),
+            **{
+                f"{what} rounded to bfloat16": coarse(what, "bfloat16")
+                for what in ("differences from the largest logit", "exponentials", "sums of exponentials")
+            },
         }
         if self.dtype != "float32":
-            dtype = DTYPES[self.dtype]
-            found[f"logits rounded to {self.dtype}"] = lambda inputs, rows: self._losses(
-                inputs, rows, np.float64, change=lambda logits: logits.astype(dtype).astype(np.float64)
-            )
+            found[f"logits rounded to {self.dtype}"] = coarse("logits", self.dtype)
         return found
 
     def _losses(
@@ -270,18 +316,19 @@ class CrossEntropy(Operator, Borrowed):
         words: int | None = None,
         label: bool = True,
         least: float = -np.inf,
-        change: Logits = lambda logits: logits,
+        change: Change = lambda values, what: values,
     ) -> Exact:
         """The losses `[len(rows), 1]`, computed in `dtype`: some words at a time, as a kernel would.
 
         `words`: of these alone the exponentials are summed, of those alone that are at least `least` above the largest
-        so far. `label`: its logit is subtracted. `change` is applied to all logits.
+        so far. `label`: its logit is subtracted. `change` is applied to all logits, to their differences from the
+        largest so far, to the exponentials of these, and to their sums so far.
         """
         x, labels = inputs[_X][rows].astype(dtype), inputs[_LABELS][rows]
         largest = np.full((len(rows), 1), -np.inf, dtype=dtype)
         total, of_label = (np.zeros((len(rows), 1), dtype=dtype) for _ in range(2))
         for columns in self._spans():
-            logits = change(x @ inputs[_W][:, columns].astype(dtype))
+            logits = change(x @ inputs[_W][:, columns].astype(dtype), "logits")
             place = labels - columns.start
             is_here = (place >= 0) & (place < logits.shape[1])
             here = np.take_along_axis(logits, np.where(is_here, place, 0), axis=1)
@@ -291,8 +338,10 @@ class CrossEntropy(Operator, Borrowed):
             if not logits.shape[1]:
                 continue
             higher = np.maximum(largest, logits.max(axis=1, keepdims=True))
-            terms = np.where(logits - higher < least, 0, np.exp(logits - higher))
+            below = change(logits - higher, "differences from the largest logit")
+            terms = np.where(below < least, 0, change(np.exp(below), "exponentials"))
             total = total * np.exp(largest - higher) + terms.sum(axis=1, keepdims=True)
+            total = change(total, "sums of exponentials")
             largest = higher
         losses: Exact = (largest + np.log(total) - (of_label if label else 0)).astype(np.float64)
         return losses

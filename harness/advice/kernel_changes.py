@@ -74,7 +74,7 @@ _NAMED = re.compile(rf"\d|%|\b(?:{'|'.join(map(re.escape, _WORDS))})", re.IGNORE
 def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if the program is the same.
 
-    Comments, layout and docstrings are no change. What changes inside a scratch buffer's or a block's declaration is of
+    Comments, layout and docstrings are no change. A change inside the declaration of a scratch buffer or a block is of
     that kind alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It serves hints to
     people, never a verdict.
     """
@@ -249,7 +249,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _is_literal(node: ast.AST) -> bool:
-    """Numbers, None, words, and arithmetic with them."""
+    """True for numbers, None, words, and arithmetic with them."""
     allowed = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.operator, ast.unaryop, ast.expr_context)
     return all(isinstance(part, allowed) for part in ast.walk(node))
 

@@ -87,7 +87,7 @@ class Observed:
         return next((unit.slot_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def used(self, name: str) -> float:
-        """The same, or the share of the time that the unit was busy if that is more."""
+        """The larger of `slots` and the share of the time that the unit was busy."""
         return next((unit.used_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def counter(self, level: str, name: str) -> CounterLine | None:

@@ -26,7 +26,7 @@ def is_attention(evidence: Evidence) -> bool:
 
 
 def score_block_bytes(evidence: Evidence) -> int:
-    """BQ x BKV x 4; 0 if it is not attention, or not known to be."""
+    """Bytes of the scores of one step, BQ x BKV x 4; 0 if the kernel is not known to be attention."""
     if not is_attention(evidence):
         return 0
     query, key = float_inputs(evidence)[:2]
@@ -34,7 +34,7 @@ def score_block_bytes(evidence: Evidence) -> int:
 
 
 def score_block(evidence: Evidence) -> CounterLine | None:
-    """Its size as a counter; next to spills, their cause: how many times the registers it is."""
+    """The size of the scores as a counter; if the kernel spills, the remark compares it with the vector registers."""
     size, run = score_block_bytes(evidence), finished_run(evidence)
     if not size:
         return None

@@ -16,7 +16,7 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A row with its record and candidate; Fields are None if they are missing, for the reason in `complaint`."""
+    """A row with its record and candidate; either is None if it is missing, for the reason in `complaint`."""
 
     row: Row
     attempt: Attempt | None

@@ -72,7 +72,7 @@ def _candidates(place: Place) -> tuple[list[Accepted], set[int]]:
 
 
 def _accepted_attempt(place: Place, accept: Accepted) -> Attempt:
-    """The attempt in the accepting commit itself, so that a number used twice does not matter."""
+    """The attempt as its accepting commit stores it, because two clones may have used its number."""
     for name, entry in git.entries(place.repository, accept.commit, place.experiments).items():
         if experiments.number_of(name) == accept.number:
             where = f"{place.experiments}/{name} at {accept.commit[:12]}"

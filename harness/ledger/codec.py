@@ -18,9 +18,9 @@ Schema history
 9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
 10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt how many it counted as.
 11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
-12  A row says of how many programs it is the best (`looked_at`) and what it compiles to (`schedule`, as does a
-    simulation), a failure whether it is an error of the program.
-13  Evidence may have a `certificate`, and a row what stands for it.
+12  A row has the number of programs that it is the best of (`looked_at`) and the digest of its schedule
+    (`schedule`, as has a simulation). A failure says whether it is an error of the program.
+13  Evidence may have a `certificate`, and a row the beginning of its digest.
 14  A simulation's `offences` may be races (`transfer-raced`).
 15  A check may be of an exact output (`exact`), a trace names inputs that a call writes over (`written_over`) and
     lines with sums in bfloat16 (`narrow_sums`) and with transposes outside of kernels (`transposes`).
@@ -159,7 +159,7 @@ def decode_row(line: str, where: str) -> Row:
 
 
 def identity(row: Row) -> bytes:
-    """A value that is equal for rows that are equal except for their place: those that `encode_row` writes alike."""
+    """A value to compare rows by, without their place: equal if `encode_row` writes the rows alike."""
     try:
         return msgspec.msgpack.encode(_without_place(row))
     except UnicodeEncodeError:

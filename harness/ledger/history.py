@@ -73,7 +73,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
 
 
 def _is_impossible(row: Row) -> bool:
-    """True for a gain that no judge records: slower than the previous champion, or faster than the chip can be."""
+    """True for an impossible gain: a time above the previous champion's, or below what the chip can reach."""
     is_gain = row.outcome == "accept" and row.kind == "experiment"
     return (
         (is_gain and row.time_ratio is not None and row.time_ratio >= 1)
@@ -176,7 +176,7 @@ def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]
 
 
 def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.TreeEntry]) -> Iterable[Row | RecordError]:
-    """A row or a complaint for each file; If the working tree's file is missing or damaged, HEAD's is used."""
+    """A row or a complaint for each file. If the working tree's file is missing or damaged, HEAD's is used."""
     failures: dict[str, RecordError] = {}
     for name in names:
         where = f"{place.experiments}/{name}"

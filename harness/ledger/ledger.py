@@ -62,7 +62,7 @@ class Ledger:
         return holder.commit if holder else None
 
     def kernel_changed_since(self, champion: Attempt) -> bool:
-        """True if kernel.py at HEAD is not the kernel of `champion`, the champion: an ordinary commit changed it."""
+        """True if kernel.py at HEAD is not that of the `champion`, because an ordinary commit changed it."""
         holder = champions.holder(self.place)
         if holder is None or holder.attempt.number != champion.number or holder.blob is None:
             return True
@@ -162,7 +162,7 @@ class Ledger:
         note_files.log_pending(self.place)
 
     def recovered(self) -> tuple[str, ...]:
-        """The sentences of `recover`; while somebody is at work, or where it fails, that error in its place."""
+        """The sentences of `recover`; its error in their place if it fails or another process is at work."""
         try:
             with self.lock("recovery"):
                 return self.recover()

@@ -1,7 +1,7 @@
 """Notes in the ledger: lines of experiments/notes.jsonl or attempts.jsonl, and commits of the log that carry them.
 
-Either place alone is enough: readers take the union. Lines are added, none is changed, and git merges two clones'
-files by taking the lines of both (experiments/.gitattributes says so).
+Either place alone is enough: readers take the union. Lines are only added, never changed; git merges two clones' files
+by taking the lines of both (experiments/.gitattributes says so).
 """
 
 import dataclasses

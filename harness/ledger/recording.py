@@ -34,7 +34,7 @@ def prepare(
     branch: str,
     guarded: tuple[str, ...],
 ) -> Recording:
-    """The remaining steps of recording an attempt, after storing its objects; no ref, index or file changes."""
+    """Stores an attempt's objects, and returns the remaining steps of recording it; no ref, index or file changes."""
     repository = place.repository
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)

@@ -13,8 +13,8 @@ The short form is JSON again. A string that begins with one `$` is a sign there;
                                 one that an earlier diff added.
 "$NAME"                         the shared value of that name, which is the beginning of a hash of its short form
 
-The last is made by `Pool.share` of the others, which `shorten` makes. Reading undoes it in this order: `unshared`,
-`restored`. Both take a `Budget`, because a few bytes of them may stand for any number.
+`shorten` makes all of these but the last, which `Pool.share` makes from them. Reading undoes it in this order:
+`unshared`, `restored`. Both take a `Budget`, because a few bytes of them may stand for any number.
 """
 
 import base64
@@ -62,7 +62,7 @@ class Budget:
             )
 
     def damaged(self, what: str) -> RecordError:
-        """The error for a short form that nothing was shortened to."""
+        """The error for a short form that `shorten` never makes."""
         return RecordError("corrupt-record", f"{self.where} {what}")
 
 
@@ -242,7 +242,7 @@ def parsed(data: bytes, budget: Budget) -> Any:
 
 @dataclass(slots=True)
 class Pool:
-    """The values that several records have: `names` by their texts without names, `seen` counts every text.
+    """The values that several records have: `names` maps the short form of each to its name, `seen` counts short forms.
 
     `taken` are the names that a new value cannot get.
     """
@@ -252,7 +252,7 @@ class Pool:
     seen: Counter[str] = field(default_factory=Counter)
 
     def count(self, short: Any) -> None:
-        """Counts the values in a short form without names. Below a value that was seen before nothing is counted."""
+        """Counts the values in a short form without names. Nothing is counted inside a value that was seen before."""
         if isinstance(short, str | list | dict):
             text = compact(short)
             if len(text) >= _LEAST:
@@ -263,7 +263,7 @@ class Pool:
                 self.count(part)
 
     def share(self, short: Any, new: dict[str, str]) -> Any:
-        """A counted short form with names for what is worth one; new names go into `new`, with their values."""
+        """A counted short form, with names for the values that are worth one; new names go into `new`."""
         if not isinstance(short, str | list | dict):
             return short
         text = compact(short)

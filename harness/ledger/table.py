@@ -126,7 +126,7 @@ def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
 
 
 def chosen(table: ScaledTable, among: Sequence[Line], wanted: Filter) -> tuple[Line, ...]:
-    """Those of the lines that are wanted; a folded line counts if one of its attempts does."""
+    """The lines that are selected; a folded line is selected if one of its attempts is."""
     best = bests(table) if wanted.is_best else ()
     return tuple(line for line in among if _is_wanted(line, wanted, best))
 
@@ -214,7 +214,7 @@ def _parts(run: Recheck) -> tuple[ScaledRow | Note, ...]:
 
 
 def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Title | None]]:
-    """Attempts and checks in order: each, True if it checks an unchanged champion, and the champion."""
+    """Attempts and checks in order, each with True if it checks an unchanged champion, and with the champion then."""
     checked = [note for note in table.notes if note.kind == "checked"]
     rows = [row.then for row in table.rows]
     last = {row.number: place for place, row in enumerate(rows)}

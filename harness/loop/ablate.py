@@ -63,7 +63,7 @@ class _Work:
         self.seconds = latency
 
     def skip_rewordings(self) -> tuple[Pieces, tuple[int, ...]]:
-        """The changes to take out of the oldest text with the champion's program, and the attempts that only reworded.
+        """The changes to take out of the oldest text with the champion's program, and the attempts that reworded it.
 
         Rewording everywhere would tie every change to the reworded lines.
         """

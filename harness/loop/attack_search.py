@@ -172,7 +172,7 @@ def repeat(plan: Plan, worst: WorstInput) -> WorstInput:
 
 
 class _target:
-    """The AttackedKernel as a context: no process and no file of it is left behind."""
+    """The AttackedKernel as a context that leaves no process and no file behind."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

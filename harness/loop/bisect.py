@@ -193,7 +193,7 @@ class _Search:
     def ends(self) -> tuple[int, int]:
         """The last index with a good text, and the next one with a bad text.
 
-        A bad text with a good one after it was taken back, so it is not the cause at the end.
+        A bad text with a good one after it was taken back, so it cannot be the cause.
         """
         judged = [
             (at, self._judged[step.candidate].is_bad)

@@ -163,7 +163,7 @@ def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
 
 
 def _remove_broken_log(before: Watch, aside: Path) -> list[str]:
-    """Removes a file in the log's place that names no commit: git would neither list nor move it."""
+    """Removes a file in place of the log's ref that names no commit: git would neither list nor move it."""
     path = git.common_directory(before.repository) / before.ours
     if not path.is_file() or git.commit_of(before.repository, before.ours) is not None:
         return []

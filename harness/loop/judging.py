@@ -114,9 +114,10 @@ def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
 
 
 def _looked_at(run: Run, fingerprint: str) -> int:
-    """The number of programs looked at by searches since the last accept that saw this program under this key; else 1.
+    """The number of programs of the search since the last accept that saw this program under this key; 1 without one.
 
-    A rebaseline counts as an accept. If several searches saw it, the largest number. An unreadable record is ignored.
+    A rebaseline counts as an accept. If several searches saw it, the largest number counts. An unreadable record is
+    ignored.
     """
     counts = [1]
     last = max((row.number for row in run.rows if row.is_title or row.kind == "revoke"), default=0)

@@ -98,7 +98,7 @@ def prune(
 ) -> tuple[str, ...]:
     """Prunes a contest's folder by RULE and returns the names of the removed entries.
 
-    `accepted` are the numbers of accepted attempts; the dumps that the `champion`'s record names stay, and its runs.
+    `accepted` are the numbers of accepted attempts; the `champion`'s runs and the dumps that its record names stay.
     The newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next one
     makes up for it. Raises RatchetError `read-only` or `io`.
     """

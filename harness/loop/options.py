@@ -7,7 +7,7 @@ from harness.records import Source, Sweep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another setting of the same kernel.py: its hypothesis as an attempt, its screened time and its program."""
+    """Another setting of the same kernel.py: its hypothesis if it is judged, its screened time and its program."""
 
     settings: tuple[tuple[str, str], ...]
     hypothesis: str

@@ -1,4 +1,4 @@
-"""Hints in terms of a kernel.py: the constants to set, the only part of a package's kernel that can change."""
+"""Hints for a kernel.py that calls a package's kernel: only the constants that it sets can change."""
 
 import ast
 from collections.abc import Sequence

@@ -46,7 +46,7 @@ class Pieces:
 
     @property
     def last_for_itself(self) -> Piece | None:
-        """The last change, if it is no experiment and not the only one; requested hunks are never it."""
+        """The last change, if it is neither an experiment nor the only one; None if only requested changes are left."""
         is_asked = self.attempt is not None or len(self.asked) < 2
         last = None if is_asked and not self.later else self.every[-1]
         return None if last is None or last.is_experiment else last

@@ -1,4 +1,4 @@
-"""The preconditions of an attempt: a committed judge, a branch, an identity, a clock that may give the title."""
+"""The preconditions of an attempt: a committed judge, a branch, an identity, times that may decide the title."""
 
 from git import Repo
 

@@ -95,7 +95,7 @@ def _reach(address: str) -> None:
 
 
 def _has_token() -> bool:
-    """True if this user has a token for clusters; Ray has to be told."""
+    """True if this user has a token for clusters, which Ray uses only if it is told to."""
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return True
     with suppress(RuntimeError):
@@ -104,7 +104,7 @@ def _has_token() -> bool:
 
 
 class _Cluster:
-    """At most `count` actors. They stay for the next search; an actor that refused does not, and is not replaced."""
+    """At most `count` actors. Each stays for the next search, except one that refused, which is not replaced."""
 
     def __init__(self, count: int) -> None:
         self._left = count

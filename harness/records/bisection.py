@@ -25,7 +25,7 @@ class JudgedVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """A bisection. `suspects` are the changes that may be guilty: one, if every kernel between could be judged.
+    """A bisection. `suspects` are the changes that may be guilty: one if every kernel in between could be judged.
 
     `judged` are in the order of judging, the two ends first; `kernels` counts the different ones in the history, both
     ends included. `comparison` compares the guilty kernel with the one before it.

@@ -8,7 +8,7 @@ from harness.records.evidence import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One number of both, in `unit` or plain; None: not known, or not there."""
+    """One figure of both kernels, in `unit` or plain; None if it is unknown or does not apply."""
 
     name: str
     unit: Literal["", "B", "cycles"]

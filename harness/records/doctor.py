@@ -171,7 +171,7 @@ class ProgramRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing about the machine: what, what it is, how it stands, what to do."""
+    """One fact about the machine: its name, its value, its state, and the remedy."""
 
     what: str
     value: str

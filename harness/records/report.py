@@ -77,7 +77,7 @@ class UnitUse:
 
     @property
     def used_fraction(self) -> float:
-        """The larger of the two: the same operations cannot take less than this of the cycles, however scheduled."""
+        """The larger of the two: no schedule of the same operations can need a smaller share of the cycles."""
         return max(self.slot_fraction, self.busy_fraction or 0.0)
 
 
@@ -112,7 +112,7 @@ class CycleShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """The time that several chips spend on each other, simulated but for `floor_seconds`, the least that links allow.
+    """The waits of several chips for each other, simulated except `floor_seconds`, the least time that links allow.
 
     `exposed_seconds` is how long the chip that ends last waits for others. `busiest` is the direction of a link that
     carries most; `needed_bytes` are what it had to carry if all links of a chip shared what comes to it.

@@ -26,7 +26,7 @@ def simulated(chip_name: str) -> str:
 
 
 def source_label(source: Source, chip_name: str) -> str:
-    """`simulated v5e`; of a time measured on a CPU, that it says nothing about the chip."""
+    """`simulated v5e`; for a time measured on a CPU also the remark that it says nothing about the chip."""
     if source == "measured cpu":
         return f"measured cpu, says nothing about a {chip(chip_name).kind}"
     return with_chip(source, chip_name)

@@ -101,7 +101,7 @@ class Calibration:
 
     Gains are 1 - time ratio. `same_sign`: attempts that gained if a gain was expected, or lost if a loss was expected.
     `within_factor`: got between half and twice the expected gain. `median_ratio` is the median of got / expected gain,
-    None if too few say anything.
+    None if too few attempts can be compared.
     """
 
     stated: int

@@ -24,9 +24,9 @@ class RejudgedAttempt:
 class Revocation:
     """The champion that lost its title, and every accepted attempt judged again for it, the newest first.
 
-    `tried` begins with the champion. Its last attempt holds the title now if it passes; `holder` is its number, None if
-    no accepted attempt passes: then the contest has no champion. All others of `tried` fail, so none of them can become
-    the champion again without another attempt. `reason` is a person's, often empty.
+    `tried` begins with the champion. If the last of `tried` passes, it holds the title now and `holder` is its number.
+    If no accepted attempt passes, `holder` is None and the contest has no champion. All others of `tried` fail, so none
+    of them can become the champion again without another attempt. `reason` is a person's, often empty.
     """
 
     champion: int

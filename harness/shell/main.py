@@ -73,7 +73,7 @@ def program() -> int:
 
 
 class _Pipe(io.FileIO):
-    """A file that drops output after its reader has gone: `ratchet.sh ... | head` ends as it would have without."""
+    """A file that drops output once its reader has gone: `ratchet.sh ... | head` ends as without `| head`."""
 
     def write(self, data: "Buffer") -> int:
         try:
@@ -88,7 +88,8 @@ class _Pipe(io.FileIO):
 def prepare_output() -> None:
     """Keeps a pipe that was closed early, or a character that an encoding lacks, from changing how a verb ends.
 
-    Such a character is printed as its number. Otherwise a recorded attempt, whose report has some, would end as a bug.
+    Such a character is printed as its number. Otherwise an attempt whose report has such a character would be recorded,
+    and still end as a bug.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -173,7 +174,10 @@ def _text_of(verb: Verb, arguments: Namespace, outcome: Outcome) -> str:
 
 
 def place_of_verb(words: Sequence[str]) -> int | None:
-    """The index of the verb or the message: the first word that is no option's. Raises UsageError `unknown-verb`."""
+    """The index of the verb or message: the first word that is neither an option nor its value.
+
+    Raises UsageError `unknown-verb`.
+    """
     skip = False
     for place, word in enumerate(words):
         if skip:

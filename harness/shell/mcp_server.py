@@ -30,7 +30,7 @@ _ANSWERS = Path("profile_data") / "answers"
 def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
     """Serves the verbs on stdin and stdout until the client goes, for the contest in `contest` unless a call names one.
 
-    `instructions` say to the client how they work together.
+    `instructions` tell the client how the verbs work together.
     Nothing outside `roots` is opened. Raises UsageError `outside`.
     """
     served = _Tools(contest, Roots(folders=tuple(root.resolve() for root in roots)))

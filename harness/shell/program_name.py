@@ -46,7 +46,7 @@ def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
 
 
 def renamed(text: str) -> str:
-    """`text` with the command that the user typed wherever it names ratchet.sh, with the `-C` of the user."""
+    """`text` with the command that the user typed, `-C` included, in place of each ratchet.sh."""
     if _place is not None:
         pattern, option = _place
         text = pattern.sub(lambda match: f"{match[0]} {option}", text)

@@ -60,12 +60,12 @@ class Call:
 
 
 class Verb:
-    """One verb: the only class of a file in harness/verbs, and called as that file is.
+    """One verb: the only class of a file in harness/verbs, with the file's name.
 
     The file imports nothing heavy, so that --help is quick: `run` imports what it needs.
 
     `line` is its line of the overview, in which `place` orders the verbs: the group, and the order in it. `example` is
-    the part after `ratchet.sh` there, the name alone unless stated; --help ends with `examples`, where they differ.
+    what follows `ratchet.sh` there, by default the name alone; --help ends with `examples` if they are more.
     `is_watched`: the verb reads files that anyone may have written, for as long as they make it (harness.shell.watch).
     `shows_texts`: files are part of its output, to be copied as they are. Hints that name the verb name the contest
     too, unless `hints_name_contest` is False because it is about another one.
@@ -135,5 +135,5 @@ class Verb:
             yield Call(tool=self.tool or self.name, words=(), parser=self.parser())
 
     def meant_by(self, words: Sequence[str]) -> str | None:
-        """The command of this verb that `words` mean, which begin with no verb: another tool's spelling of it."""
+        """The command of this verb that another tool spells as `words`, which begin with no verb."""
         return None

@@ -135,7 +135,7 @@ def _resident_bytes(child: int) -> int:
 
 
 def _cpu_seconds(child: int) -> float:
-    """The processor's time of all its threads; this machine's clock where there is no /proc."""
+    """CPU seconds of all threads of the child; wall clock if there is no /proc."""
     with suppress(OSError, IndexError, ValueError), open(f"/proc/{child}/stat", "rb") as stream:
         fields = stream.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -20,7 +20,7 @@ class AttemptDocument:
 
 
 class Experiment(Verb):
-    """The verb of a message; one writes the message instead."""
+    """The verb of a bare message: users type the message in place of a verb's name."""
 
     place = "loop", 0
     line = "test one change of kernel.py, keep it if it is faster"

@@ -39,15 +39,16 @@ class XprofDocument:
 
 
 def _no_arguments(parser: Parser) -> None:
-    """Nothing beyond the places and --json."""
+    """Adds no arguments: the subcommand takes places and --json alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """One subcommand; `words` follow its name in its example, `arguments` adds its own options to the parser.
 
-    `places` names its captures. One that stands alone may be left out: it is the newest then. `tool` is its name as a
-    tool where that differs from its own, None if it is no tool: a server, a file.
+    `places` names its captures. If there is only one place, it may be left out, and the newest capture is taken. `tool`
+    is its name as a tool if that differs from `name`; None if it is no tool, because it starts a server or writes a
+    file.
     """
 
     name: str

@@ -232,9 +232,7 @@ def staged_reductions(seen: Observed) -> RuleCase | None:
 
 
 def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> float:
-    """The most that `there` operations of `unit` instead of the `expected` ones may cost; all there is without a
-    run.
-    """
+    """The largest share of the time that the operations of `unit` beyond the `expected` ones may cost."""
     return min(seen.room, seen.used(unit) * (1 - expected / there)) if seen.run else seen.room
 
 

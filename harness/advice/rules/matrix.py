@@ -61,7 +61,7 @@ def wide_operands(seen: Observed) -> RuleCase | None:
 
 
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
-    """The line with too many operations for one of two equal matmuls, how many times, and their share of the slots."""
+    """The line with too many operations for one of two equal matmuls, the factor, and the share of slots above it."""
     run = seen.run
     if run is None or run.breakdown is None or not run.mxu_flops:
         return None

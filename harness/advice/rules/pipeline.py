@@ -75,7 +75,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
 
 
 def _turns(seen: Observed) -> float:
-    """How many times over the bundles of the program a step issues, at least; 0 if no loop in the body shows."""
+    """The least number of times that a step issues the program's bundles; 0 if no loop in the body is seen."""
     if seen.run is None or not seen.steps or not seen.run.static_bundles:
         return 0.0
     turns = seen.run.bundle_cycles / seen.steps / seen.run.static_bundles

@@ -42,10 +42,10 @@ class RuleCase:
     (benchmarks/RULES.md). Each of the `edits` follows such advice. `cost` is the share of the time that the observed
     cause takes now: it ranks a finding whose gain is not known.
 
-    `knob` is the thing that the change turns: of several findings with one knob, only the strongest is reported.
-    `kind` overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half
-    if nothing nearer than all that is left bounds it, or if most attempts lost. `comes_first` marks a case that
-    makes all other advice pointless.
+    `knob` is the thing that the change turns: of several findings with one knob, only the strongest is reported. `kind`
+    overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half if its
+    only bound is all the time that can still be gained, or if most attempts that followed the advice lost.
+    `comes_first` marks a case that makes all other advice pointless.
     """
 
     observation: str

@@ -82,7 +82,7 @@ def _bringing_commit(place: Place, record: HeldAttempt) -> str | None:
 def champion(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], present: Key | None, notes: list[str]
 ) -> Iterator[Finding]:
-    """A finding if there is a log without the champion; notes on the places that its record can be checked against."""
+    """A finding if a log lacks the champion; notes on the places that the champion's record can be checked against."""
     holder = champions.holder(place)
     if filed and not logged:
         notes.append(

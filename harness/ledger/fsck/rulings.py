@@ -86,7 +86,7 @@ def _remedy(record: HeldAttempt) -> str:
 
 
 def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
-    """Contradictions between its evidence, key and policy, as kind and words."""
+    """Contradictions between a record's evidence, key and policy, as kind and words."""
     attempt = record.attempt
     key, policy, default = attempt.key, attempt.policy, Policy()
     if (
@@ -117,7 +117,7 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
 
 
 def _problem(evidence: Evidence, key: Key) -> str:
-    """The digest of the problem in the form of that time's keys."""
+    """The digest of the problem, in the form that keys had when the record was made."""
     return problem_digest(evidence.problem) if key.timing else statement_digest(evidence.problem)
 
 

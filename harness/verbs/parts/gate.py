@@ -59,7 +59,7 @@ _STEPS = 2
 
 
 def ci(arguments: Namespace, fails: frozenset[str]) -> Outcome:
-    """The gate, which the outcomes `fails` fail. Raises RatchetError."""
+    """The gate; the outcomes in `fails` make it fail. Raises RatchetError."""
     try:
         return _judged(arguments, fails)
     except RatchetError as error:

@@ -60,7 +60,7 @@ class _Served:
     raised: list[Exception] = field(default_factory=list)
 
     def start(self) -> None:
-        """Begins; the process ends it by ending."""
+        """Starts the program's thread, which ends when the process does."""
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 

@@ -166,7 +166,7 @@ def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str,
 
 
 def run(request: ProgramRequest) -> ProgramRun:
-    """The program's run. Its output goes to this process's output."""
+    """The program's run; what the program prints goes to this process's output."""
     os.environ["HOME"] = request.home
     os.environ.pop("TMPDIR", None)
     os.chdir(request.directory)

@@ -270,7 +270,7 @@ def exclusive_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that need another: those of one collective need the base of continuation fusion."""
+    """Flags that have no effect without another: those of one collective need the base of continuation fusion."""
     dependent = [*map(_fuse, _COLLECTIVES), _OVERLAP]
     needy = [subject.final[name] for name in dependent if subject.is_on(name)]
     if needy and not subject.is_on(_BASE):
@@ -286,7 +286,7 @@ def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def flags_of_other_chips(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """SparseCore offload on a chip that it is not given for; TPU flags if JAX is to use something else."""
+    """SparseCore offload on a chip for which it is not documented; TPU flags if JAX is kept from the TPU."""
     if subject.chip is not None and subject.chip.name not in _OFFLOADING:
         for collective in _COLLECTIVES:
             if subject.is_on(_offload(collective)):

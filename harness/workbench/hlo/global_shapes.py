@@ -39,7 +39,7 @@ class _Classes:
     splits: dict[Dimension, _Split] = field(default_factory=dict)
 
     def find(self, dimension: Dimension) -> Dimension:
-        """The dimension that stands for the set of `dimension`."""
+        """The representative of the set that `dimension` belongs to."""
         while (up := self.parents.get(dimension, dimension)) != dimension:
             # Half of the way is saved to whoever asks next.
             self.parents[dimension] = further = self.parents.get(up, up)

@@ -22,7 +22,7 @@ FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica
 
 @dataclass(slots=True)
 class Graph:
-    """A module with its connections. Raises RatchetError `bad-hlo` if they go in circles.
+    """A module with its connections. Raises RatchetError `bad-hlo` if the connections form a circle.
 
     `times` is how often the module runs, `runs` how often each computation does in all of that (None if a loop's
     trip count is not known). The insides of fusions and of reductions are not in `runs`: they run with their

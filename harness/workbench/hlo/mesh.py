@@ -94,7 +94,7 @@ def axes_of_sharding(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, ...], .
 
 
 def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
-    """The axes whose places together give the number of the tile of each device."""
+    """The axes, slowest first, such that a device's places along them give the number of its tile; () if none do."""
     steps = [math.prod(size for _, size in mesh.axes[at + 1 :]) for at in range(len(mesh.axes))]
     moving = [at for at, (_, size) in enumerate(mesh.axes) if size > 1 and tile[steps[at]] != tile[0]]
     if len(moving) > _MOST_AXES or math.prod(mesh.axes[at][1] for at in moving) != parts:
@@ -115,7 +115,8 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     """For each axis of the mesh the dimensions of the torus that it runs along: `x`, `x, y (2 of 4)`; () if not known.
 
     Assumes the slice of powers of two that is closest to a square or a cube, with x the shortest and fastest varying
-    axis, and devices in the order of their numbers, as libtpu numbers them. A mesh arranged otherwise lies otherwise.
+    axis, and devices in the order of their numbers, as libtpu numbers them. A mesh that is arranged in another way lies
+    along other dimensions.
     """
     power = mesh.devices.bit_length() - 1
     if mesh.devices != 1 << power or mesh.devices == 1:

@@ -122,7 +122,7 @@ def _module_proto(data: bytes, name: str) -> Any:
 
 
 def _is_module(parsed: Any) -> bool:
-    """True if it has computations with instructions of known operations: bytes fit many messages."""
+    """True if it has computations with instructions of known operations: most bytes can be read as some message."""
     computations = parsed.computations
     return bool(computations) and all(
         computation.instructions and all(instruction.opcode for instruction in computation.instructions)

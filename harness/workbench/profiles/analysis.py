@@ -109,7 +109,7 @@ def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
 
 
 def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
-    """One note; if it is nothing but a figure that is a list, each sentence of the list."""
+    """The note as one sentence; if its text is a single figure that is a list, the sentences of the list."""
     figure = facts.get(text[1:-1])
     if isinstance(figure, list):
         yield from figure

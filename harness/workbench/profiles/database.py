@@ -401,7 +401,7 @@ def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
 
 
 def _places(device: Device, moments: Values) -> Values:
-    """The module that runs at each moment (of several, the last to begin), or that the moment lies between runs."""
+    """For each moment `inside` and the module that runs (of several, the last to begin), or `between runs`."""
     if not device.modules:
         return np.full(len(moments), "unknown", object)
     ordered = sorted(device.modules, key=lambda run: run.start)

@@ -1,4 +1,4 @@
-"""A device's own clock, on which all of a device is placed: the profiler's clock, adjusted to the host's, jumps."""
+"""A device's own clock, which places all its events, because the profiler's, adjusted to the host's, jumps."""
 
 from array import array
 from collections.abc import Mapping
@@ -60,7 +60,8 @@ class DeviceClock:
     def _at(self, adjusted_ps: int) -> int:
         """The moment by the device's clock, measured from the end of the nearest operation.
 
-        As far from it as the adjusted clock says, if both clocks agree on the time between the operations around it.
+        If both clocks agree on the time between the operations around it, its distance from that end is the adjusted
+        clock's.
         """
         if self.spread_ps <= _AGREE_PS:
             return adjusted_ps

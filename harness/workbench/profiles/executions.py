@@ -86,7 +86,7 @@ def bytes_accessed(stats: Mapping[str, Value], category: str) -> float | None:
 
 
 def hbm_bytes(stats: Mapping[str, Value]) -> float | None:
-    """Those of the bytes that are in HBM; None if the capture does not part them by memory."""
+    """The part of these bytes that is in HBM; None if the capture does not divide bytes by memory."""
     parts = stats.get("memory_access_breakdown")
     if not isinstance(parts, bytes):
         return None

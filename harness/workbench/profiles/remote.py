@@ -119,7 +119,7 @@ class _NotElsewhere(urllib.request.HTTPRedirectHandler):
     """Follows no redirection: only the named server is asked."""
 
     def redirect_request(self, *_: Any) -> None:
-        """None, which makes it an error."""
+        """None, which turns a redirection into an error."""
 
 
 _OPENER = urllib.request.build_opener(_NotElsewhere)

@@ -21,7 +21,7 @@ _INTRO = """# How often nothing is accepted as a gain
 A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here
 noise goes through that very decision: the loop that asks for more samples, the control, the interval
 (`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/compare_measured.py`,
-`harness/judge/verdict/stats.py`). Only the seconds are made up, or recorded. Repeat it by
+`harness/judge/verdict/stats.py`). Only the times are invented, or replayed from records. Repeat it by
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/false_accepts.py --write
 
@@ -35,7 +35,7 @@ noise goes through that very decision: the loop that asks for more samples, the 
 ## The rule
 
 Each round times the champion, a second copy of the champion (the control) and the candidate once, in random order, on
-the same fresh inputs. If two programs take the same time, which of them a round favours is a fair coin, whatever the
+the same fresh inputs. If two programs take the same time, each round favours one of them like a fair coin, whatever the
 noise is; so the interval between two order statistics of the ratios (that of the sign test) is exact without assuming
 anything else. After {looks} rounds the samples are looked at, until
 
@@ -43,16 +43,18 @@ anything else. After {looks} rounds the samples are looked at, until
 - the interval lies at or below {limit:.2f}: accept; or above it: reject;
 - the rounds or the {budget:.0f} s are used up: inconclusive.
 
-Every look and every attempt is a chance to be lucky, and chances add up at most. A rate of {rate:.1%} for everything
-between two accepts is spent as rate / (k (k + 1)) on the k-th attempt since the last accept, repeats under `--again`
-included, in equal parts on the {count} looks: {first:.4%} for each look of the first attempt (at least 14 rounds before
-there is an interval at all), {thousandth:.1e} for the thousandth (33 rounds). The sum over all attempts is the rate.
+Every look and every attempt is a chance to be lucky; together the chances are at most their sum. A rate of {rate:.1%}
+for everything between two accepts is spent as rate / (k (k + 1)) on the k-th attempt since the last accept, repeats
+under `--again` included, in equal parts on the {count} looks: {first:.4%} for each look of the first attempt (at least
+14 rounds before there is an interval at all), {thousandth:.1e} for the thousandth (33 rounds). The sum over all
+attempts is the rate.
 """
 
 _NULLS = """## Attempts that change nothing
 
-{attempts:,} on each machine, each with the largest error there is, that of the first attempt since an accept. The
-last two columns judge the same noise as it is often done: one time each and `<`; the medians of three, 1 % less.
+{attempts:,} attempts on each machine, each with the largest error rate of the rule, that of the first attempt since an
+accept. The last two columns judge the same noise by common rules: one time each, compared by `<`; the medians of three
+times each, at least 1 % less.
 """
 
 _LEDGER = """Counted as the ledger counts, on one machine after the other, {accepted} of {attempts:,} are accepted.
@@ -62,11 +64,11 @@ chance: {edge} of {attempts:,} are accepted, {edge_rate:.3%}, where the rule all
 
 _SLOTS = """## A slower slot, and loads that differ
 
-Nothing changes here either, but a slot is slower than the others, whatever runs in it; or each loading of a program
-is slower or faster by luck for as long as the process lives (where its buffers lie), with the standard deviation
-given. The control is a loading of its own, so it sees a machine that does this. What the candidate's own loading gains
-by luck is beyond any number of rounds in one process: where loads differ by {worst}, more than the goal are
-accepted. Whether a machine is like that, a few repeats under `--again` tell, each of which loads anew.
+Nothing changes here either, but a slot is slower than the others, whatever runs in it; or each loading of a program is
+slower or faster by luck for as long as the process lives (where its buffers lie), with the standard deviation given.
+The control is a loading of its own, so it sees a machine that does this. No number of rounds in one process shows what
+the candidate's own loading gains by luck: if loads differ by {worst}, more attempts than the goal allows are accepted.
+A few repeats under `--again`, each of which loads anew, tell whether a machine is like that.
 """
 
 _POWER = """## True gains of {gain:.0%}

@@ -240,9 +240,10 @@ EXPLAINED = {
     "quantized matmul by blocks, fp8": "the package's: for a shape without tuned blocks it fetches 128 columns at a "
     "time, a half of a block, and so computes none (blockwise_kernel.py line 130)",
     "ragged paged, stacked": _IN_OUT.format("decode/non_sliding_window/kernel.py line 450"),
-    "latent attention v1": "a limit of the simulator: XLA's loop over the cache reads its number of turns in a loop",
-    "latent attention v1, cache update": "the package's function is XLA's alone; its loop reads its number of turns "
-    "in a loop, which the simulator does not follow",
+    "latent attention v1": "a limit of the simulator: XLA's loop over the cache reads its trip count inside another "
+    "loop",
+    "latent attention v1, cache update": "the package's function is XLA's alone; its loop reads its trip count inside "
+    "another loop, which the simulator does not follow",
     "gated delta rule v1, decode": _DECODED.format(202, 326, 314),
     "gated delta rule v2, decode": _DECODED.format(285, 410, 397),
     "gated delta rule v2, scan": "raced as it says: recurrent_scan_impl.py line 854 writes the state that the copy "

@@ -314,7 +314,7 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], argu
             "take it; its results are checked in a contest, not here. Times are simulated; `*`: something was not "
             "understood or is assumed, `†`: compiled otherwise than it is shipped, `none`: there is no latency. "
             "`steps` are those of its grids, which show where a package takes other blocks on another chip. "
-            "Whose fault a reason is says a row of its own, by reading the package.",
+            "A row of its own says whose fault a reason is, found by reading the package.",
             "",
             *(f"- {sentence}" for sentence in totals),
             "",

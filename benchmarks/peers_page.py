@@ -81,10 +81,10 @@ It takes hours on two cores, can be stopped, and goes on where it was. The secon
 another release: `--library PATH --library-name 'libtpu 0.0.42.1'`. `--sensitivity` adds other machine constants.
 
 The same for all: operands [heads, sequence, head_dim] in their default layouts, the result too; the time is that of the
-whole module, with every copy and fusion around the kernel. What a contender's interface asks for is its price: splash
-attention and tokamax get queries already scaled, so that the multiplication stands before them; JAX's flash attention
-knows no shared key/value heads, so that they are repeated before it. Its scale was tried both in the kernel and before
-it. VMEM limits are those that each sets itself; where too little VMEM is the compiler's reason to refuse a
+whole module, with every copy and fusion around the kernel. Work that a contender's interface requires counts as its
+own: splash attention and tokamax get queries already scaled, so the multiplication runs before them; JAX's flash
+attention knows no shared key/value heads, so they are repeated before it. Its scale was tried both in the kernel and
+before it. VMEM limits are those that each sets itself; where too little VMEM is the compiler's reason to refuse a
 configuration, it is compiled once more with three quarters of the chip's.
 
 {plan.search}
@@ -175,7 +175,8 @@ def operators() -> str:
 
 Champions of the other contests beside what others ship for the same operands at the same shape, whole module, both
 simulated. Ours is what the champion's record says. Peers get a few to some dozens of configurations each (the last
-column); made by `python benchmarks/peers_operators.py --write`, in the environment that the contests were judged in.
+column). `python benchmarks/peers_operators.py --write` makes this table, in the environment that the contests were
+judged in.
 
 {table(lines, head)}"""
 
@@ -353,11 +354,12 @@ def _doubts(plan: Plan) -> str:
   It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. Few of them
   compute the same thing in two ways, which is what is compared here, and none of those is attention. For v5e only
   times of grouped products are published.
-- The best of many simulated configurations is more likely than others one whose error is in its favour. All contenders
-  choose so, the peers from 24 and more, ours from a few besides the champion's own; the loop had chosen those on one
-  chip before. A row of ours with other constants than its champion's is not the champion as it stands.
-- Useful are the FLOPs of the two matmuls over pairs that are not masked, of the peak of what one program occupies: the
-  chip; on v7x one of its two cores.
+- The best of many simulated configurations is more likely than the others to have an error in its favour. All
+  contenders are chosen in this way: the peers from 24 configurations or more, ours from a few besides the champion's
+  own, which the loop had chosen on one chip before. A row of ours with other constants than its champion's is not the
+  champion as it stands.
+- Useful FLOPs are those of the two matmuls over pairs that are not masked, as a share of the peak of what one program
+  occupies: the chip; on v7x one of its two cores.
 - The grouped problem is not causal. Around the kernel counts operations of the module outside of Pallas kernels and its
   top-level program. Spills are executed vector register stores. VMEM is the scoped memory of the largest kernel.
 - Neither an autotuner nor its authors chose the peers' configurations here: a better one may exist outside of the list

@@ -132,21 +132,21 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     head = ("operation", "chip", "problems", "fastest picked", "within 5 %", "median loss", "90th percentile", "worst")
     return f"""## Where both have published times
 
-A problem has one published configuration, so that our pick has a published time where it is that one: {same} of
-{len(tuned)}, with nothing lost, which says nothing more than the table above. Grouped products are published for two
-implementations of one problem, each with its winner (the older one's of a problem even twice): of these the pick is the
-faster one simulated, and the loss is by how much its published time exceeds the faster one's. Of {len(losses)} such
-problems {_percent(share(losses, LOSS))} lose at most 5 % (aim all: {reached}). Always taking the newer implementation,
-or always the older one, would come to the shares in the last column: our picks are worse than always the newer one.
-{len(rivals) - len(losses)} more problems are not counted: the newer one has no simulated time there, without which its
-published time is not read; the pick is the older one.
+A problem has one published configuration, so our pick has a published time only if it is that one: {same} of
+{len(tuned)}, with nothing lost, which the table above says already. Grouped products are published for two
+implementations of one problem, each with its winner (for one problem the older one has two). Of these the pick is the
+one that is faster in the simulator, and the loss is how much longer it takes on the device than the one that is faster
+there. Of {len(losses)} such problems {_percent(share(losses, LOSS))} lose at most 5 % (aim all: {reached}). Always
+taking the newer implementation, or always the older one, would come to the shares in the last column: our picks are
+worse than always the newer one. {len(rivals) - len(losses)} more problems are not counted: the newer one has no
+simulated time there, without which its published time is not read; the pick is the older one.
 
 {_markdown(lines, (*head, "within 5 % with always the newer, older"))}
 
 No pick can be surer than the published times themselves. Five samples of a row lie within
 {_percent(float(np.median([one.spread for one in known])))} in the median; problems that were published twice for v7x,
 months and compilers apart, differ by 4.0 % in the median and 6.5 % at the 90th percentile (backward passes: 3.4 % and
-14 %). Of other chips nothing is known twice."""
+14 %). For other chips no time was published twice."""
 
 
 def _fixed(problem: Problem, published: dict[str, Published], word: str) -> float | None:
@@ -166,7 +166,7 @@ def _untuned(tuned: list[Problem]) -> str:
     head = ("operation", "chip", "problems", "within 3 %", "median, times the pick", "worst")
     return f"""## What tokamax takes untuned, in our simulator
 
-The same question of the configuration that tokamax takes without a tuned one.
+The same comparison for the configuration that tokamax takes if it has no tuned one.
 
 {_markdown(lines, head)}"""
 
@@ -209,10 +209,10 @@ Pairs of implementations whose slower one was picked:
 
 _WHY = """What is known of these:
 
-- No other pick is simulated more than 1.7 % faster than the published winner, which is less than published times of
-  v7x repeat to; nothing here says that the simulator is wrong. Four of the seven exchange the layout of K on v7x or
-  the number of a product's buffers.
-- Two pairs are lost to the newer grouped product, which is simulated in half of its published time (v5p, 1536 x 4096;
+- No other pick is simulated more than 1.7 % faster than the published winner, which is less than the spread of repeated
+  published times of v7x; nothing here says that the simulator is wrong. Four of the seven exchange the layout of K on
+  v7x or the number of a product's buffers.
+- Two pairs are lost to the newer grouped product, whose simulated time is half of its published one (v5p, 1536 x 4096;
   v6e, 4096 x 14336). Its configuration names no tiles: the package's own rule chooses them when it is called. Other
   rows of it are off by 9 % at most on the same chips, so that other tiles than today's were probably measured; that is
   not known. In both, the newer one lost to the older one on the device and would not lose with its simulated time.
@@ -270,8 +270,8 @@ def _each(tuned: list[Problem], published: dict[str, Published]) -> str:
         lines.append([_id(mine), problem.chip, _name(mine), text, f"{timed} of {len(problem.rows)}", *cells])
     head = ("row", "chip", "operation", "problem", "timed", "simulated", "published", "error", "over pick", "next best")
     return (
-        "## Each problem\n\nSimulated and published are the published winner's times; untuned is times the pick.\n\n"
-        + _markdown(lines, (*head, "untuned"))
+        "## Each problem\n\nSimulated and published are the published winner's times; untuned is a multiple of the "
+        "pick's time.\n\n" + _markdown(lines, (*head, "untuned"))
     )
 
 

@@ -114,25 +114,26 @@ def lines() -> Iterator[str]:
     yield ""
     others = ", ".join(f"`{name}`" for name in dict.fromkeys(OPERATORS.values()))
     yield (
-        f"All other files move no key. Operators are {others}; some are made of another: paged attention of attention, "
-        "grouped and quantized products of matmul."
+        f"All other files move no key. Operators are {others}; some use another: paged attention uses attention, "
+        "grouped and quantized products use matmul."
     )
 
 
 HEAD = """\
 # Whose keys a change moves
 
-An attempt carries two keys. The *timing key* says what its time follows from: how the kernel is compiled and simulated,
-the facts of its chip, what is timed, and the versions of jax and libtpu. Times are compared only where it is equal. The
-*checks key* says what it was found right by: the checks, the contest's operator, its `prepare.py`, and its chip.
+An attempt carries two keys. The *timing key* covers everything that its time depends on: how the kernel is compiled and
+simulated, the facts of its chip, what is timed, and the versions of jax and libtpu. Times are compared only if their
+timing keys are equal. The *checks key* covers everything that its correctness was checked with: the checks, the
+contest's operator, its `prepare.py`, and its chip.
 
 - A new timing key: accepted attempts are compiled and simulated again, after the next attempt or by
   `./ratchet.sh rescale`, so that the table has one scale.
-- A new checks key: the next attempt checks the champion again first. What comes of it is a note on the champion.
+- A new checks key: the next attempt checks the champion again first. The result is a note on the champion.
 - Comments, docstrings, formatting and imports for types alone move no key. Verdicts, reports, the command line and the
-  ledger are in neither: a kernel's time and correctness do not follow from them.
-- A change of one operator moves the keys of no contest that is not made of it; a change of one chip moves those of its
-  own contests, but for what only the workbench asks of it (`workbench=` in its row).
+  ledger are in neither: a kernel's time and correctness do not depend on them.
+- A change of one operator moves only the keys of contests that use it. A change of one chip moves only those of its own
+  contests, and `workbench=` in its row, which the workbench alone reads, moves none.
 
 `tests/support/keys_page.py` writes the table by changing every file in turn; the contests are those of the root and of
 `examples/`, one for each operator."""

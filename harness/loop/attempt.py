@@ -140,7 +140,7 @@ def _title(run: Run, candidate: Candidate) -> _Title:
         )
     is_held_here = candidate == champions and not (options.rebaseline and was_changed)
     if is_held_here:
-        kept = "what comes of it is kept as a note" if options.record else "not recorded"
+        kept = "the result is kept as a note" if options.record else "not recorded"
         run.say(f"kernel.py is that of the champion (attempt {champion.number}): it is judged again, {kept}")
     is_contested = not (is_held_here or options.rebaseline)
     return _Title(champion=champion, candidate=champions, is_held_here=is_held_here, is_contested=is_contested)
@@ -276,8 +276,8 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
     if not changed:
         return ()
     return (
-        f"{' and '.join(changed)}, which kernel.py imports, has other files than when the champion was judged, which "
-        "are part of the kernel. To have an edit of a package judged and put back, copy the file beside "
+        f"{' and '.join(changed)}, which kernel.py imports, has changed since the champion was judged; its files are "
+        f"part of the kernel. To have an edit of a package judged and put back, copy the file beside "
         "kernel.py and import it there",
     )
 

@@ -24,11 +24,11 @@ KEPT_RUNS = 20
 # A hundred attempts with 30 MB of compiler dumps each, as in the root contest.
 KEPT_BYTES = 3_000_000_000
 RULE = (
-    f"the newest {KEPT_RUNS} runs and as many simulated ones, all runs of attempts that were accepted, and whatever "
-    "the ratchet did not write are kept; older runs are removed, and where runs, timelines, compiler dumps and scratch "
-    "folders (of attempts, sweep, bisect, replay and the others) take more than "
-    f"{decimal(KEPT_BYTES, 'B')} the oldest of them, those of accepted attempts last, those of the champion and what a "
-    "running command may be writing never"
+    f"the newest {KEPT_RUNS} runs, as many simulated ones, all runs of accepted attempts, and whatever the ratchet "
+    "did not write are kept; older runs are removed, and if runs, timelines, compiler dumps and scratch "
+    f"folders (of attempts, sweep, bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')}, the "
+    "oldest go first, those of accepted attempts last, and the champion's and what a running command may be writing "
+    "are kept"
 )
 _SIMULATED = "-simulated-"
 # The ratchet's own runs end with the eight digits of a session, or with the name of a simulated chip.

@@ -186,7 +186,7 @@ def _for_one_function(contest: Contest) -> Statement:
     functions = [member.function for member in statement.members if member.function != KERNEL]
     if functions:
         raise RatchetError(
-            "is-suite", f"--from puts one function around all members, and this suite has {', '.join(functions)} too"
+            "is-suite", f"--from wraps one function for all members, but this suite also needs {', '.join(functions)}"
         )
     return statement.members[0].statement
 

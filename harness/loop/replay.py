@@ -130,7 +130,7 @@ def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evide
 
 
 def _defender(ledger: Ledger, attempt: Attempt, opponent: Evidence | None, bench: Bench) -> resimulate.Defender | None:
-    """The champion of then, to compare a simulated gain with."""
+    """The champion that the attempt was judged against, to compare a simulated gain with."""
     if opponent is None or attempt.champion is None:
         return None
     return resimulate.Defender(

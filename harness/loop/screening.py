@@ -243,7 +243,7 @@ class _Queue:
         )
 
     def _without_answer(self) -> Evidence:
-        message = f"what screened it ended {_MOST_TRIES} times without an answer"
+        message = f"the process that screened it ended {_MOST_TRIES} times without an answer"
         return Evidence(
             problem=self._contest.problem.statement(),
             chip=self._contest.chip.name,

@@ -62,9 +62,9 @@ def _on_keys(
         return
     passes = outcome_of_checks(notes, champion.number, champion.kernel_sha256, key)
     if passes is False:
-        yield "a note says that the champion fails under the keys of now: ./ratchet.sh revoke judges it again"
+        yield "a note says that the champion fails under today's keys: ./ratchet.sh revoke judges it again"
     elif passes is None and not (champion.key and champion.key.counts_for(key)):
-        yield "the champion was not checked under the keys of now: the next attempt checks it again first"
+        yield "the champion was not checked under today's keys: the next attempt checks it again first"
     of_chip = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
     count = len(tuple(scale.untimed(of_chip, notes, key_digest(key), only_accepted=True)))
     if count:

@@ -115,15 +115,15 @@ def _excess(child: int, size: int, times: int, spent: float) -> str:
     what = f"what was read ({size:,} bytes)"
     if (resident := _resident_bytes(child)) > most_bytes:
         return (
-            f"{what} takes {resident:,} bytes of memory, more than {most_bytes:,}; ten times what was read is the "
-            f"limit, and no less than {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): set it "
-            "higher if you trust it"
+            f"{what} takes {resident:,} bytes of memory, more than {most_bytes:,}; the limit is ten times what was "
+            f"read, but at least {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): raise that if "
+            f"you trust the file"
         )
     if spent > most_seconds:
         return (
-            f"{what} takes more than {most_seconds:,} s of a processor; 10 s for each MiB is the limit, no less than "
-            f"{reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}), {times} times: set it higher if "
-            "you trust it"
+            f"{what} takes more than {most_seconds:,} s of a processor; the limit is {times} times 10 s for each MiB, "
+            f"or {times} times {reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}) if that is more: "
+            f"raise that if you trust the file"
         )
     return ""
 

@@ -14,8 +14,8 @@ class Ablate(Verb):
     description = (
         "Takes the accepted changes out of the champion one at a time, judges what is left under the present "
         "prepare.py, and says what each is worth now: simulated time without it less the time with it. A change that "
-        "cannot go alone goes with the fewest others that it takes, and they are named: later changes of the same "
-        "lines, or changes without which the rest is right again. With a number: the hunks of that attempt's change. "
+        "cannot be taken out alone is taken out with as few others as possible, which are named: later changes of the "
+        "same lines, or changes that do not work without it. With a number: the hunks of that attempt's change. "
         "Nothing is recorded."
     )
     examples = "ratchet.sh ablate; ratchet.sh ablate 9"

@@ -32,7 +32,11 @@ class Audit(Verb):
             "file", nargs="?", metavar="FILE", help=f"a script, *{SUFFIX}, or - for stdin (default: the environment)"
         )
         parser.add_argument(
-            "--symptom", action="append", default=[], choices=sorted(SYMPTOMS), help="what was seen; may be given again"
+            "--symptom",
+            action="append",
+            default=[],
+            choices=sorted(SYMPTOMS),
+            help="a symptom that was seen; may be repeated",
         )
         parser.chip("the chip that the program runs on")
         parser.json("the findings as JSON")

@@ -23,9 +23,9 @@ class Champions(Verb):
     line = "check every contest's champion again, in one commit"
     example = "champions --page CHAMPIONS.md --commit"
     description = (
-        "Checks the champion of each contest in a folder and below it wholly, as the judge is now, and times accepted "
-        "kernels on today's scale. What comes of it are notes in the ledgers; no attempt's number is taken. A champion "
-        "that passed under both keys of now is not checked again."
+        "Checks every contest's champion in a folder and below it, wholly and with today's judge, and times accepted "
+        "kernels on today's scale. The results are notes in the ledgers and take no attempt's number. A champion that "
+        "passed under both of today's keys is not checked again."
     )
     document = Document(1, ChampionsDocument)
 
@@ -33,7 +33,7 @@ class Champions(Verb):
         parser.option("--page FILE", "write a page in Markdown about all champions", type=Path)
         parser.flag("--commit", "commit notes and page, and nothing else")
         parser.flag("--all", "time rejected and undecided attempts too")
-        parser.flag("--again", "check champions again that passed under these keys")
+        parser.flag("--again", "also check champions that passed under these keys")
         parser.json("the results as JSON")
         parser.quiet()
 

@@ -42,7 +42,7 @@ class Ci(Verb):
         )
         parser.option(
             "--threshold PERCENT",
-            "how much more simulated time counts as slower, less as faster (1)",
+            "change of simulated time that counts: more is slower, less faster (1)",
             type=float,
             default=1.0,
         )

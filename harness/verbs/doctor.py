@@ -12,8 +12,8 @@ class Doctor(Verb):
     line = "is this machine fit; a program's checklist"
     example = "doctor run.py:step"
     description = (
-        "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program it runs that in a "
-        "process of its own, unconfined, and goes through the checklist: compilations and the argument that caused "
+        "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program, runs it "
+        "unconfined in a process of its own and goes through the checklist: compilations and the argument that caused "
         "each, first against second call, transfers, precision, cache, targets. Exit code 1 where there is a problem "
         "with the machine."
     )

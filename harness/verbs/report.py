@@ -31,7 +31,8 @@ class Report(Verb):
         parser.flag("--all", "a page over every contest in DIR and below")
         parser.option(
             "--peers FILE",
-            "with --all: the best kernels of others, lines of contest, peer, seconds, ratio and note, by tabs",
+            "with --all: the best kernels of others, lines of contest, peer, seconds, ratio and note, separated by "
+            "tabs",
             type=Path,
         )
         parser.option(

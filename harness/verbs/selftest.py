@@ -23,8 +23,8 @@ class Selftest(Verb):
     line = "plant bad kernels, see each of them refused"
     description = (
         "Plants bad kernels, good but unusual ones and cheating callers, each in a repository of its own, "
-        "and lets the judge judge them. Exit code 0: all bad ones were refused by a guard that they were expected "
-        "to be refused by, all good ones accepted."
+        "and lets the judge judge them. Exit code 0: every bad one was refused by a guard that should catch it, and "
+        "every good one was accepted."
     )
     examples = "ratchet.sh selftest --only causal_wrong_side"
     takes_contest = False

@@ -112,7 +112,7 @@ class Simulate(Verb):
         parser.choice(
             "--assume",
             ["never", "always"],
-            "take it that a branch never or always holds that depends on a vector's contents, which nothing here knows",
+            "assume that branches on the contents of vectors, which are not simulated, never or always hold",
         )
         parser.json("the result as JSON")
 

@@ -45,7 +45,7 @@ class Table(Verb):
         parser.option("--trials N", "settings tried for a row (24)", type=at_least(1), default=24)
         add_seed(parser)
         parser.option(
-            "--missing TABLE", "only shapes that this table has no entry for: what its fallback costs them", type=Path
+            "--missing TABLE", "fill the shapes that this table lacks, and show what its fallback costs", type=Path
         )
         parser.flag("--list", "with --missing: fill nothing, only say which shapes; exit 1 if any")
         parser.settings("NAME=VALUES", "the values of this constant, in place of the kernel's own")

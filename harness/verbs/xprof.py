@@ -281,7 +281,7 @@ def _add_graph(parser: Parser) -> None:
 
 def _add_sql(parser: Parser) -> None:
     parser.add_argument("where", nargs="?", help=places.EXPECTED)
-    parser.add_argument("query", nargs="?", help="statements that read, parted by semicolons")
+    parser.add_argument("query", nargs="?", help="statements that only read, separated by semicolons")
     parser.flag("--schema", "the tables and their columns, of every capture")
     _top(100)(parser)
 

@@ -145,7 +145,7 @@ SHOWN = {
     "small call": [
         Case(
             lambda: with_parts(evidence(9e-6, problem=statement(256), bq=128, bkv=128), ("launch", "", 0.5)),
-            ("50.0% of 9.000 us is launch", "more work a call"),
+            ("50.0% of 9.000 us is launch", "each call more work"),
         )
     ],
     "copies": [

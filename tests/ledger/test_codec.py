@@ -35,14 +35,14 @@ def attempts(draw: st.DrawFn) -> Attempt:
         tolerance=1.0,
         passed=draw(st.booleans()),
     )
-    found = draw(st.sampled_from([evidence(), failed(detail=draw(TEXT))]))
+    drawn = draw(st.sampled_from([evidence(), failed(detail=draw(TEXT))]))
     return attempt(
         draw(st.integers(1, 10**6)),
         draw(st.binary(max_size=80)),
         hypothesis=draw(TEXT),
         settings=tuple(draw(st.lists(st.tuples(TEXT, TEXT), max_size=2))),
         expected_time_ratio=draw(NUMBERS),
-        evidence=dataclasses.replace(found, checks=(check,)),
+        evidence=dataclasses.replace(drawn, checks=(check,)),
         verdict=Verdict(outcome="reject", reasons=(draw(TEXT),), time_ratio=draw(NUMBERS)),
     )
 
@@ -71,9 +71,9 @@ def test_commit_messages_give_the_row_back(hypothesis: str, kernel: bytes) -> No
     accepted = messages.accept_message(made, row(made))
     subject = accepted.split("\n")[0]
     assert 0 < len(subject) <= messages.SUBJECT_LENGTH
-    said = messages.trailers(accepted)
-    assert said["Ratchet-Attempt"] == "12"
-    assert said["Ratchet-Contest"] == "root"
+    trailers = messages.trailers(accepted)
+    assert trailers["Ratchet-Attempt"] == "12"
+    assert trailers["Ratchet-Contest"] == "root"
 
 
 def test_a_hypothesis_cannot_forge_trailers_or_rows() -> None:
@@ -99,10 +99,10 @@ def test_floats_that_are_not_finite_survive_in_standard_json() -> None:
     made = attempt(evidence=evidence(checks=(check,)))
     data = codec.encode_attempt(made)
     json.loads(data, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    found = codec.decode_attempt(data, "here").evidence.checks[0]
-    assert found.error is not None
-    assert math.isnan(found.error)
-    assert (found.honest_error, found.tolerance) == (math.inf, -math.inf)
+    decoded = codec.decode_attempt(data, "here").evidence.checks[0]
+    assert decoded.error is not None
+    assert math.isnan(decoded.error)
+    assert (decoded.honest_error, decoded.tolerance) == (math.inf, -math.inf)
 
 
 def spoiled(**changes: Any) -> bytes:
@@ -124,7 +124,7 @@ def spoiled(**changes: Any) -> bytes:
         (spoiled(schema=99), "newer-record", "schema 99"),
         (spoiled(attempt={"number": 1}), "corrupt-record", "missing required field"),
         (spoiled(attempt=[]), "corrupt-record", "Expected `object`"),
-        (codec.encode_attempt(attempt(looked_at=2**62)), "corrupt-record", "programs that somebody can look at"),
+        (codec.encode_attempt(attempt(looked_at=2**62)), "corrupt-record", "possible number of programs"),
     ],
 )
 def test_a_spoiled_document_is_refused_with_its_name(data: bytes, kind: str, words: str) -> None:
@@ -220,22 +220,22 @@ def test_a_row_needs_no_attempt_of_this_shape() -> None:
 @pytest.mark.parametrize("value", [0.25, 1.0, float("nan"), float("inf"), -0.0, None])
 @pytest.mark.parametrize("hypothesis", ["plain", "ünïcode \u2028", "not UTF-8: \udcff"])
 def test_rows_are_the_same_wherever_they_are(value: float | None, hypothesis: str) -> None:
-    one = dataclasses.replace(row(attempt(3)), score=value, hypothesis=hypothesis)
-    here = codec.decode_row(codec.encode_row(one), "here")
+    changed = dataclasses.replace(row(attempt(3)), score=value, hypothesis=hypothesis)
+    here = codec.decode_row(codec.encode_row(changed), "here")
     there = dataclasses.replace(here, commit="0" * 40, is_on_branch=True)
-    assert codec.identity(one) == codec.identity(here) == codec.identity(there)
-    assert codec.identity(one) != codec.identity(dataclasses.replace(one, number=one.number + 1))
-    assert codec.identity(one) != codec.identity(dataclasses.replace(one, score=0.5))
+    assert codec.identity(changed) == codec.identity(here) == codec.identity(there)
+    assert codec.identity(changed) != codec.identity(dataclasses.replace(changed, number=changed.number + 1))
+    assert codec.identity(changed) != codec.identity(dataclasses.replace(changed, score=0.5))
 
 
 def test_a_row_reads_alike_quickly_and_by_way_of_the_whole_document() -> None:
-    """What is plain is read straight into a record; a number that JSON has no word for, or an old name, is not."""
+    """A plain value is read straight into a record; a number that JSON has no word for, or an old name, is not."""
     plain = row(attempt(3))
     odd = dataclasses.replace(plain, score=float("inf"))
-    for one in (plain, odd):
+    for entry in (plain, odd):
         for schema in (1, 2, 3, SCHEMA):
-            line = codec.encode_row(one).replace(f'"schema": {SCHEMA}', f'"schema": {schema}', 1)
-            assert codec.decode_row(line, "here") == one
+            line = codec.encode_row(entry).replace(f'"schema": {SCHEMA}', f'"schema": {schema}', 1)
+            assert codec.decode_row(line, "here") == entry
     with pytest.raises(RecordError, match="newer"):
         codec.decode_row(codec.encode_row(plain).replace(f": {SCHEMA}", f": {SCHEMA + 1}", 1), "here")
     with pytest.raises(RecordError, match="does not fit"):

@@ -1,4 +1,4 @@
-"""What a change does to a repository's contests: real commits of small contests, judged by the real compiler."""
+"""The effect of a change on a repository's contests: real commits of small contests, judged by the real compiler."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
             gating.judge(change, folder, names, tmp_path / folder, 0.01, lambda *_: None).gated
             for folder, names in gating.touched_contests(change)
         ]
-        return {one.contest: f"{one.outcome}: {one.reason}" for one in judged}
+        return {entry.contest: f"{entry.outcome}: {entry.reason}" for entry in judged}
 
     (kernels / "norm" / "kernel.py").rename(kernels / "norm" / "slow.py")
     (kernels / "norm" / "kernel.py").symlink_to("slow.py")
@@ -115,9 +115,9 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
     (kernels / "matmul").symlink_to("../elsewhere")
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "-m", "links")
-    found = outcomes()
-    assert found["kernels/norm"].startswith("inconclusive: kernels/norm/kernel.py is a symbolic link")
-    assert found["kernels/matmul"].startswith("inconclusive: kernels/matmul is a symbolic link")
+    changed = outcomes()
+    assert changed["kernels/norm"].startswith("inconclusive: kernels/norm/kernel.py is a symbolic link")
+    assert changed["kernels/matmul"].startswith("inconclusive: kernels/matmul is a symbolic link")
     (kernels / "matmul").unlink()
     commit = subprocess.check_output(["git", "-C", repository, "rev-parse", "HEAD"], text=True).strip()
     git(repository, "rm", "--quiet", "--cached", "kernels/matmul")
@@ -198,8 +198,8 @@ def test_a_failure_outranks_the_time_and_a_machines_failure_is_no_verdict() -> N
     old, new = side(3), side(4)
     for kind, outcome in (("wrong-result", "wrong"), ("killed", "inconclusive")):
         evidence = replace(new.evidence, failure=Failure(stage="correctness", kind=kind, message="it differs"))
-        found = gating._outcome(compare(old, replace(new, evidence=evidence), ""), old.evidence, evidence, 0.01)
-        assert found == (outcome, f"{kind}: it differs")
+        decided = gating._outcome(compare(old, replace(new, evidence=evidence), ""), old.evidence, evidence, 0.01)
+        assert decided == (outcome, f"{kind}: it differs")
         broken = gating._outcome(compare(old, new, ""), replace(old.evidence, failure=evidence.failure), evidence, 0.01)
         assert broken[1].endswith("; the base fails too")
 
@@ -211,8 +211,8 @@ def test_where_only_the_base_fails_the_change_mends_it_unless_the_machine_failed
     old, new = side(3), side(4)
     evidence = replace(old.evidence, failure=Failure(stage="correctness", kind=kind, message="it differs"))
     comparison = compare(replace(old, evidence=evidence), new, "")
-    found = gating._outcome(comparison, evidence, new.evidence, 0.01)
-    assert found == (outcome, f"the base fails ({kind}: it differs), the change does not")
+    decided = gating._outcome(comparison, evidence, new.evidence, 0.01)
+    assert decided == (outcome, f"the base fails ({kind}: it differs), the change does not")
     assert comparison.programs[0].time_ratio is None
 
 
@@ -293,22 +293,22 @@ def test_what_cannot_be_read_is_one_finding_among_others(
     out = tmp_path / "out"
     words = ["--base", "main", "--json", "--quiet", "--out", str(out), "--fail-on", "inconclusive"]
     assert main(["ci", "-C", str(repository), *words]) == 3
-    found = msgspec.json.decode(capsys.readouterr().out, type=Gate)
-    assert [(one.contest, one.outcome) for one in found.contests] == [
+    gate_document = msgspec.json.decode(capsys.readouterr().out, type=Gate)
+    assert [(entry.contest, entry.outcome) for entry in gate_document.contests] == [
         ("kernels/norm", "inconclusive"),
         ("kernels/two\nlines", "removed"),
         ("kernels/\\xff", "removed"),
     ]
-    assert "expected no line `# ---- beside kernel.py: NAME.py ----` in sizes.py" in found.contests[0].reason
+    assert "expected no line `# ---- beside kernel.py: NAME.py ----` in sizes.py" in gate_document.contests[0].reason
 
 
 def test_another_compiler_is_held_against_the_first() -> None:
-    own = gate("same", "the same program")
-    slower = replace(own.contests[0], seconds=1.1 * (own.contests[0].seconds or 0.0))
-    both = replace(own, other=replace(own, compiler="jax 1, libtpu 1", contests=(slower,)))
-    assert list(compilers(own)) == []
-    (said,) = compilers(both)
-    assert said.endswith("by jax 1, libtpu 1, +10.0% [simulated v5e]")
+    with_default = gate("same", "the same program")
+    slower = replace(with_default.contests[0], seconds=1.1 * (with_default.contests[0].seconds or 0.0))
+    both = replace(with_default, other=replace(with_default, compiler="jax 1, libtpu 1", contests=(slower,)))
+    assert list(compilers(with_default)) == []
+    (sentence,) = compilers(both)
+    assert sentence.endswith("by jax 1, libtpu 1, +10.0% [simulated v5e]")
     assert "jax 1, libtpu 1" in markdown(both)
 
 
@@ -322,11 +322,13 @@ def test_no_word_of_a_change_is_a_command_on_the_other_stream(
     out.mkdir()
     (out / "::stop-commands::t").symlink_to(tmp_path)
     code = main(["ci", "-C", str(repository), "--base", "main", "--annotations", "--out", str(out)])
-    found = capsys.readouterr()
+    printed = capsys.readouterr()
     assert code == 4
-    assert "trace" in found.err
-    assert "which a link leads out of it" in found.err
-    assert not [line for line in (found.out + found.err).split("\n") if line.lstrip().startswith("::") or "##[" in line]
+    assert "trace" in printed.err
+    assert "which a link leads elsewhere" in printed.err
+    assert not [
+        line for line in (printed.out + printed.err).split("\n") if line.lstrip().startswith("::") or "##[" in line
+    ]
 
 
 def test_what_fails_the_gate_is_chosen() -> None:
@@ -341,7 +343,7 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
     edit(repository / "kernels" / "matmul", "kernel.py", "BK = 512", "BK = 128")
     edit(repository / "kernels" / "norm", "kernel.py", "jnp.mean(h * h", "2 * jnp.mean(h * h")
     action = yaml.safe_load((PROJECT / "action.yml").read_text(encoding="utf-8"))
-    given = {name: str(value["default"]) for name, value in action["inputs"].items()} | {"base": "main"}
+    inputs = {name: str(value["default"]) for name, value in action["inputs"].items()} | {"base": "main"}
     summary = tmp_path / "summary.md"
     runner = {
         "GITHUB_ACTION_PATH": str(PROJECT),
@@ -349,13 +351,13 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
         "GITHUB_STEP_SUMMARY": str(summary),
     }
     for step in action["runs"]["steps"]:
-        own = {
-            name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: given[m[1]], text)
+        variables = {
+            name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: inputs[m[1]], text)
             for name, text in step["env"].items()
         }
         done = subprocess.run(
             [step["shell"], "-e", "-c", step["run"]],
-            env=os.environ | runner | own,
+            env=os.environ | runner | variables,
             capture_output=True,
             text=True,
             cwd=repository,
@@ -365,12 +367,12 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
     assert "**wrong**" in summary.read_text(encoding="utf-8")
     out = repository / "kernel-gate"
     page = (out / "kernels" / "matmul" / "report.html").read_text(encoding="utf-8")
-    told = details(page)
+    shown = details(page)
     for place, name in (("1", "before.trace.json.gz"), ("2", "after.trace.json.gz")):
         assert (out / "kernels" / "matmul" / name).is_file()
-        assert told[place]["timeline"] == name
-    assert "more simulated time" in json.dumps(told["2"])
-    names = [one["name"] for one in json.loads((out / "benchmark.json").read_text(encoding="utf-8"))]
+        assert shown[place]["timeline"] == name
+    assert "more simulated time" in json.dumps(shown["2"])
+    names = [series["name"] for series in json.loads((out / "benchmark.json").read_text(encoding="utf-8"))]
     assert "kernels/matmul" in names
     assert not Repo(repository).is_dirty()
 
@@ -379,8 +381,8 @@ def test_what_is_not_committed_is_said_not_to_be_judged(repository: Path, capsys
     kernel = repository / "kernels" / "matmul" / "kernel.py"
     kernel.write_text(kernel.read_text(encoding="utf-8") + "# later\n", encoding="utf-8")
     assert main(["ci", "-C", str(repository), "--base", "main", "--quiet"]) == 0
-    said = capsys.readouterr().err
-    assert "not committed, so not judged: kernels/matmul/kernel.py" in said
-    assert "the gate passes: exit code 0" in said
+    printed = capsys.readouterr().err
+    assert "not committed, so not judged: kernels/matmul/kernel.py" in printed
+    assert "the gate passes: exit code 0" in printed
     assert main(["ci", "-C", str(repository), "--base", "main", "--out", str(kernel)]) == 2
     assert "expected --out to name a folder" in capsys.readouterr().err

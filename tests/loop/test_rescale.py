@@ -57,25 +57,25 @@ def changed(later: Path, *changes: tuple[str, str, str]) -> dict[str, str]:
 
 
 def notes(contest: Path) -> tuple[Note, ...]:
-    found, skipped = note_files.read(place_of(contest))
+    kept, skipped = note_files.read(place_of(contest))
     assert skipped == ()
-    return found
+    return kept
 
 
 def record(contest: Path, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ratchet(contest, "show", str(number), "--json", expect=0).stdout)["attempt"]
-    return found
+    document: dict[str, Any] = json.loads(ratchet(contest, "show", str(number), "--json", expect=0).stdout)["attempt"]
+    return document
 
 
 def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: Path, later: Path) -> None:
     head, files = git(contest, "rev-parse", "HEAD"), sorted((contest / "experiments").glob("*.json"))
     recorded = {path: path.read_bytes() for path in files}
     done = ratchet(contest, "rescale", "--json", expect=0, environment=changed(later, SLOWER_WAITS))
-    found = notes(contest)
-    assert {(note.kind, note.attempt) for note in found} == {("timed", 1), ("timed", 2)}
-    assert json.loads(done.stdout)["key_digest"] == found[0].key_digest
+    kept = notes(contest)
+    assert {(note.kind, note.attempt) for note in kept} == {("timed", 1), ("timed", 2)}
+    assert json.loads(done.stdout)["key_digest"] == kept[0].key_digest
     # Waits take longer there, and both kernels wait.
-    for note in found:
+    for note in kept:
         before = record(contest, note.attempt)["evidence"]["latency"]["seconds"]
         assert note.seconds is not None
         assert note.seconds > before
@@ -87,7 +87,7 @@ def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: 
     again = ratchet(contest, "rescale", expect=0, environment=changed(later, SLOWER_WAITS))
     assert again.stdout.startswith("nothing to do: all 2 accepted attempts have a time under key ")
     assert ratchet(contest, "rescale", expect=0).stdout.startswith("nothing to do: ")
-    assert notes(contest) == found
+    assert notes(contest) == kept
 
 
 def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(contest: Path, later: Path) -> None:
@@ -97,18 +97,18 @@ def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(cont
     assert "another timing key" in done.stderr
     assert "REJECTED" in done.stdout
     assert done.stderr.index("timed again, so that the table has one scale") > 0
-    found = {note.attempt: note for note in notes(contest)}
-    assert {number: note.kind for number, note in found.items()} == {1: "timed", 2: "checked"}
-    assert found[2].passes
+    by_attempt = {note.attempt: note for note in notes(contest)}
+    assert {number: note.kind for number, note in by_attempt.items()} == {1: "timed", 2: "checked"}
+    assert by_attempt[2].passes
     assert git(contest, "rev-parse", "HEAD") == head
-    assert record(contest, 3)["champion"]["seconds"] == found[2].seconds
+    assert record(contest, 3)["champion"]["seconds"] == by_attempt[2].seconds
     assert audit(Ledger.open(contest)).findings == ()
 
 
 def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, later: Path) -> None:
     environment = changed(later, WIDER)
     before = ratchet(contest, "status", expect=0, environment=environment).stdout
-    assert "not checked under the keys of now" in before
+    assert "not checked under today's keys" in before
     assert "without a time" not in before
     done = ratchet(contest, "experiment: it stands", "--record", expect=0, environment=environment)
     assert "kept as a note on attempt 2" in done.stdout
@@ -132,9 +132,9 @@ def test_a_kernel_that_cannot_be_timed_says_why_and_the_others_are_timed(contest
     prepare.write_text(prepare.read_text().replace("HEAD_DIM = 128", "HEAD_DIM = 100"))
     git(contest, "commit", "-qam", "Another problem")
     done = ratchet(contest, "rescale", expect=0, environment=environment)
-    found = notes(contest)
-    assert {note.attempt for note in found} == {1, 2}
-    for note in found:
+    kept = notes(contest)
+    assert {note.attempt for note in kept} == {1, 2}
+    for note in kept:
         assert (note.seconds is None) == bool(note.failure_kind and note.reason)
         if note.seconds is None:
             assert f"attempt {note.attempt} has no time: {note.failure_kind}" in " ".join(done.stdout.split())
@@ -170,12 +170,12 @@ def test_a_lost_kernel_is_said_and_the_others_are_timed(contest: Path, later: Pa
 
 
 def test_the_words_for_a_rescale_that_leaves_attempts() -> None:
-    found = rescale.RescaleResult(key_digest="0123456789ab", notes=(), skipped=("attempt 3 was not timed: why",))
-    assert rescale.sentences(found) == (
+    result = rescale.RescaleResult(key_digest="0123456789ab", notes=(), skipped=("attempt 3 was not timed: why",))
+    assert rescale.sentences(result) == (
         "0 recorded kernels timed again under key 0123456789ab",
         "attempt 3 was not timed: why",
     )
     nothing = rescale.RescaleResult(key_digest="0123456789ab", notes=(), skipped=())
-    said = "nothing to do: all 3 attempts have a time under key 0123456789ab"
-    assert rescale.sentences(nothing, attempts="3 attempts") == (said,)
+    sentence = "nothing to do: all 3 attempts have a time under key 0123456789ab"
+    assert rescale.sentences(nothing, attempts="3 attempts") == (sentence,)
     assert rescale.sentences(nothing, attempts="") == ("nothing to do: no attempts yet",)

@@ -88,7 +88,7 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
     "repeated work",
     "body",
     GAP,
-    "work that is not useful costs what the resource costs that it binds",
+    "work that is not useful takes time on the resource that binds the kernel",
     keeps_traffic=True,
 )
 def repeated_work(seen: Observed) -> RuleCase | None:

@@ -23,8 +23,8 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
     )
     if hidden > _NOTABLE_SHARE * busy:
         suggestion = (
-            f"{seconds(hidden)} of the transfers are hidden already. For more of them: smaller parts, so that the "
-            "first comes sooner and the last leaves less to compute, and what needs no transfer where chips still wait"
+            f"{seconds(hidden)} of the transfers are hidden already. To hide more, make the parts smaller (the first "
+            f"comes sooner, the last leaves less to compute), and do what needs no transfer while chips still wait"
         )
     return RuleCase(
         observation=f"the chip that ends last waits {seconds(links.exposed_seconds)} for others, "
@@ -38,7 +38,10 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "uneven links", "body", SCALING_BOOK, "a gather that uses all links of a chip takes the time of its bytes over all"
+    "uneven links",
+    "body",
+    SCALING_BOOK,
+    "a gather that uses all links of a chip takes the time of its bytes at the links' added bandwidth",
 )
 def uneven_links(seen: Observed) -> RuleCase | None:
     """One direction of a link carries more than its share of the bytes that have to come to a chip."""
@@ -50,8 +53,8 @@ def uneven_links(seen: Observed) -> RuleCase | None:
     gain = min(links.exposed_seconds, max(links.exposed_seconds, links.busiest.busy_seconds) * (1 - needed))
     return RuleCase(
         observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "
-        f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if all links of a chip carried what comes "
-        f"to it {seen.label}",
+        f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if the bytes were spread over all links of "
+        f"a chip {seen.label}",
         suggestion="send one half of each shard, or of each sum, one way round a ring whose neighbours stand side by "
         "side, and the other half the other way: on a slice of 2x2 that ring is 0, 1, 3, 2",
         gain=gain / seen.seconds,

@@ -277,9 +277,10 @@ def small_call(seen: Observed) -> RuleCase | None:
         return None
     trace = seen.evidence.trace
     calls = len(trace.pallas_calls) if trace else 0
-    suggestion = "do what several calls did in one Pallas call: each begins and ends for itself"
+    suggestion = "merge the Pallas calls into one: each call has a beginning and an end of its own"
     if calls <= 1:
-        suggestion = "leave the kernel and give it more work a call (batch, heads): its own time is the smaller part"
+        suggestion = "keep the kernel and give each call more work (batch, heads): the kernel's own time is the "
+        "smaller part"
     return RuleCase(
         observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch, in {calls} Pallas calls "
         f"and {len(seen.run.ops)} ops [simulated {seen.report.chip}]",

@@ -36,7 +36,7 @@ def without_commit(
         elif is_shallow:
             notes.append(f"{record.where} is an accept, and this shallow clone may lack its commit")
         elif squashed := _squashing_commit(place, record, filed):
-            notes.append(f"attempt {number} was accepted on a branch that commit {squashed[:12]} stands for")
+            notes.append(f"attempt {number} was accepted on a branch that was squashed into commit {squashed[:12]}")
         else:
             yield finding(
                 "accept-without-commit",
@@ -107,5 +107,5 @@ def champion(
     if present is not None and not holder.attempt.key.counts_for(present):
         notes.append(
             f"the champion, attempt {number}, was judged under {key_difference(holder.attempt.key, present)}: its "
-            "time is that of then, and the next attempt evaluates it again"
+            f"time stands under that key, and the next attempt evaluates it again"
         )

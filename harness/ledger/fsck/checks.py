@@ -92,7 +92,7 @@ def derived(place: Place, record: HeldAttempt, notes: list[str]) -> Iterator[Fin
             # Rows before schema 12 have none.
             continue
         if name in _OPINIONS:
-            notes.append(f"{record.where}: the judge of then derived {name} differently")
+            notes.append(f"{record.where}: an earlier judge derived {name} differently")
             continue
         yield finding(
             f"row-{name.replace('_', '-')}",
@@ -241,7 +241,7 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
     """Findings for unfinished attempts and half-written files, unless a process is at work right now."""
     holder = locking.holder(git.common_directory(place.repository) / "ratchet" / "lock")
     if holder:
-        notes.append(f"at work right now: {holder}; what it has begun was not looked at")
+        notes.append(f"at work right now: {holder}; the attempt that it has begun was not checked")
         return
     path = journal.path(place)
     try:

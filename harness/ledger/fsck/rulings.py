@@ -70,8 +70,8 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
             yield finding(kind, record.where, f"attempt {record.attempt.number} {what}", _remedy(record))
     if early:
         notes.append(
-            f"{early} accepts are older than the runs on other machines that a simulated gain has needed since: they "
-            "were ruled again without"
+            f"{early} accepts are older than the rule that a gain must hold in runs on other machines: they were "
+            f"ruled again without such runs"
         )
 
 

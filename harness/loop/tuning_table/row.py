@@ -75,7 +75,7 @@ class Row:
         if self.is_entry and (self.best_ends is None or self.checks < 1):
             raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
         if not 1 <= self.looked_at <= reading_limits.MOST_LOOKED_AT:
-            raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
+            raise ValueError(f"expected looked_at to be 1 or more, got {self.looked_at}")
         if not 0 <= self.tried <= self.possible:
             raise ValueError(f"expected at most the {self.possible} possible settings to be tried, got {self.tried}")
         if any(trial.seconds is not None and not 0 < trial.seconds < math.inf for trial in self.trials):

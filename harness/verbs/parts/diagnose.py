@@ -60,7 +60,7 @@ class Diagnosis:
         """The simulated edits, the fastest first."""
         title = f"advised edits of one constant, simulated: {self.name}, {self.report.chip}"
         rows = [(edit.words, edit.time_ratio, edit.why) for edit in self.tried]
-        note = "not checked for being right: that is an attempt's part"
+        note = "not checked for correctness: an attempt does that"
         why = "no advised edit of one constant was simulated"
         return tables.table("edits", title, "simulated", _TRIED, rows, (note,), why)
 
@@ -177,8 +177,8 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
         for number, hint in enumerate(advice, 1)
     )
     return (
-        f"ranked by: {ranks}; a bound counts for less where it is loose or such advice mostly lost, an unknown gain "
-        "for a part of what its cause takes",
+        f"ranked by: {ranks}; a bound counts less if it is loose or such advice mostly lost, and an unknown gain "
+        f"counts as a part of its cause's time",
     )
 
 

@@ -1,4 +1,4 @@
-"""An attempt as pages and pictures show it: its report, its champion of then, the floor of its work."""
+"""An attempt as pages and pictures show it: its report, the champion at that time, the floor of its work."""
 
 import os
 from collections.abc import Sequence
@@ -102,9 +102,10 @@ def _against(stored: Held, before: Sequence[Entry]) -> Against | None:
         if entry.against is not None and entry.against.number == number and entry.against.report is not None:
             return entry.against
     why = (
-        f"The champion of then, attempt {number}, was judged under another key: its figures are not compared."
+        f"The champion at that time, attempt {number}, was judged under another key: its figures are not compared."
         if any(entry.row.number == number and entry.attempt is not None for entry in before)
-        else f"The record of the champion of then, attempt {number}, is not in this clone: its figures are not known."
+        else f"The record of the champion at that time, attempt {number}, is not in this clone: its figures are not "
+        f"known."
     )
     return Against(number=number, report=None, why_unknown=why)
 

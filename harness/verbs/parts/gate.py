@@ -208,7 +208,7 @@ def _inside(out: Path, contest: str) -> Path:
     into = out / contest
     if not into.resolve().is_relative_to(out.resolve()):
         raise RatchetError(
-            "outside", f"expected a folder in {out}, got {into}, which a link leads out of it: remove it"
+            "outside", f"expected a folder in {out}, got {into}, which a link leads elsewhere: remove the link"
         )
     return into
 

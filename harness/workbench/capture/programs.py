@@ -74,7 +74,7 @@ class _CompileWatch(logging.Handler):
         is_redefinition = _REDEFINED in rest
         changed: tuple[str, ...] = ()
         if is_redefinition:
-            cause = "the function is made anew for each call, so nothing is found again"
+            cause = "the function is made anew for each call, so no compilation is reused"
         elif "never seen function" in rest and not before:
             cause = "first call"
         elif arguments is not None and before:

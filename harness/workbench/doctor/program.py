@@ -450,9 +450,9 @@ def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFi
     if share is None or reading != _OVER:
         return
     where = (
-        "of a step of the capture every device is idle"
+        "of a captured step passes with all devices idle"
         if waited is None
-        else (f"of the second call ({waited:.2g} s) nothing runs and nothing is handed over")
+        else (f"of the second call ({waited:.2g} s) passes with nothing running and nothing handed over")
     )
     yield _finding(
         "harmful",

@@ -251,7 +251,7 @@ _SPARSE = Analysis(
         select label, busy, sent, beside, busy - beside, beside / nullif(busy, 0) from took where busy is not null
         order by device""",
     notes=(
-        "Beside work: while an operation of the same chip's TensorCore ran that is no collective. What is alone is "
+        "Beside work: while the TensorCore of the same chip ran an operation that is no collective. The rest is "
         "waited for.",
     ),
     is_optional=True,
@@ -265,7 +265,9 @@ _LINKS = Analysis(
         select device, regexp_replace(device, '\\d+$', '') || split_part(lane, ' ', 3), count(*), sum(bytes),
             sum(seconds) as busy, busy / (select max(seconds) from runs)
         from lanes where lane like 'link to %' group by all order by sum(bytes) desc, 1, 2""",
-    notes=("Transfers that cross several links stand at each of them. Of the run: of the chip's that ends last.",),
+    notes=(
+        "A transfer that crosses several links is counted at each of them. The run is that of the chip that ends last.",
+    ),
     is_optional=True,
 )
 _LARGE = Analysis(

@@ -160,8 +160,8 @@ _REPORT = Analysis(
             case when new.peak_from != old.peak_from then old.peak_from || '; ' || new.peak_from end as peaks
         from figures old join figures new on old.place = 0 and new.place = 1""",
     notes=(
-        "Step time {ratio:c}: the median step of the slowest device. Whether that is more than chance says the "
-        "ratchet's own verdict, not this table.",
+        "Step time {ratio:c}: the median step of the slowest device. The ratchet's own verdict, not this table, says "
+        "whether that is more than chance.",
         "A capture without steps and module runs has no step time.{no_step:?}",
         "MXU: FLOPs of matmuls and kernels as XLA counts them over peak x time of the steps; a lower bound.",
         "The peaks are not the same figure ({peaks}), so there is no difference.",

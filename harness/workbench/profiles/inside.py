@@ -95,8 +95,8 @@ BESIDE = Analysis(
             else 'exposed, of little weight' end
         from kernel_transfers order by device""",
     notes=(
-        "Cycles in which a transfer is under way and the core does not wait for one, of all in which one is; over the "
-        "whole simulated run.",
+        "Of the cycles with a transfer under way, the share in which the core does not wait for one; over the whole "
+        "simulated run.",
     ),
     is_optional=True,
 )

@@ -178,8 +178,8 @@ _SPAN = """
 def _scale_notes(scale: float) -> Iterator[str]:
     if scale != 1.0:
         yield (
-            f"XProf counts {scale:.2f} times the time that the devices show, since it adds when the capture's lines "
-            "begin: its times, rates and shares are put right here, in its own pages they are not."
+            f"XProf counts {scale:.2f} times the time that the devices show, because it adds the time at which the "
+            f"capture's lines begin: its times, rates and shares are corrected here, but not on its own pages."
         )
 
 

@@ -169,8 +169,8 @@ _PATTERNS = Analysis(
         from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
             a(pattern, advice) using (pattern) order by at_""",
     notes=(
-        "Patterns: protocol, section 3. Where it names no number, much is what its item 4 calls a red flag; that "
-        "one block is long from half of the time on is ours.",
+        "Patterns: protocol, section 3. For a pattern without a number there, the limit is the red flag of its item "
+        "4; half of the time as the limit for one long block is ours.",
     ),
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
@@ -260,7 +260,7 @@ STEPS = (
             from checks where (select count(*) from step_summary) > 0 order by at_""",
         notes=(
             f"Spread = (longest - shortest) / median. Limits: {IMBALANCE:.0%} between devices (protocol, section 6), "
-            f"{_INPUT:.0%} input (section 8); that between steps is ours, the same as between devices.",
+            f"{_INPUT:.0%} input (section 8); the limit between steps is ours, and is that between devices.",
         ),
         empty=_NO_STEPS,
     ),

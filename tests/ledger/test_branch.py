@@ -66,8 +66,8 @@ def test_a_commit_that_touches_judge_or_kernel_refuses_the_accept(ledger: Ledger
     assert (contest / "experiments" / "0002-idea-2.json").exists()
     with ledger.lock():
         assert ledger.recover() == ()
-    found, _ = history.rows(ledger.place)
-    assert found[1].commit == git(contest, "rev-parse", LOG).strip()
+    rows, _ = history.rows(ledger.place)
+    assert rows[1].commit == git(contest, "rev-parse", LOG).strip()
     champion = ledger.champion()
     assert champion is not None
     assert champion.number == 1
@@ -104,8 +104,8 @@ def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
     run_attempt(ledger)
     git(contest, "checkout", "-q", "main")
     assert ledger.champion_candidate().text == NAIVE
-    found, _ = history.rows(ledger.place)
-    assert found[1].commit == git(contest, "rev-parse", "other").strip()
+    rows, _ = history.rows(ledger.place)
+    assert rows[1].commit == git(contest, "rev-parse", "other").strip()
     (contest / "README").write_text("meanwhile\n")
     git(contest, "commit", "-qam", "on main")
     git(contest, "merge", "-q", "--no-edit", "other")
@@ -144,8 +144,8 @@ def test_a_squashed_branch_keeps_its_champion(ledger: Ledger, contest: Path) -> 
 def test_an_amended_accept_is_found_where_it_is_now(ledger: Ledger, contest: Path) -> None:
     run_attempt(ledger)
     git(contest, "commit", "-q", "--amend", "--only", "-m", git(contest, "log", "-1", "--format=reworded%n%n%b"))
-    found, _ = history.rows(ledger.place)
-    assert found[0].commit == git(contest, "rev-parse", "HEAD").strip() == ledger.champion_commit()
+    rows, _ = history.rows(ledger.place)
+    assert rows[0].commit == git(contest, "rev-parse", "HEAD").strip() == ledger.champion_commit()
 
 
 def test_a_kernel_changed_by_an_ordinary_commit_is_noticed(ledger: Ledger, contest: Path) -> None:

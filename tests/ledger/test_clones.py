@@ -1,4 +1,4 @@
-"""What other clones and worktrees see, and how records that cannot be read are named and skipped."""
+"""Records as other clones and worktrees see them; those that cannot be read are named and skipped."""
 
 import json
 import shutil
@@ -43,8 +43,8 @@ def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: 
     clone = plain_clone(contest, contest.parent / "clone")
     assert git(clone.place.root, "for-each-ref", "refs/ratchet") == ""
     ours, theirs = history.rows(ledger.place)[0], history.rows(clone.place)[0]
-    assert [codec.encode_row(one) for one in ours] == [codec.encode_row(one) for one in theirs]
-    assert [one.commit for one in theirs] == [ours[0].commit, ours[1].commit, "", ours[3].commit]
+    assert [codec.encode_row(entry) for entry in ours] == [codec.encode_row(entry) for entry in theirs]
+    assert [entry.commit for entry in theirs] == [ours[0].commit, ours[1].commit, "", ours[3].commit]
     assert numbers(clone, 2) == [3, 4]
     assert [history.candidate(clone.place, number) for number in (1, 2, 3, 4)] == [
         history.candidate(ledger.place, number) for number in (1, 2, 3, 4)
@@ -59,7 +59,7 @@ def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: 
         "attempt 5: reject: idea 5",
         "attempt 4: accept: idea 4",
     ]
-    assert len([one for one in commits if git(clone.place.root, "ls-tree", one, "attempt.json")]) == 2
+    assert len([commit for commit in commits if git(clone.place.root, "ls-tree", commit, "attempt.json")]) == 2
     assert git(clone.place.root, "show", f"{commits[1]}:kernel.py").encode() == history.candidate(ledger.place, 4).text
 
 
@@ -96,9 +96,9 @@ def test_two_clones_that_went_apart_show_both_attempts(ledger: Ledger, contest: 
     candidate(clone.place.root, 64)
     run_attempt(clone, "reject", hypothesis="theirs")
     git(clone.place.root, "pull", "-q", "--ff-only")
-    found, notes = history.rows(clone.place)
-    assert [(one.number, one.hypothesis) for one in found] == [(1, "idea 1"), (2, "theirs"), (2, "ours")]
-    assert [one.commit for one in found[1:]] == [
+    rows, notes = history.rows(clone.place)
+    assert [(entry.number, entry.hypothesis) for entry in rows] == [(1, "idea 1"), (2, "theirs"), (2, "ours")]
+    assert [entry.commit for entry in rows[1:]] == [
         git(clone.place.root, "rev-parse", clone.place.log_ref).strip(),
         git(clone.place.root, "rev-parse", "HEAD").strip(),
     ]
@@ -138,8 +138,8 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
     (folder / "2026-foreign.json").write_text('{"hello": 1}')
     (folder / "0008-folder.json").mkdir()
     (folder / "0001-idea-1.json").write_text("spoiled")
-    found, notes = history.rows(clone.place)
-    assert [one.number for one in found] == [1, 2, 3, 4]
+    rows, notes = history.rows(clone.place)
+    assert [entry.number for entry in rows] == [1, 2, 3, 4]
     for name in ("0005-cut", "0006-newer", "0007-moved", "2026-foreign", "0008-folder", "0001-idea-1"):
         assert any(f"experiments/{name}.json" in note for note in notes), name
     assert history.attempt(clone.place, 1) == history.attempt(ledger.place, 1)
@@ -148,20 +148,20 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
     assert caught.value.kind == "newer-record"
     # A foreign file does not make the numbers jump; one that is ours but spoiled keeps its number.
     assert clone.next_number() == 9
-    found, _ = history.rows(clone.place, 2)
-    assert [one.number for one in found] == [3, 4]
+    rows, _ = history.rows(clone.place, 2)
+    assert [entry.number for entry in rows] == [3, 4]
 
 
 def test_a_strange_commit_in_the_log_is_named_and_skipped(ledger: Ledger, contest: Path) -> None:
     run_attempt(ledger)
     strange = git(contest, "commit-tree", "HEAD^{tree}", "-p", LOG, "-m", "Ratchet-Row: {nonsense").strip()
     git(contest, "update-ref", LOG, strange)
-    found, notes = history.rows(ledger.place)
-    assert [one.number for one in found] == [1]
+    rows, notes = history.rows(ledger.place)
+    assert [entry.number for entry in rows] == [1]
     assert strange[:12] in notes[0]
     candidate(contest, 64)
     run_attempt(ledger, "reject")
-    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
+    assert [entry.number for entry in history.rows(ledger.place)[0]] == [1, 2]
 
 
 def test_a_file_of_that_name_is_not_overwritten(ledger: Ledger, contest: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_file_of_that_name_is_not_overwritten(ledger: Ledger, contest: Path) -
     done = run_attempt(ledger)
     assert (contest / "experiments" / "0001-idea-1.json").read_text() == "[]"
     assert "is there already" in done.messages[0]
-    assert [one.number for one in history.rows(ledger.place)[0]] == [1]
+    assert [entry.number for entry in history.rows(ledger.place)[0]] == [1]
 
 
 def test_rows_survive_whatever_the_message_says(ledger: Ledger, contest: Path) -> None:
@@ -186,9 +186,9 @@ def test_rows_survive_whatever_the_message_says(ledger: Ledger, contest: Path) -
     for hypothesis in hypotheses:
         candidate(contest, len(hypothesis) + 1000)
         run_attempt(ledger, hypothesis=hypothesis)
-    assert [one.hypothesis for one in history.rows(ledger.place)[0]] == hypotheses
+    assert [entry.hypothesis for entry in history.rows(ledger.place)[0]] == hypotheses
     clone = plain_clone(contest, contest.parent / "clone")
-    assert [one.hypothesis for one in history.rows(clone.place)[0]] == hypotheses
+    assert [entry.hypothesis for entry in history.rows(clone.place)[0]] == hypotheses
     assert all(len(line) <= 72 for line in git(contest, "log", "--format=%s").split("\n"))
 
 

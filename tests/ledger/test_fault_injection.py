@@ -55,15 +55,15 @@ class Case:
     def recover(self) -> tuple[str, ...]:
         ledger = Ledger.open(self.contest)
         with ledger.lock():
-            said = ledger.recover()
+            sentences = ledger.recover()
             assert ledger.recover() == ()
-        return said
+        return sentences
 
     def check(self, outcome: str, where: object) -> bool:
         """True if attempt 2 is recorded, everywhere and once; False if it never was; anything else fails."""
         contest, ledger = self.contest, Ledger.open(self.contest)
-        found = audit(ledger)
-        assert found.findings == (), (where, found.findings)
+        report = audit(ledger)
+        assert report.findings == (), (where, report.findings)
         rows, skipped = history.rows(ledger.place)
         assert skipped == (), where
         numbers = [row.number for row in rows]
@@ -99,7 +99,7 @@ def copies(template: Path, tmp_path: Path) -> Iterator[Case]:
 
 
 def writes(server: Server, case: Case, action: str) -> list[list[str]]:
-    """What an undisturbed run writes, in order."""
+    """The writes of an undisturbed run, in order."""
     answer = server.obey(case.contest, action)
     assert answer["status"] == 0
     return list(answer["events"])
@@ -123,8 +123,8 @@ def test_killed_at_every_write_of_an_attempt(
         assert answer["status"] == -9, where
         assert len(answer["events"]) == at
         begun = (case.contest / ".git/ratchet/root/journal.json").exists()
-        said = case.recover()
-        assert len(said) == begun, (where, said)
+        sentences = case.recover()
+        assert len(sentences) == begun, (where, sentences)
         ends.add(case.check(outcome, where))
         case.discard()
     assert ends == {True, False}
@@ -184,8 +184,8 @@ def test_no_space_from_any_write_on(server: Server, copies: Iterator[Case], outc
         answer = server.obey(case.contest, outcome, "full", at)
         ends.add(answer["status"])
         if answer["status"] == 4:
-            _, kind, said = answer["events"][-1]
-            assert (kind, "no space" in said or "large" in said) == ("no-space", True), (where, said)
+            _, kind, message = answer["events"][-1]
+            assert (kind, "no space" in message or "large" in message) == ("no-space", True), (where, message)
         case.recover()
         case.check(outcome, where)
         case.discard()
@@ -205,8 +205,8 @@ def test_git_is_killed_with_the_ratchet_while_it_holds_its_locks(
         assert Path(ref).name + ".lock" in left
         (case.contest / REF_HOOK).unlink()
         assert any(finding.kind == "git-lock" for finding in audit(Ledger.open(case.contest)).findings)
-        said = case.recover()
-        assert [sentence for sentence in said if "removed" in sentence and f"{ref}.lock" in sentence]
+        sentences = case.recover()
+        assert [sentence for sentence in sentences if "removed" in sentence and f"{ref}.lock" in sentence]
         assert case.check(outcome, ref)
 
 
@@ -258,10 +258,10 @@ def test_two_ratchets_race_and_are_killed(server: Server, copies: Iterator[Case]
             for contest in (case.contest, tree):
                 candidate(contest, dice.randrange(1, 1 << 30))
             ends = []
-            for one, contest in ((server, case.contest), (other, tree)):
-                one.send(contest, dice.choice(["accept", "reject"]), "kill", dice.randrange(1, 90))
-            for one in (server, other):
-                answer = one.answer()
+            for process, contest in ((server, case.contest), (other, tree)):
+                process.send(contest, dice.choice(["accept", "reject"]), "kill", dice.randrange(1, 90))
+            for process in (server, other):
+                answer = process.answer()
                 ends.append(answer["events"][-1][1] if answer["status"] == 4 else answer["status"])
             assert set(ends) <= {0, -9, "busy", "ref-moved", "branch-moved"}, ends
             for contest in (case.contest, tree):
@@ -269,8 +269,8 @@ def test_two_ratchets_race_and_are_killed(server: Server, copies: Iterator[Case]
                 with ledger.lock():
                     ledger.recover()
             for contest in (case.contest, tree):
-                found = audit(Ledger.open(contest))
-                assert [one for one in found.findings if one.kind != "missing-file"] == []
+                report = audit(Ledger.open(contest))
+                assert [finding for finding in report.findings if finding.kind != "missing-file"] == []
         rows, _ = history.rows(place_of(case.contest))
         assert [row.number for row in rows] == list(range(1, len(rows) + 1))
         assert len(rows) > 2
@@ -302,21 +302,21 @@ def test_git_syncs_what_it_writes(server: Server, copies: Iterator[Case], tmp_pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_TRACE2_EVENT", str(traced))
         patch.setenv("GIT_TRACE2_NESTING", "0")
-        own = Server()
+        started = Server()
     try:
         case = next(copies)
-        assert own.obey(case.contest, "accept")["status"] == 0
+        assert started.obey(case.contest, "accept")["status"] == 0
     finally:
-        own.close()
+        started.close()
     synced: dict[str, int] = {}
     names: dict[str, str] = {}
     for line in traced.read_text().splitlines():
-        said = json.loads(line)
-        if said["event"] == "cmd_name":
-            names[said["sid"]] = said["name"]
-        if said["event"] == "data" and said.get("key") == "fsync/hardware-flush":
-            name = names.get(said["sid"], "")
-            synced[name] = synced.get(name, 0) + int(said["value"])
+        message = json.loads(line)
+        if message["event"] == "cmd_name":
+            names[message["sid"]] = message["name"]
+        if message["event"] == "data" and message.get("key") == "fsync/hardware-flush":
+            name = names.get(message["sid"], "")
+            synced[name] = synced.get(name, 0) + int(message["value"])
     if not synced:
         pytest.skip("this git does not say what it syncs")
     assert {name for name, count in synced.items() if count} >= {

@@ -72,8 +72,8 @@ def test_killed_at_drawn_moments(contest: Path, moments: int, candidate: str) ->
         ledger = Ledger.open(contest)
         with ledger.lock("the next command"):
             ledger.recover()
-        found = audit(ledger)
-        assert found.findings == (), (number, found.findings)
+        report = audit(ledger)
+        assert report.findings == (), (number, report.findings)
         now = ledger.next_number() - 1
         assert now - last in (0, 1)
         recorded += now - last

@@ -56,9 +56,9 @@ def contest(template: Path, tmp_path: Path) -> Path:
 
 
 def kinds(contest: Path) -> list[str]:
-    found = audit(Ledger.open(contest))
-    assert all(one.where and one.what and one.remedy for one in found.findings)
-    return sorted({one.kind for one in found.findings})
+    report = audit(Ledger.open(contest))
+    assert all(finding.where and finding.what and finding.remedy for finding in report.findings)
+    return sorted({finding.kind for finding in report.findings})
 
 
 def rewritten(contest: Path, number: int, change: Callable[[Attempt, Row], tuple[bytes, str, bytes]]) -> None:
@@ -83,9 +83,9 @@ def rewritten(contest: Path, number: int, change: Callable[[Attempt, Row], tuple
 
 
 def test_a_whole_ledger_is_clean(contest: Path) -> None:
-    found = audit(Ledger.open(contest))
-    assert (found.findings, found.notes) == ((), ())
-    assert (found.log_commits, found.files, found.accepts, found.kernels) == (4, 4, 3, 4)
+    report = audit(Ledger.open(contest))
+    assert (report.findings, report.notes) == ((), ())
+    assert (report.log_commits, report.files, report.accepts, report.kernels) == (4, 4, 3, 4)
     assert audit(Ledger.open(new_repository(contest.parent / "new"))).findings == ()
 
 
@@ -102,9 +102,9 @@ ROW_DAMAGE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", ROW_DAMAGE)
 def test_a_row_that_its_record_does_not_give(contest: Path, kind: str) -> None:
-    def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+    def change(attempt: Attempt, row: Row) -> tuple[bytes, str, bytes]:
         edited = replace(row, **ROW_DAMAGE[kind])
-        return encode_attempt(one, edited), log_message(edited), NAIVE.replace(b"128", b"64")
+        return encode_attempt(attempt, edited), log_message(edited), NAIVE.replace(b"128", b"64")
 
     rewritten(contest, 3, change)
     # The file in experiments/ still has the row of then.
@@ -112,23 +112,23 @@ def test_a_row_that_its_record_does_not_give(contest: Path, kind: str) -> None:
 
 
 def test_a_row_that_differs_in_message_and_record(contest: Path) -> None:
-    def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
-        return encode_attempt(one, row), log_message(replace(row, score=1e9)), NAIVE.replace(b"128", b"64")
+    def change(attempt: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+        return encode_attempt(attempt, row), log_message(replace(row, score=1e9)), NAIVE.replace(b"128", b"64")
 
     rewritten(contest, 3, change)
     assert set(kinds(contest)) >= {"row-differs", "row-score"}
 
 
 def test_a_log_commit_with_another_kernel(contest: Path) -> None:
-    rewritten(contest, 3, lambda one, row: (encode_attempt(one, row), log_message(row), NAIVE + b"# faster\n"))
+    rewritten(contest, 3, lambda attempt, row: (encode_attempt(attempt, row), log_message(row), NAIVE + b"# faster\n"))
     assert kinds(contest) == ["kernel"]
 
 
 def test_a_log_with_a_number_twice_or_none_or_out_of_order(contest: Path) -> None:
     def numbered(number: int) -> Callable[[Attempt, Row], tuple[bytes, str, bytes]]:
-        def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
-            one, row = replace(one, number=number), replace(row, number=number)
-            return encode_attempt(one, row), log_message(row), NAIVE.replace(b"128", b"64")
+        def change(attempt: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+            attempt, row = replace(attempt, number=number), replace(row, number=number)
+            return encode_attempt(attempt, row), log_message(row), NAIVE.replace(b"128", b"64")
 
         return change
 
@@ -167,7 +167,7 @@ def test_records_that_cannot_be_read_are_named_and_skipped(
     (contest / THIRD).write_bytes(data)
     assert kinds(contest) == []
 
-    def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+    def change(attempt: Attempt, row: Row) -> tuple[bytes, str, bytes]:
         message = f"attempt 3\n\nRatchet-Row: {content(encode_row(row).encode()).decode('utf-8', 'replace')}\n"
         return content(data), message, NAIVE.replace(b"128", b"64")
 
@@ -227,8 +227,8 @@ def test_an_accept_that_was_amended(contest: Path) -> None:
 
 def test_an_accept_that_is_on_no_branch_is_shown_as_that(contest: Path) -> None:
     git(contest, "reset", "-q", "--hard", "HEAD~1")
-    found = audit(Ledger.open(contest))
-    assert any("attempt 4 was accepted, but no branch" in note for note in found.notes)
+    report = audit(Ledger.open(contest))
+    assert any("attempt 4 was accepted, but no branch" in note for note in report.notes)
     rows, _ = history.rows(place_of(contest))
     assert [row.is_on_branch for row in rows] == [True, True, None, False]
     assert rows[3].commit == git(contest, "rev-parse", LOG).strip()
@@ -244,9 +244,9 @@ def test_what_a_killed_process_left(contest: Path) -> None:
     (contest / ".git/refs/ratchet/root/log.lock").write_bytes(b"")
     assert kinds(contest) == ["git-lock", "journal", "temporary-file"]
     with locking.hold(contest / ".git/ratchet/lock", "attempt 5"):
-        found = audit(Ledger.open(contest))
-        assert found.findings == ()
-        assert f"process {os.getpid()}" in found.notes[0]
+        report = audit(Ledger.open(contest))
+        assert report.findings == ()
+        assert f"process {os.getpid()}" in report.notes[0]
     ledger = Ledger.open(contest)
     with ledger.lock():
         ledger.recover()
@@ -269,9 +269,9 @@ def test_two_clones_that_numbered_apart(contest: Path) -> None:
     git(clone, "update-ref", "refs/ratchet/root/apart", LOG)
     git(clone, "fetch", "-q", "origin", f"+{LOG}:{LOG}")
     shutil.copy(contest / "experiments/0005-bq-32.json", clone / "experiments")
-    found = audit(Ledger.open(clone))
-    assert found.findings == ()
-    assert any("apart" in note for note in found.notes)
+    report = audit(Ledger.open(clone))
+    assert report.findings == ()
+    assert any("apart" in note for note in report.notes)
     assert sorted(row.hypothesis for row in history.rows(place_of(clone))[0] if row.number == 5) == ["BQ 16", "BQ 32"]
     git(clone, "update-ref", "-d", "refs/ratchet/root/apart")
     assert kinds(clone) == ["numbered-apart"]
@@ -283,20 +283,20 @@ def test_two_clones_that_numbered_apart(contest: Path) -> None:
 def edited(clone: Ledger, number: int, change: Callable[[Attempt], Attempt]) -> None:
     """A record changed by hand with all that is derived from it, and committed, as somebody who means to deceive."""
     (path,) = clone.place.experiments_directory.glob(f"{number:04d}-*.json")
-    one = change(decode_attempt(path.read_bytes(), ""))
-    path.write_bytes(encode_attempt(one, row_of(one)))
+    changed = change(decode_attempt(path.read_bytes(), ""))
+    path.write_bytes(encode_attempt(changed, row_of(changed)))
     git(clone.place.root, "commit", "-qam", "Update the records")
 
 
 def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
     clone = plain_clone(contest, contest.parent / "clone")
-    edited(clone, 3, lambda one: replace(one, verdict=replace(one.verdict, outcome="accept")))
-    found = {one.kind: one for one in audit(clone).findings}
-    assert sorted(found) == ["accept-without-commit", "verdict"]
-    assert found["verdict"].what.startswith(
+    edited(clone, 3, lambda attempt: replace(attempt, verdict=replace(attempt.verdict, outcome="accept")))
+    by_kind = {finding.kind: finding for finding in audit(clone).findings}
+    assert sorted(by_kind) == ["accept-without-commit", "verdict"]
+    assert by_kind["verdict"].what.startswith(
         "attempt 3 is recorded as accept, its evidence gives reject: 5.0% more time"
     )
-    assert found["accept-without-commit"].where == THIRD
+    assert by_kind["accept-without-commit"].where == THIRD
     assert "2 findings; nothing was changed" in ratchet(clone.place.root, "fsck", expect=1).stdout
     assert "attempt 3: its outcome and its time contradict each other" in ratchet(clone.place.root, "results").stderr
 
@@ -330,14 +330,14 @@ def test_a_forged_champion_with_half_of_its_time(contest: Path) -> None:
     made, _, _ = ready(clone, "accept")
     fast = halved(halved(made.evidence))
     forged_champion(clone, replace(made, evidence=fast), kernel + b"# slower\n", kernel)
-    found = {one.kind: one for one in audit(clone).findings}
-    assert sorted(found) == ["branch-kernel", "impossible-time"]
-    assert "that a v5e can do in bfloat16" in found["impossible-time"].what
+    by_kind = {finding.kind: finding for finding in audit(clone).findings}
+    assert sorted(by_kind) == ["branch-kernel", "impossible-time"]
+    assert "that a v5e can do in bfloat16" in by_kind["impossible-time"].what
     assert clone.champion() != champion, "it is shown as the champion, which is why somebody has to look"
     assert [
-        said
-        for said in history.rows(clone.place)[1]
-        if f"attempt {made.number}: its outcome and its time contradict" in said
+        sentence
+        for sentence in history.rows(clone.place)[1]
+        if f"attempt {made.number}: its outcome and its time contradict" in sentence
     ]
 
 
@@ -347,13 +347,18 @@ FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        ("time", lambda one: replace(one, evidence=replace(one.evidence, latency=FAST))),
-        ("time", lambda one: replace(one, champion=replace(one.champion, seconds=9.0), champion_evidence=one.evidence)),
-        ("policy", lambda one: replace(one, policy=replace(one.policy, minimum_effect=-1.0))),
-        ("key", lambda one: replace(one, key=replace(one.key, problem="0" * 16))),
-        ("verdict", lambda one: replace(one, verdict=replace(one.verdict, time_ratio=0.1))),
-        ("verdict", lambda one: replace(one, champion=None)),
-        ("verdict", lambda one: replace(one, champion=replace(one.champion, attempt=9))),
+        ("time", lambda attempt: replace(attempt, evidence=replace(attempt.evidence, latency=FAST))),
+        (
+            "time",
+            lambda attempt: replace(
+                attempt, champion=replace(attempt.champion, seconds=9.0), champion_evidence=attempt.evidence
+            ),
+        ),
+        ("policy", lambda attempt: replace(attempt, policy=replace(attempt.policy, minimum_effect=-1.0))),
+        ("key", lambda attempt: replace(attempt, key=replace(attempt.key, problem="0" * 16))),
+        ("verdict", lambda attempt: replace(attempt, verdict=replace(attempt.verdict, time_ratio=0.1))),
+        ("verdict", lambda attempt: replace(attempt, champion=None)),
+        ("verdict", lambda attempt: replace(attempt, champion=replace(attempt.champion, attempt=9))),
     ],
 )
 def test_a_record_that_contradicts_itself(contest: Path, kind: str, change: Callable[[Attempt], Attempt]) -> None:
@@ -365,7 +370,11 @@ def test_a_record_that_contradicts_itself(contest: Path, kind: str, change: Call
 
 def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Path) -> None:
     clone = plain_clone(contest, contest.parent / "clone")
-    edited(clone, 3, lambda one: replace(one, verdict=replace(one.verdict, reasons=("as fast as the champion",))))
+    edited(
+        clone,
+        3,
+        lambda attempt: replace(attempt, verdict=replace(attempt.verdict, reasons=("as fast as the champion",))),
+    )
     assert audit(clone).findings == ()
     (finding,) = audit(clone, OWN_KEY).findings
     assert "is recorded in other words than the same judge gives it" in finding.what
@@ -412,7 +421,7 @@ def judged_again(**now: Any) -> Replay:
 )
 def test_what_judging_the_champion_again_says_against_its_record(now: dict[str, Any], words: str | None) -> None:
     findings, (note,) = replayed(judged_again(**now))
-    assert [one.what for one in findings] == ([] if words is None else [words])
+    assert [finding.what for finding in findings] == ([] if words is None else [words])
     assert note.startswith("attempt 4, the champion, judged again: ")
     # Under another judge a time may be another.
     again = replace(judged_again(**now), differences=("judge 01 -> 23",))
@@ -442,9 +451,9 @@ def test_what_the_allowed_signers_did_not_sign(tmp_path: Path) -> None:
     assert "clean" in ratchet(contest, "fsck", "--signed-by", str(allowed), expect=0).stdout
     # A record edited by an ordinary commit, signed or not, is in no commit that was signed as an attempt.
     clone = plain_clone(contest, tmp_path / "clone")
-    edited(clone, 1, lambda one: replace(one, finished="2026-01-01T00:00:10+00:00"))
-    (found,) = (one for one in audit(clone, signed_by=str(allowed)).findings if one.kind == "not-signed")
-    assert (found.where[:16], found.what) == ("experiments/0001", "no signed commit holds this record")
+    edited(clone, 1, lambda attempt: replace(attempt, finished="2026-01-01T00:00:10+00:00"))
+    (altered,) = (finding for finding in audit(clone, signed_by=str(allowed)).findings if finding.kind == "not-signed")
+    assert (altered.where[:16], altered.what) == ("experiments/0001", "no signed commit holds this record")
     # Another key, then none.
     git(contest, "config", "user.signingkey", str(tmp_path / "other.pub"))
     candidate(contest, 512)
@@ -452,12 +461,12 @@ def test_what_the_allowed_signers_did_not_sign(tmp_path: Path) -> None:
     git(contest, "config", "commit.gpgsign", "false")
     candidate(contest, 32)
     run_attempt(ledger, "reject")
-    unsigned = [one for one in audit(ledger, signed_by=str(allowed)).findings if one.kind == "not-signed"]
-    assert [one.what for one in unsigned if one.where.startswith("log")] == [
+    unsigned = [finding for finding in audit(ledger, signed_by=str(allowed)).findings if finding.kind == "not-signed"]
+    assert [finding.what for finding in unsigned if finding.where.startswith("log")] == [
         "its signer is not among the allowed ones",
         "it is not signed",
     ]
-    assert len([one for one in unsigned if one.where.startswith("commit")]) == 1
+    assert len([finding for finding in unsigned if finding.where.startswith("commit")]) == 1
     with pytest.raises(UsageError, match="expected --signed-by a file of allowed signers"):
         audit(ledger, signed_by=str(tmp_path / "nobody"))
 
@@ -491,8 +500,8 @@ def test_the_verb_says_what_to_do_and_exits_1(contest: Path) -> None:
     done = ratchet(contest, "fsck", expect=1)
     assert "[corrupt-record]" in done.stdout
     assert "-> git checkout HEAD" in done.stdout
-    found = json.loads(ratchet(contest, "fsck", "--json", expect=1).stdout)
-    assert [one["kind"] for one in found["findings"]] == ["corrupt-record"]
+    document = json.loads(ratchet(contest, "fsck", "--json", expect=1).stdout)
+    assert [finding["kind"] for finding in document["findings"]] == ["corrupt-record"]
 
 
 def test_a_record_of_any_number_takes_no_more_than_a_record(contest: Path) -> None:
@@ -504,7 +513,7 @@ def test_a_record_of_any_number_takes_no_more_than_a_record(contest: Path) -> No
         )
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    missing = next(one for one in audit(Ledger.open(contest)).findings if one.kind == "missing-attempt")
+    missing = next(finding for finding in audit(Ledger.open(contest)).findings if finding.kind == "missing-attempt")
     assert "attempts 5 to 899999999 are neither logged nor filed" in missing.what
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
@@ -532,13 +541,13 @@ def test_a_record_that_is_too_large_or_no_file_is_told_with_its_limit(
 ) -> None:
     (contest / THIRD).unlink()
     (contest / THIRD).symlink_to("/dev/zero")
-    found = audit(Ledger.open(contest)).findings
-    assert any("a regular file, got a pipe, socket or device" in one.what for one in found)
+    findings = audit(Ledger.open(contest)).findings
+    assert any("a regular file, got a pipe, socket or device" in finding.what for finding in findings)
     (contest / THIRD).unlink()
     with (contest / THIRD).open("wb") as stream:
         stream.truncate(1 << 40)
-    found = audit(Ledger.open(contest)).findings
-    assert any("RATCHET_MAX_RECORD_BYTES" in one.what for one in found)
+    findings = audit(Ledger.open(contest)).findings
+    assert any("RATCHET_MAX_RECORD_BYTES" in finding.what for finding in findings)
     for verb in ("results", "report"):
         ratchet(contest, verb, expect=0)
     monkeypatch.setenv("RATCHET_MAX_LEDGER_BYTES", "1000")

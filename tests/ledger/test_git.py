@@ -64,9 +64,9 @@ def test_a_missing_identity(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     git(folder, "config", "user.useConfigOnly", "true")
     for name in ("EMAIL", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
         monkeypatch.delenv(name, raising=False)
-    said = refused("identity", folder)
-    assert "git config --global user.name" in said
-    assert "git config --global user.email" in said
+    message = refused("identity", folder)
+    assert "git config --global user.name" in message
+    assert "git config --global user.email" in message
 
 
 def test_a_repository_of_somebody_else(folder: Path) -> None:
@@ -198,10 +198,10 @@ def test_a_ref_moves_only_from_where_it_was_seen(folder: Path) -> None:
             write.move_ref(repository, "refs/ratchet/root/log", new, old, "lost")
         assert caught.value.kind == "ref-moved"
     write.move_ref(repository, "refs/ratchet/root/log", second, first, "moved")
-    found = questions.log(repository, ("refs/ratchet/root/log",))
-    assert [commit.id for commit in found] == [second, first]
-    assert found[0].parents == (first,)
-    assert found[0].message.startswith('小さい\n\n"body"\N{REPLACEMENT CHARACTER}')
+    commits = questions.log(repository, ("refs/ratchet/root/log",))
+    assert [commit.id for commit in commits] == [second, first]
+    assert commits[0].parents == (first,)
+    assert commits[0].message.startswith('小さい\n\n"body"\N{REPLACEMENT CHARACTER}')
     assert [commit.id for commit in questions.log(repository, (second,), hidden=(first,))] == [second]
     assert [commit.id for commit in questions.log(repository, (second,), containing='"body"')] == [second]
     assert questions.is_ancestor(repository, first, second)
@@ -276,10 +276,10 @@ def test_exactly_the_named_index_entries_change(folder: Path) -> None:
     assert set(after) - set(before) == {f"S 100755 {new} 0\tkernel.py", f"H 100644 {new} 0\texperiments/0001-x.json"}
     assert len(set(before) - set(after)) == 1
     assert " A intended" in git(folder, "status", "--porcelain")
-    held = index.index_entries(repository, ("unmerged", "kernel.py", "nothing"))
-    assert held["unmerged"].stages == ("1", "2", "3")
-    assert held["kernel.py"].tag == "S"
-    assert "nothing" not in held
+    entries = index.index_entries(repository, ("unmerged", "kernel.py", "nothing"))
+    assert entries["unmerged"].stages == ("1", "2", "3")
+    assert entries["kernel.py"].tag == "S"
+    assert "nothing" not in entries
 
 
 def test_a_locked_index_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

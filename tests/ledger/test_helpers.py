@@ -28,7 +28,7 @@ def here(folder: Path) -> dict[str, bytes]:
 
 
 def begun(folder: Path) -> None:
-    """What an attempt with other constants has done when it is killed."""
+    """Does what an attempt with other constants has done when it is killed."""
     ledger = Ledger.open(folder)
     with ledger.lock():
         ledger.begin(ledger.candidate_here(), "attempt 1")
@@ -47,16 +47,16 @@ def test_what_was_begun_is_undone_in_every_file(folder: Path, written: int) -> N
     begun(folder)
     for name in list(NEW)[written:]:
         (folder / name).write_bytes(OLD[name])
-    (said,) = recovered(folder)
-    assert "is again what it was before" in said
+    (sentence,) = recovered(folder)
+    assert "is again what it was before" in sentence
     assert here(folder) == OLD
 
 
 def test_a_helper_that_was_edited_since_stays(folder: Path) -> None:
     begun(folder)
     (folder / "deep.py").write_bytes(b"Q = 3  # an idea\n")
-    (said,) = recovered(folder)
-    assert "was edited since: it stays" in said
+    (sentence,) = recovered(folder)
+    assert "was edited since: it stays" in sentence
     assert here(folder) == {**NEW, "deep.py": b"Q = 3  # an idea\n"}
 
 

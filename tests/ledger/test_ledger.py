@@ -1,4 +1,4 @@
-"""What an accept and a reject change in a real repository, and what they leave byte for byte as it was."""
+"""Accepts and rejects in a real repository: what they change, and what they leave byte for byte as it was."""
 
 from pathlib import Path
 
@@ -107,11 +107,11 @@ def test_an_accept_is_a_commit_of_kernel_and_record(ledger: Ledger, contest: Pat
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel
     message = git(contest, "log", "-1", "--format=%B")
     assert message.startswith('BQ 128 -> 512: "größer"\n\nBQ 128 -> 512: "größer"\n提高\n\nRatchet-Attempt: 2\n')
-    said = git(contest, "log", "-1", "--format=%(trailers:only,unfold)").split("\n")
-    assert {line.partition(": ")[0] for line in said if line} == {
+    trailers = git(contest, "log", "-1", "--format=%(trailers:only,unfold)").split("\n")
+    assert {line.partition(": ")[0] for line in trailers if line} == {
         f"Ratchet-{name}" for name in ("Attempt", "Contest", "Score", "Latency", "Source", "Chip", "Key", "Kernel")
     }
-    assert "Ratchet-Latency: 2.052000 ms" in said
+    assert "Ratchet-Latency: 2.052000 ms" in trailers
     champion = ledger.champion()
     assert champion is not None
     assert (champion.number, champion.key) == (2, OWN_KEY)
@@ -128,10 +128,10 @@ def test_the_log_holds_everything_in_order(ledger: Ledger, contest: Path) -> Non
     third = history.attempt(ledger.place, 3)
     parents = git(contest, "rev-list", "--parents", "-1", commits[1]).split()[1:]
     assert parents == [commits[2], third.judged_against]
-    found, _ = history.rows(ledger.place)
-    assert [one.outcome for one in found] == ["accept", "accept", "reject", "accept"]
-    assert found[2].commit == commits[1]
-    assert found[3].commit == git(contest, "rev-parse", "HEAD").strip()
+    rows, _ = history.rows(ledger.place)
+    assert [entry.outcome for entry in rows] == ["accept", "accept", "reject", "accept"]
+    assert rows[2].commit == commits[1]
+    assert rows[3].commit == git(contest, "rev-parse", "HEAD").strip()
     assert history.candidate(ledger.place, 3).text == NAIVE.replace(b"128", b"64")
     assert history.candidate(ledger.place, 1).text == NAIVE
     assert numbers(ledger, 2) == [3, 4]

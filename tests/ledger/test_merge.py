@@ -112,12 +112,12 @@ def test_words_about_the_same_lines_are_no_conflict(ledger: Ledger) -> None:
 )
 def test_a_bare_source_is_the_same_program(path: Path) -> None:
     source = path.read_bytes()
-    found = bare(source)
-    assert found is not None
-    assert b"# " not in found.replace(b'"# ', b"")
-    assert len(found.splitlines()) < len(source.splitlines())
-    assert program(found) == program(source)
-    assert bare(found) == found
+    stripped = bare(source)
+    assert stripped is not None
+    assert b"# " not in stripped.replace(b'"# ', b"")
+    assert len(stripped.splitlines()) < len(source.splitlines())
+    assert program(stripped) == program(source)
+    assert bare(stripped) == stripped
 
 
 def program(source: bytes) -> str:
@@ -140,17 +140,17 @@ def test_other_line_ends_tie_no_change(ledger: Ledger) -> None:
     after = edited(BASE, (b"A = 1", b"A = 8"), (b"return A", b"# why\n    return A"))
     champion = edited(after, (b"B = 2", b"B = 9"))
     for end in (b"\r\n", b"\r"):
-        found = without(ledger, champion.replace(b"\n", end), BASE, after)
-        assert found == bare(edited(BASE, (b"B = 2", b"B = 9")))
+        merged = without(ledger, champion.replace(b"\n", end), BASE, after)
+        assert merged == bare(edited(BASE, (b"B = 2", b"B = 9")))
 
 
 def test_helpers_are_merged_each_by_itself(ledger: Ledger) -> None:
-    one = files({"kernel.py": BASE, "one.py": b"X = 1\n"})
+    candidate = files({"kernel.py": BASE, "one.py": b"X = 1\n"})
     two = files({"kernel.py": BASE, "one.py": b"X = 1\n", "two.py": b"Y = 1\n"})
-    assert without(ledger, two, BASE, one) == files({"kernel.py": BASE, "two.py": b"Y = 1\n"})
-    assert without(ledger, two, one, two) == one
+    assert without(ledger, two, BASE, candidate) == files({"kernel.py": BASE, "two.py": b"Y = 1\n"})
+    assert without(ledger, two, candidate, two) == candidate
     changed = files({"kernel.py": BASE, "one.py": b"X = 2\n"})
-    assert without(ledger, changed, BASE, one) is None
+    assert without(ledger, changed, BASE, candidate) is None
 
 
 def test_what_is_no_text_is_refused_with_gits_words(ledger: Ledger) -> None:

@@ -28,15 +28,15 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def keep(ledger: Ledger, *seconds: float, is_logged: bool = True) -> None:
     with ledger.lock():
-        ledger.keep_notes([note(history.attempt(ledger.place, 1), one) for one in seconds])
+        ledger.keep_notes([note(history.attempt(ledger.place, 1), second) for second in seconds])
         if is_logged:
             ledger.log_notes()
 
 
 def times(ledger: Ledger) -> list[float | None]:
-    found, skipped = notes.read(ledger.place)
+    read_notes, skipped = notes.read(ledger.place)
     assert skipped == ()
-    return [one.seconds for one in found]
+    return [note.seconds for note in read_notes]
 
 
 def file_of(ledger: Ledger) -> Path:
@@ -98,9 +98,9 @@ def test_two_clones_that_rescaled_apart_are_merged_by_git(ledger: Ledger, tmp_pa
     git(ledger.place.root, "add", "-A")
     git(ledger.place.root, "commit", "-qm", "notes")
     other = Ledger.open(Path(shutil.copytree(ledger.place.root, tmp_path / "other")))
-    for one, seconds in ((ledger, 2e-3), (other, 3e-3)):
-        keep(one, seconds)
-        git(one.place.root, "commit", "-qam", f"notes of {seconds}")
+    for clone, seconds in ((ledger, 2e-3), (other, 3e-3)):
+        keep(clone, seconds)
+        git(clone.place.root, "commit", "-qam", f"notes of {seconds}")
     git(ledger.place.root, "pull", "-q", "--no-rebase", "--no-edit", str(other.place.root), "main")
     assert sorted(filter(None, times(ledger))) == [1e-3, 2e-3, 3e-3]
     assert "<<<<" not in file_of(ledger).read_text()
@@ -112,25 +112,25 @@ def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(ledger: Led
     lines = file_of(ledger).read_text().splitlines()
     git(ledger.place.root, "update-ref", "-d", LOG)
     file_of(ledger).write_text(f"{lines[0]}\n<<<<<<< HEAD\n{lines[1][:-9]}\n{{}}\n")
-    found, skipped = notes.read(ledger.place)
-    assert [one.seconds for one in found] == [2e-3]
-    assert [f"line {number} is not a note" in said for number, said in zip((2, 3, 4), skipped, strict=True)] == [
-        True
-    ] * 3
+    read_notes, skipped = notes.read(ledger.place)
+    assert [entry.seconds for entry in read_notes] == [2e-3]
+    assert [
+        f"line {number} is not a note" in sentence for number, sentence in zip((2, 3, 4), skipped, strict=True)
+    ] == [True] * 3
     # What cannot be read stays where it is, for whoever knows what it means.
     keep(ledger, 4e-3)
     assert "<<<<<<< HEAD" in file_of(ledger).read_text()
-    assert {one.kind for one in audit(ledger).findings} == {"bad-note"}
+    assert {finding.kind for finding in audit(ledger).findings} == {"bad-note"}
 
 
 def test_a_note_of_a_newer_version_is_said_to_be_one_and_stays(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    own = f'"schema":{SCHEMA}'
-    newer = file_of(ledger).read_text().replace('"kind":"timed"', '"kind":"dreamt"').replace(own, '"schema":99')
+    schema = f'"schema":{SCHEMA}'
+    newer = file_of(ledger).read_text().replace('"kind":"timed"', '"kind":"dreamt"').replace(schema, '"schema":99')
     file_of(ledger).write_text(newer)
     git(ledger.place.root, "update-ref", "-d", LOG)
-    found, skipped = notes.read(ledger.place)
-    assert found == ()
+    read_notes, skipped = notes.read(ledger.place)
+    assert read_notes == ()
     assert "newer version (schema 99" in skipped[0]
     keep(ledger, 3e-3)
     assert newer.strip() in file_of(ledger).read_text()
@@ -138,7 +138,7 @@ def test_a_note_of_a_newer_version_is_said_to_be_one_and_stays(ledger: Ledger) -
 
 
 def times_of_readable(ledger: Ledger) -> list[float | None]:
-    return [one.seconds for one in notes.read(ledger.place)[0]]
+    return [entry.seconds for entry in notes.read(ledger.place)[0]]
 
 
 def test_writing_needs_the_lock(ledger: Ledger) -> None:
@@ -157,7 +157,7 @@ def test_a_hypothesis_with_the_trailer_of_notes_is_an_attempt(ledger: Ledger) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
         ({"seconds": 1e-6}, "impossible"),
         ({"score": 1.0}, "do not follow"),
@@ -166,12 +166,12 @@ def test_a_hypothesis_with_the_trailer_of_notes_is_an_attempt(ledger: Ledger) ->
         ({"kernel_sha256": "0" * 64}, "no attempt of that number"),
     ],
 )
-def test_fsck_finds_an_edited_note(ledger: Ledger, changes: dict[str, object], said: str) -> None:
+def test_fsck_finds_an_edited_note(ledger: Ledger, changes: dict[str, object], words: str) -> None:
     keep(ledger, 2e-3)
     assert audit(ledger).findings == ()
     with ledger.lock():
         ledger.keep_notes([replace(note(history.attempt(ledger.place, 1), 3e-3), **changes)])  # type: ignore[arg-type]
-    assert any(said in one.what for one in audit(ledger).findings)
+    assert any(words in finding.what for finding in audit(ledger).findings)
 
 
 def test_fsck_finds_two_times_of_one_kernel_on_one_scale(ledger: Ledger) -> None:
@@ -180,7 +180,7 @@ def test_fsck_finds_two_times_of_one_kernel_on_one_scale(ledger: Ledger) -> None
     other = note(history.attempt(ledger.place, 1), 4e-3, when="2026-01-03T00:00:00+00:00", key=made.key)
     with ledger.lock():
         ledger.keep_notes([replace(other, key=made.key, key_digest=made.key_digest)])
-    assert any("under the same key" in one.what for one in audit(ledger).findings)
+    assert any("under the same key" in finding.what for finding in audit(ledger).findings)
 
 
 def test_notes_that_nobody_can_log_are_said_to_lie_in_the_file(ledger: Ledger) -> None:
@@ -200,5 +200,5 @@ def test_notes_that_nobody_can_log_are_said_to_lie_in_the_file(ledger: Ledger) -
 
 def test_the_key_of_a_note_is_whole(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    (found,) = notes.read(ledger.place)[0]
-    assert (found.key.timing[:8], found.key.checks) == (LATER_KEY.timing[:8], LATER_KEY.checks)
+    (kept,) = notes.read(ledger.place)[0]
+    assert (kept.key.timing[:8], kept.key.checks) == (LATER_KEY.timing[:8], LATER_KEY.checks)

@@ -50,7 +50,7 @@ def records(ledger: Ledger) -> list[str]:
 
 
 def view(ledger: Ledger) -> list[Any]:
-    """What readers get of the ledger."""
+    """The ledger as its readers get it."""
     rows, skipped = history.rows(ledger.place)
     champion = ledger.champion()
     return [
@@ -60,7 +60,7 @@ def view(ledger: Ledger) -> list[Any]:
         champion and champion.number,
         [history.attempt(ledger.place, row.number) for row in rows],
         [history.candidate(ledger.place, row.number) for row in rows],
-        [(held.row, held.attempt, held.candidate, held.complaint) for held in read_all(ledger.place, rows)],
+        [(record.row, record.attempt, record.candidate, record.complaint) for record in read_all(ledger.place, rows)],
     ]
 
 
@@ -73,8 +73,8 @@ def test_every_reader_says_of_a_packed_contest_what_it_said_before(
     reader = ledger if log else plain_clone(contest, contest.parent / "clone")
     before, documents = view(reader), sorted(reader.place.experiments_directory.glob("*.json"))
     texts = [value_text(path.read_bytes()) for path in documents]
-    found = pack(reader.place)
-    assert (found.moved, found.attempts, found.left) == (4, 4, ())
+    packing = pack(reader.place)
+    assert (packing.moved, packing.attempts, packing.left) == (4, 4, ())
     assert records(reader) == texts
     assert not reader.place.experiments_directory.exists()
     if committed:
@@ -104,8 +104,8 @@ def test_pack_attempt_pack_and_a_pack_of_nothing(ledger: Ledger, contest: Path) 
     assert [path.name[:4] for path in sorted(ledger.place.experiments_directory.iterdir())] == ["0005", "0006"]
     assert numbers(ledger) == [1, 2, 3, 4, 5, 6]
     before = view(ledger)
-    found = pack(ledger.place)
-    assert (found.moved, found.attempts) == (2, 6)
+    packing = pack(ledger.place)
+    assert (packing.moved, packing.attempts) == (2, 6)
     assert packed_file(ledger).read_bytes().startswith(first), "lines are only added"
     commit_all(ledger)
     assert view(ledger) == before
@@ -134,10 +134,10 @@ def test_real_records_are_packed_and_come_back(tmp_path: Path) -> None:
         shutil.copy(path, contest / "experiments")
     ledger = Ledger.open(contest)
     before, _ = history.file_rows(ledger.place)
-    found = pack(ledger.place)
-    assert found.left == ()
+    packing = pack(ledger.place)
+    assert packing.left == ()
     assert records(ledger) == [value_text(path.read_bytes()) for path in chosen]
-    assert found.bytes_after < found.bytes_before / 3
+    assert packing.bytes_after < packing.bytes_before / 3
     after, skipped = history.file_rows(ledger.place)
     assert (after, skipped) == (before, [])
 
@@ -156,9 +156,9 @@ def test_a_file_that_is_no_readable_attempt_stays(ledger: Ledger, contest: Path)
     )
     (folder / "0011-link.json").symlink_to(second)
     (folder / "mine.txt").write_text("mine")
-    found = pack(ledger.place)
-    assert found.moved == 3
-    left = " ".join(found.left)
+    packing = pack(ledger.place)
+    assert packing.moved == 3
+    left = " ".join(packing.left)
     assert all(word in left for word in ("0002-", "cut off", "0009-copied", "0010-more", "0011-link", "symbolic link"))
     assert sorted(path.name[:4] for path in folder.iterdir()) == ["0002", "0009", "0010", "0011", "mine"]
 
@@ -168,12 +168,12 @@ def test_two_clones_that_packed_apart_are_merged_by_git(ledger: Ledger, contest:
     pack(ledger.place)
     commit_all(ledger)
     other = plain_clone(contest, contest.parent / "other")
-    for one, block in ((ledger, 700), (other, 800), (ledger, 900), (other, 1000)):
-        candidate(one.place.root, block)
-        run_attempt(one, "reject", hypothesis=f"blocks of {block}")
-    for one in (ledger, other):
-        pack(one.place)
-        commit_all(one)
+    for writer, block in ((ledger, 700), (other, 800), (ledger, 900), (other, 1000)):
+        candidate(writer.place.root, block)
+        run_attempt(writer, "reject", hypothesis=f"blocks of {block}")
+    for writer in (ledger, other):
+        pack(writer.place)
+        commit_all(writer)
     git(contest, "pull", "-q", "--no-rebase", "--no-edit", str(other.place.root), "main")
     rows, notes = history.rows(place_of(contest))
     assert [row.number for row in rows] == [1, 2, 3, 4, 5, 5, 6, 6]
@@ -200,13 +200,14 @@ def test_a_line_that_is_cut_off_is_named_and_kept(ledger: Ledger, contest: Path,
     # What was accepted is in the accepting commits; without them HEAD has the last line only if it was committed.
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert any(
-        f"attempts.jsonl, line {line}: expected one attempt as JSON" in one and "cut off" in one for one in skipped
+        f"attempts.jsonl, line {line}: expected one attempt as JSON" in sentence and "cut off" in sentence
+        for sentence in skipped
     )
     assert clone.next_number() == 5
     candidate(contest, 900)
     run_attempt(clone, "reject")
-    found = pack(clone.place)
-    assert any(f"line {line}" in one for one in found.left)
+    packing = pack(clone.place)
+    assert any(f"line {line}" in sentence for sentence in packing.left)
     assert packed_file(ledger).read_bytes().startswith(whole_file[:-300] + b"\n")
     assert any(kind.kind == "corrupt-record" for kind in audit(clone).findings)
 
@@ -242,25 +243,25 @@ def test_hostile_lines_are_named_and_skipped(ledger: Ledger, line: bytes, kind: 
         stream.write(line + b"\n")
     rows, skipped = history.rows(ledger.place)
     assert [row.number for row in rows] == [1, 2, 3, 4]
-    assert any(what in one and "attempts.jsonl, line" in one for one in skipped)
-    assert kind in {one.kind for one in audit(ledger).findings}
+    assert any(what in sentence and "attempts.jsonl, line" in sentence for sentence in skipped)
+    assert kind in {finding.kind for finding in audit(ledger).findings}
 
 
 def test_two_values_of_one_name_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "name_of", lambda value: "aaaaaaa")
     data = b'{"packed":1}\n{"shared":{"aaaaaaa":1}}\n{"shared":{"aaaaaaa":2}}\n{"number":1,"row":"$aaaaaaa"}\n'
-    found = packed.read(data, "here")
-    assert [str(one) for one in found.complaints] == [
+    lines = packed.read(data, "here")
+    assert [str(complaint) for complaint in lines.complaints] == [
         "here, line 3: the shared value aaaaaaa is not the one of that name in a line above"
     ]
     with pytest.raises(RecordError, match="which no line of the file holds undamaged"):
-        found.records[0].row()
+        lines.records[0].row()
 
 
 def test_a_file_of_damaged_lines_is_told_in_a_few() -> None:
-    found = packed.read(b"x\n" * 1000, "here")
-    assert len(found.complaints) == 21
-    assert str(found.complaints[-1]) == "here: 980 more lines cannot be read"
+    lines = packed.read(b"x\n" * 1000, "here")
+    assert len(lines.complaints) == 21
+    assert str(lines.complaints[-1]) == "here: 980 more lines cannot be read"
 
 
 def test_a_newer_file_is_left_alone(ledger: Ledger) -> None:
@@ -285,8 +286,8 @@ def test_notes_move_along_and_are_read(ledger: Ledger) -> None:
     four_attempts(ledger)
     notes = ledger.place.experiments_directory / "notes.jsonl"
     notes.write_text(f"{NOTE}\n{NOTE}\n")
-    found = pack(ledger.place)
-    assert (found.notes, found.left) == (1, ())
+    packing = pack(ledger.place)
+    assert (packing.notes, packing.left) == (1, ())
     assert not ledger.place.experiments_directory.exists()
     assert packed.notes_lines(ledger.place) == [NOTE]
     assert packed_file(ledger).read_text().splitlines()[-1] == NOTE
@@ -296,8 +297,8 @@ def test_notes_move_along_and_are_read(ledger: Ledger) -> None:
     ledger.place.experiments_directory.mkdir()
     notes.write_text(f"{NOTE}\nmine\n")
     git(ledger.place.root, "checkout", "-q", "attempts.jsonl")
-    found = pack(ledger.place)
-    assert "1 of its lines are no notes" in found.left[0]
+    packing = pack(ledger.place)
+    assert "1 of its lines are no notes" in packing.left[0]
     assert notes.exists()
 
 
@@ -322,7 +323,7 @@ def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
     name = three.name
     three.write_bytes(encode_attempt(edited, row))
     pack(ledger.place)
-    (finding,) = [one for one in audit(ledger).findings if one.kind == "file-differs"]
+    (finding,) = [entry for entry in audit(ledger).findings if entry.kind == "file-differs"]
     assert finding.where.startswith("attempts.jsonl, line ")
     assert finding.remedy.startswith("remove that line, then git cat-file -p ")
     assert finding.remedy.endswith(f"experiments/{name}'") or "0003-" in finding.remedy
@@ -345,9 +346,9 @@ def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contes
         # Without HEAD: what the working tree alone has.
         texts = {value_text(path.read_bytes()) for path in place.experiments_directory.glob("*.json")}
         if place.packed_path.exists():
-            found = packed.read(place.packed_path.read_bytes(), "x")
-            assert found.complaints == ()
-            texts |= {value_text(record.document()) for record in found.records}
+            lines = packed.read(place.packed_path.read_bytes(), "x")
+            assert lines.complaints == ()
+            texts |= {value_text(record.document()) for record in lines.records}
         assert sorted(texts) == expected
         Ledger.open(copy).recovered()
         pack(place)
@@ -395,11 +396,11 @@ def test_rows_come_from_the_head_of_a_line(ledger: Ledger) -> None:
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert skipped == ()
     assert all(isinstance(row, Row) for row in rows)
-    assert any(one.kind == "corrupt-record" for one in audit(ledger).findings)
+    assert any(finding.kind == "corrupt-record" for finding in audit(ledger).findings)
 
 
 def test_the_summary_counts() -> None:
-    found = Packing(moved=3, notes=1, attempts=7, bytes_before=1_000_000, bytes_after=90_000, left=())
-    assert summary(found) == (
+    packing = Packing(moved=3, notes=1, attempts=7, bytes_before=1_000_000, bytes_after=90_000, left=())
+    assert summary(packing) == (
         "3 attempts and 1 note moved into attempts.jsonl, which holds 7 attempts: 90,000 bytes, before 1,000,000"
     )

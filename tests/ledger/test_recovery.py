@@ -1,4 +1,4 @@
-"""What recovery says and does in the cases that need a person, another git command, or a small disk."""
+"""Recovery in the cases that need a person, another git command, or a small disk: sentences and effects."""
 
 import fcntl
 import json
@@ -49,7 +49,7 @@ def check(contest: Path, outcome: str, *, recorded: bool = True) -> None:
     """Attempt 2 is recorded once, or not at all with kernel.py as it was; nothing of the user's has moved."""
     ledger = Ledger.open(contest)
     assert audit(ledger).findings == ()
-    assert [one.number for one in history.rows(ledger.place)[0]] == ([1, 2] if recorded else [1])
+    assert [row.number for row in history.rows(ledger.place)[0]] == ([1, 2] if recorded else [1])
     accepted = recorded and outcome == "accept"
     assert (contest / "kernel.py").read_bytes() == (SETTING if accepted else NAIVE)
     rejected = "?? experiments/0002-idea-2.json\n" if recorded and not accepted else ""
@@ -102,7 +102,7 @@ def test_giving_up_puts_the_users_kernel_back(contest: Path) -> None:
         # The same process that gives up says why itself.
         assert ledger.recover() == ()
     assert users_state(contest) == before
-    assert [one.number for one in history.rows(ledger.place)[0]] == [1]
+    assert [row.number for row in history.rows(ledger.place)[0]] == [1]
 
 
 def test_a_plain_clone_is_killed_before_its_first_log_commit(server: Server, contest: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_plain_clone_is_killed_before_its_first_log_commit(server: Server, con
     ledger = Ledger.open(clone)
     with ledger.lock():
         ledger.recover()
-    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
+    assert [row.number for row in history.rows(ledger.place)[0]] == [1, 2]
     assert git(clone, "rev-list", "--first-parent", "--count", ledger.place.log_ref).strip() == "2"
 
 
@@ -127,7 +127,7 @@ def test_another_worktree_that_went_on_meanwhile(server: Server, contest: Path) 
     (sentence,) = recovered(contest)
     assert "not recorded" in sentence
     assert (contest / "kernel.py").read_bytes() == NAIVE
-    assert [one.hypothesis for one in history.rows(ledger.place)[0]] == ["idea 1", "in the other tree"]
+    assert [row.hypothesis for row in history.rows(ledger.place)[0]] == ["idea 1", "in the other tree"]
 
 
 def test_a_commit_between_kill_and_recovery(server: Server, contest: Path) -> None:
@@ -147,7 +147,7 @@ def test_another_branch_between_kill_and_recovery(server: Server, contest: Path)
     (sentence,) = recovered(contest)
     assert "refs/heads/other was checked out" in sentence
     assert git(contest, "rev-parse", "main") == git(contest, "rev-parse", "other")
-    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
+    assert [row.number for row in history.rows(ledger.place)[0]] == [1, 2]
     assert history.candidate(ledger.place, 2).text == SETTING
 
 
@@ -195,7 +195,7 @@ def test_a_branch_that_never_holds_still_ends_in_words(server: Server, contest: 
     answer = server.obey(contest, "accept", "race", 99, before="ratchet: accept")
     assert "moved 5 times" in answer["events"][-1][-1]
     recovered(contest)
-    assert [one.number for one in history.rows(place_of(contest))[0]] == [1, 2]
+    assert [row.number for row in history.rows(place_of(contest))[0]] == [1, 2]
     assert Ledger.open(contest).champion_candidate().text == SETTING
 
 
@@ -234,7 +234,7 @@ def test_a_signature_that_fails_is_made_up_for_later(contest: Path) -> None:
         attempt(contest, "accept")
     assert caught.value.kind == "signing"
     ledger = Ledger.open(contest)
-    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
+    assert [row.number for row in history.rows(ledger.place)[0]] == [1, 2]
     with ledger.lock(), pytest.raises(RatchetError):
         ledger.recover()
     git(contest, "config", "commit.gpgsign", "false")

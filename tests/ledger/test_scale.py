@@ -25,14 +25,14 @@ ROWS = tuple(map(row, ATTEMPTS))
 
 def later(of: Attempt, seconds: float | None, **changes: Any) -> Note:
     """A note on today's scale, which is one key whatever the time."""
-    found = note(of, seconds, after=3, **changes)
-    return replace(found, key=LATER_KEY, key_digest=key_digest(LATER_KEY))
+    taken_note = note(of, seconds, after=3, **changes)
+    return replace(taken_note, key=LATER_KEY, key_digest=key_digest(LATER_KEY))
 
 
 def scaled(rows: tuple[Row, ...], notes: tuple[Note, ...]) -> list[tuple[float | None, str]]:
     on = scale.scale_of(rows, notes, 2)
     assert on is not None
-    return [(one.row.seconds, one.why_unknown) for one in scale.on_scale(rows, notes, on)]
+    return [(scaled.row.seconds, scaled.why_unknown) for scaled in scale.on_scale(rows, notes, on)]
 
 
 def test_without_notes_the_scale_is_that_of_the_champion() -> None:
@@ -55,10 +55,10 @@ def test_ratios_are_those_of_times_on_the_scale_and_recorded_ones_elsewhere() ->
     notes = (later(ATTEMPTS[0], 5e-3), later(ATTEMPTS[1], 2.5e-3))
     on = scale.scale_of(rows, notes, 2)
     assert on is not None
-    found = scale.on_scale(rows, notes, on)
-    assert found[1].row.time_ratio == pytest.approx(0.5)
-    assert (found[2].row.seconds, found[2].row.time_ratio) == (None, 1.5)
-    assert [one.then for one in found] == list(rows)
+    on_scale = scale.on_scale(rows, notes, on)
+    assert on_scale[1].row.time_ratio == pytest.approx(0.5)
+    assert (on_scale[2].row.seconds, on_scale[2].row.time_ratio) == (None, 1.5)
+    assert [scaled.then for scaled in on_scale] == list(rows)
 
 
 def test_a_kernel_that_has_no_time_on_the_scale_says_why() -> None:
@@ -70,7 +70,7 @@ def test_a_kernel_that_has_no_time_on_the_scale_says_why() -> None:
 def test_a_failed_attempt_keeps_no_time_and_needs_none() -> None:
     rows = (*ROWS, replace(row(made(4, None, "failed")), outcome="failed", failure_kind="wrong-result"))
     assert scaled(rows, ())[3] == (None, "")
-    assert all(one.number != 4 for one in scale.untimed(rows, (), "another", only_accepted=False))
+    assert all(entry.number != 4 for entry in scale.untimed(rows, (), "another", only_accepted=False))
 
 
 def test_another_chip_or_source_keeps_its_own_figures() -> None:
@@ -85,11 +85,11 @@ def test_another_chip_or_source_keeps_its_own_figures() -> None:
 def test_what_is_untimed_is_one_row_a_kernel_the_newest_first() -> None:
     again = replace(ROWS[1], number=4, kind="rebaseline")
     rows = (*ROWS, again)
-    assert [one.number for one in scale.untimed(rows, (), "today", only_accepted=True)] == [4, 1]
-    assert [one.number for one in scale.untimed(rows, (), "today", only_accepted=False)] == [4, 3, 1]
-    known = (later(ATTEMPTS[1], 2.5e-3), later(ATTEMPTS[0], None, failure_kind="unsupported"))
+    assert [entry.number for entry in scale.untimed(rows, (), "today", only_accepted=True)] == [4, 1]
+    assert [entry.number for entry in scale.untimed(rows, (), "today", only_accepted=False)] == [4, 3, 1]
+    later_notes = (later(ATTEMPTS[1], 2.5e-3), later(ATTEMPTS[0], None, failure_kind="unsupported"))
     today = key_digest(LATER_KEY)
-    assert [one.number for one in scale.untimed(rows, known, today, only_accepted=False)] == [3]
+    assert [entry.number for entry in scale.untimed(rows, later_notes, today, only_accepted=False)] == [3]
 
 
 def test_nothing_accepted_has_no_scale() -> None:

@@ -1,4 +1,4 @@
-"""What changes are worth in the champion: planted histories of a real contest, and this repository's own ledgers."""
+"""The worth of changes in the champion: planted histories of a real contest, and this repository's own ledgers."""
 
 import json
 from collections.abc import Sequence
@@ -76,14 +76,14 @@ def text_without(folder: Path, *numbers: int) -> str | None:
     return None if text is None else text.source
 
 
-def names(found: Sequence[changes.Piece] | None) -> list[str] | None:
-    return None if found is None else [piece.name for piece in found]
+def names(pieces: Sequence[changes.Piece] | None) -> list[str] | None:
+    return None if pieces is None else [piece.name for piece in pieces]
 
 
 def tied_by_lines(folder: Path, number: int) -> list[str] | None:
     made = changes.accepts(Ledger.open(folder))
     piece = next(piece for piece in made.asked if piece.attempt == number)
-    return names(changes.companions(piece, made.after(piece), lambda taken: made.without(taken) is not None))
+    return names(changes.companions(piece, made.after(piece), lambda removed: made.without(removed) is not None))
 
 
 def test_independent_changes_go_one_at_a_time_also_from_lines_side_by_side(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
     champion = (folder / "kernel.py").read_text(encoding="utf-8")
     rows, _, clear = made.asked
 
-    def without(taken: Sequence[changes.Piece]) -> str | None:
-        candidate = made.without(taken)
+    def without(removed: Sequence[changes.Piece]) -> str | None:
+        candidate = made.without(removed)
         return None if candidate is None else candidate.source
 
     assert without([rows]) == champion.replace("BM = 512", "BM = 128")
@@ -194,7 +194,7 @@ def test_of_a_chip_without_a_simulator_nothing_is_judged(tmp_path: Path) -> None
     folder = recorded_steps(tmp_path, [FEWER_STEPS])
     made = changes.accepts(Ledger.open(folder))
     with pytest.raises(RatchetError, match="whose kernels are simulated, got h100") as refused:
-        ablate(contests.load(folder, "h100"), made, lambda stage, state, taken: None)
+        ablate(contests.load(folder, "h100"), made, lambda stage, state, seconds: None)
     assert refused.value.kind == "no-simulator"
 
 
@@ -203,13 +203,15 @@ def test_the_fewest_that_have_to_go_too_are_found() -> None:
     every = [changes.Piece(name=str(at), attempt=at, title="", before=empty, after=empty) for at in range(6)]
     first, rest = every[0], every[1:]
 
-    def found(*needed: int) -> list[str] | None:
-        return names(changes.companions(first, rest, lambda taken: {each.attempt for each in taken} >= {0, *needed}))
+    def companions_of(*needed: int) -> list[str] | None:
+        return names(
+            changes.companions(first, rest, lambda removed: {each.attempt for each in removed} >= {0, *needed})
+        )
 
-    assert found(3) == ["3"]
-    assert found(2, 5) == ["2", "5"]
-    assert found(1, 2, 3, 4, 5) == ["1", "2", "3", "4", "5"]
-    assert found(9) is None
+    assert companions_of(3) == ["3"]
+    assert companions_of(2, 5) == ["2", "5"]
+    assert companions_of(1, 2, 3, 4, 5) == ["1", "2", "3", "4", "5"]
+    assert companions_of(9) is None
 
 
 def row() -> AblatedChange:
@@ -222,7 +224,7 @@ def test_a_worth_is_told_as_the_decision_tells_it() -> None:
     before, after = roofline.latency_seconds(slow), roofline.latency_seconds(fast)
     assert before is not None
     assert after is not None
-    runs = [found.simulation for found in (slow, fast)]
+    runs = [item.simulation for item in (slow, fast)]
     gain = with_worth(row(), fast, slow)
     worth = before - after
     assert (gain.effect, gain.worth_seconds, gain.without_seconds) == ("gain", worth, before)
@@ -244,7 +246,7 @@ def test_a_worth_is_told_as_the_decision_tells_it() -> None:
         assert (failed.effect, failed.worth_seconds) == (effect, None)
 
 
-def ablation(*found: AblatedChange, whole: float | None = 1.0e-3) -> Ablation:
+def ablation(*ablated: AblatedChange, whole: float | None = 1.0e-3) -> Ablation:
     return Ablation(
         chip="v5e",
         source="simulated",
@@ -257,7 +259,7 @@ def ablation(*found: AblatedChange, whole: float | None = 1.0e-3) -> Ablation:
         whole_seconds=whole,
         whole_failure="" if whole else "wrong-result: it differs",
         reworded=(7, 8),
-        changes=found,
+        changes=ablated,
     )
 
 
@@ -338,9 +340,9 @@ def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: 
     assert clear["own_seconds"] == clear["without_seconds"] - no_start["without_seconds"]
     assert (no_start["together"], no_start["own_seconds"]) == ([], None)
     assert blocks["effect"] == "gain"
-    for one in (steps, blocks):
-        assert one["tie"] == ""
-        assert one["worth_seconds"] == one["without_seconds"] - document["champion_seconds"] > 0
+    for piece in (steps, blocks):
+        assert piece["tie"] == ""
+        assert piece["worth_seconds"] == piece["without_seconds"] - document["champion_seconds"] > 0
     assert (words["effect"], words["worth_seconds"]) == ("none", 0.0)
     assert document["whole_seconds"] > blocks["without_seconds"]
     assert (git(tmp_path, "for-each-ref"), git(tmp_path, "status", "--porcelain")) == before

@@ -77,27 +77,27 @@ def plant(name: str, folder: Path) -> None:
 
 def attack(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, object]]:
     code = main(["-C", str(folder), "attack", "--json", *words])
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return code, found
+    document: dict[str, object] = json.loads(capsys.readouterr().out)
+    return code, document
 
 
 def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plant("guessed_exponents", contest)
-    code, found = attack(contest, capsys, "--first", "--minutes", "5", "--seed", "5")
+    code, document = attack(contest, capsys, "--first", "--minutes", "5", "--seed", "5")
     assert code == 1
-    worst = found["worst"]
+    worst = document["worst"]
     assert isinstance(worst, dict)
     assert worst["said"]
-    code, again = attack(contest, capsys, "--repeat", str(found["file"]))
+    code, again = attack(contest, capsys, "--repeat", str(document["file"]))
     assert (code, again["worst"]) == (1, worst)
     # The line that takes the title from such a champion names this very input.
-    assert main(["-C", str(contest), "attack", "--repeat", str(found["file"])]) == 1
+    assert main(["-C", str(contest), "attack", "--repeat", str(document["file"])]) == 1
     last = shlex.split(capsys.readouterr().out.splitlines()[-1].partition("revoke its title: ")[2])
     drawn = draw_text.parse(last[last.index("--draw") + 1])
     assert (drawn.family, drawn.seed, list(drawn.shape)) == (worst["family"], worst["seed"], worst["output"])
     # What is wrong with that kernel is not wrong with another.
     plant("base_two", contest)
-    code, other = attack(contest, capsys, "--repeat", str(found["file"]))
+    code, other = attack(contest, capsys, "--repeat", str(document["file"]))
     assert code == 0
     assert isinstance(other["worst"], dict)
     assert other["worst"]["ratio"] < 1

@@ -139,8 +139,8 @@ def recorded(top: Path, problem_key: Key | None = None) -> Path:
     key = problem_key or contest.key("simulated")
     for number, latency in enumerate((2e-3, 1e-3, 3e-3), 1):
         ledger.place.kernel_path.write_text(f"{ledger.place.kernel_path.read_text()}# {number}\n")
-        found = replace(taken_apart(), latency=evidence(latency).latency)
-        run_attempt(ledger, key=key, evidence=found, verdict=Verdict(outcome="accept", reasons=("less",)))
+        simulated = replace(taken_apart(), latency=evidence(latency).latency)
+        run_attempt(ledger, key=key, evidence=simulated, verdict=Verdict(outcome="accept", reasons=("less",)))
     return folder
 
 
@@ -149,11 +149,11 @@ def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
 ) -> None:
     folder = recorded(tmp_path)
     assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3", "--json"]) == 0
-    said = capsys.readouterr()
-    document = json.loads(said.out)
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
     assert document["suspects"] == ["attempt 3"]
-    assert [one["seconds"] for one in document["judged"]] == [2e-3, 3e-3, 1e-3]
-    assert "not judged again, recorded under the present key: attempt 1, attempt 3, attempt 2" in said.err
+    assert [kernel["seconds"] for kernel in document["judged"]] == [2e-3, 3e-3, 1e-3]
+    assert "not judged again, recorded under the present key: attempt 1, attempt 3, attempt 2" in printed.err
     assert not (folder / "profile_data" / "bisect").exists()
     # Nor is the same text, called by its commit.
     assert main(["bisect", "-C", str(folder), "--from", "HEAD~1", "--to", "HEAD", "--json"]) == 0
@@ -169,7 +169,7 @@ def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, caps
         git(folder, "commit", "--quiet", "--all", "--allow-empty", "-m", name)
     assert main(["bisect", "-C", str(folder), "--from", "HEAD~3", "--to", "HEAD", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [one["title"] for one in document["judged"]] == ["good", "slow again"]
+    assert [kernel["title"] for kernel in document["judged"]] == ["good", "slow again"]
     assert document["suspects"] == [document["judged"][1]["name"]]
 
 
@@ -189,15 +189,15 @@ def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: P
         bisect.Records(ledger, contests.load(folder)).evidence("it", history.candidate(ledger.place, 1), lambda _: True)
         is None
     )
-    known = taken_apart()
-    assert bisect._answers("time", known, with_lines=True)
-    assert not bisect._answers("time", replace(known, simulation=None), with_lines=True)
-    assert not bisect._answers("spills", replace(known, simulation=None), with_lines=False)
-    assert not bisect._answers("correctness", replace(known, unchecked=("far-values",)), with_lines=False)
+    simulated = taken_apart()
+    assert bisect._answers("time", simulated, with_lines=True)
+    assert not bisect._answers("time", replace(simulated, simulation=None), with_lines=True)
+    assert not bisect._answers("spills", replace(simulated, simulation=None), with_lines=False)
+    assert not bisect._answers("correctness", replace(simulated, unchecked=("far-values",)), with_lines=False)
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "said"),
+    ("words", "kind", "message"),
     [
         (("bisect", "--from", "1", "--to", "2"), "nothing-to-find", "attempt 2 is no worse than attempt 1"),
         (("bisect", "--from", "1", "--to", "99"), "unknown-attempt", "1 to 3, got 99"),
@@ -211,7 +211,7 @@ def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: P
     ],
 )
 def test_refusals_say_what_was_expected_and_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], kind: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], kind: str, message: str
 ) -> None:
     folder = recorded(tmp_path)
     git(folder, "commit", "--quiet", "--allow-empty", "-m", "nothing")
@@ -219,10 +219,10 @@ def test_refusals_say_what_was_expected_and_what_to_do(
     refusal = capsys.readouterr().err
     assert f"[{kind}]" in refusal
     assert "expected" in refusal
-    assert said.format(folder=shlex.quote(str(folder))) in refusal
+    assert message.format(folder=shlex.quote(str(folder))) in refusal
 
 
-def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def bisected(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--json", *words]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
@@ -232,9 +232,9 @@ def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict
 @pytest.mark.parametrize("guilty", [1, 6, 9])
 def test_a_slower_commit_is_found(guilty: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 2.1 % more simulated time.
-    document = found(committed_steps(tmp_path, guilty, "BK = 512", "BK = 128"), capsys)
+    document = bisected(committed_steps(tmp_path, guilty, "BK = 512", "BK = 128"), capsys)
     (suspect,) = document["suspects"]
-    (named,) = [one for one in document["judged"] if one["name"] == suspect]
+    (named,) = [kernel for kernel in document["judged"] if kernel["name"] == suspect]
     assert named["title"] == f"step {guilty}"
     assert len(document["judged"]) <= 2 + ceil(log2(COMMITS))
     assert "-BK = 512\n+BK = 128\n" in document["comparison"]["diff"]
@@ -246,9 +246,9 @@ def test_a_wrong_commit_is_found_among_some_that_do_not_compile(
 ) -> None:
     wrong = "preferred_element_type=jnp.float32) * 1.01"
     folder = committed_steps(tmp_path, 5, "preferred_element_type=jnp.float32)", wrong)
-    document = found(folder, capsys, "--metric", "correctness")
+    document = bisected(folder, capsys, "--metric", "correctness")
     (suspect,) = document["suspects"]
-    assert next(one["title"] for one in document["judged"] if one["name"] == suspect) == "step 5"
+    assert next(kernel["title"] for kernel in document["judged"] if kernel["name"] == suspect) == "step 5"
     assert len(document["judged"]) <= 2 + ceil(log2(COMMITS))
 
 

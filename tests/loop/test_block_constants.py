@@ -1,4 +1,4 @@
-"""Which constants of kernel.py set a block: as its BlockSpec names them, else by their values."""
+"""Constants of kernel.py that set a block, found by its BlockSpec or else by their values."""
 
 from dataclasses import replace
 
@@ -16,11 +16,11 @@ UNNAMED = KERNEL.replace(b"BQ = 128", b"BQ = 256").replace(b"BlockSpec((BKV, d)"
 KEYS = Edit(window="k", axis=-2, size=256, new=512)
 
 
-def suggested(kernel: bytes, *edits: Edit, given: Evidence | None = None) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    given = given or evidence(1e-3)
+def suggested(kernel: bytes, *edits: Edit, judged: Evidence | None = None) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    judged = judged or evidence(1e-3)
     hint = Hint(observation="seen", suggestion="another block", edits=edits)
-    (told,) = with_settings((hint,), given, Candidate(text=kernel))
-    return told.suggestion, tuple(edit.constants for edit in told.edits)
+    (hint_with_settings,) = with_settings((hint,), judged, Candidate(text=kernel))
+    return hint_with_settings.suggestion, tuple(edit.constants for edit in hint_with_settings.edits)
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_advice_is_a_setting_to_try() -> None:
 
 
 def test_without_a_trace_values_alone_tell() -> None:
-    assert suggested(KERNEL, KEYS, given=evidence(1e-3, trace=None))[1] == (("BKV",),)
+    assert suggested(KERNEL, KEYS, judged=evidence(1e-3, trace=None))[1] == (("BKV",),)

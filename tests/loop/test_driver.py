@@ -26,8 +26,8 @@ def drive(contest: Path, attempts: int) -> str:
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["rows"]
-    return found
+    rows: list[dict[str, Any]] = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["rows"]
+    return rows
 
 
 def loaded() -> ModuleType:
@@ -39,12 +39,12 @@ def loaded() -> ModuleType:
     return module
 
 
-def state(now: dict[str, str], *tried: tuple[dict[str, str], str]) -> dict[str, Any]:
+def state(now: dict[str, str], *attempts: tuple[dict[str, str], str]) -> dict[str, Any]:
     return {
         "constants": [{"name": name, "value": value, "tried": []} for name, value in now.items()],
         "tried": [
             {"attempt": number, "constants": list(constants.items()), "outcome": outcome}
-            for number, (constants, outcome) in enumerate(tried, 1)
+            for number, (constants, outcome) in enumerate(attempts, 1)
         ],
     }
 
@@ -69,10 +69,10 @@ def test_moves_begin_with_what_won_last_and_repeat_nothing() -> None:
 def test_two_attempts_on_a_tiny_shape(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     contest = committed_contest(tmp_path / "contest", 512)
-    said = drive(contest, 2)
+    printed = drive(contest, 2)
     table = rows(contest)
     assert [row["hypothesis"] for row in table] == ["baseline", "BQ 128 -> 256"]
-    assert "2 attempts: " in said.splitlines()[-1]
+    assert "2 attempts: " in printed.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -10,40 +10,40 @@ from harness.render.results import results_table
 from harness.render.review import calibration_line
 
 
-def tried(number: int, expected: float | None, got: float | None) -> Row:
-    one = row(attempt(number))
+def row_with(number: int, expected: float | None, got: float | None) -> Row:
+    made = row(attempt(number))
     changes = {"expected_time_ratio": expected, "time_ratio": got}
-    return Row(**{**{name: getattr(one, name) for name in Row.__dataclass_fields__}, **changes})
+    return Row(**{**{name: getattr(made, name) for name in Row.__dataclass_fields__}, **changes})
 
 
 def test_gains_are_compared_not_ratios_of_time() -> None:
     rows = [
-        tried(1, None, None),
-        tried(2, 0.5, 0.5),
-        tried(3, 0.9, 0.7),
-        tried(4, 0.95, 1.02),
-        tried(5, 0.8, 0.9),
+        row_with(1, None, None),
+        row_with(2, 0.5, 0.5),
+        row_with(3, 0.9, 0.7),
+        row_with(4, 0.95, 1.02),
+        row_with(5, 0.8, 0.9),
         # It failed: nothing to compare with. An expectation of nothing: no multiple of it.
-        tried(6, 0.9, None),
-        tried(7, 1.0, 0.98),
+        row_with(6, 0.9, None),
+        row_with(7, 1.0, 0.98),
     ]
-    found = calibration(rows)
-    assert (found.stated, found.compared, found.same_sign, found.within_factor) == (6, 5, 3, 2)
+    result = calibration(rows)
+    assert (result.stated, result.compared, result.same_sign, result.within_factor) == (6, 5, 3, 2)
     # Gains got / expected: 1, 3, -0.4, 0.5.
-    assert found.median_ratio == pytest.approx(0.75)
-    assert "median: 0.75 of the expected" in calibration_line(found)
+    assert result.median_ratio == pytest.approx(0.75)
+    assert "median: 0.75 of the expected" in calibration_line(result)
 
 
 def test_too_few_to_say() -> None:
-    few = calibration([tried(1, 0.5, 0.5), tried(2, 0.5, 0.6)])
+    few = calibration([row_with(1, 0.5, 0.5), row_with(2, 0.5, 0.6)])
     assert few.median_ratio is None
     assert calibration_line(few).endswith("too few to say how good they are")
-    assert calibration_line(calibration([tried(1, None, 0.5)])) == ""
+    assert calibration_line(calibration([row_with(1, None, 0.5)])) == ""
 
 
 def test_the_table_ends_with_it_and_marks_an_accept_that_is_on_no_branch() -> None:
-    one = tried(1, 0.5, 0.5)
-    lost = Row(**{**{name: getattr(one, name) for name in Row.__dataclass_fields__}, "is_on_branch": False})
-    text = results_table(shown([lost], None), width=140)
+    gained = row_with(1, 0.5, 0.5)
+    off_branch = Row(**{**{name: getattr(gained, name) for name in Row.__dataclass_fields__}, "is_on_branch": False})
+    text = results_table(shown([off_branch], None), width=140)
     assert "accept, not on branch" in text
     assert text.splitlines()[-2].startswith("expected gains: 1 stated, 1 compared: too few")

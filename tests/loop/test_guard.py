@@ -1,4 +1,4 @@
-"""What may not change during an attempt is put back, what a person may change is left, and both are named."""
+"""Files that may not change during an attempt are put back, a person's own changes are left; both are named."""
 
 import os
 from pathlib import Path
@@ -62,11 +62,11 @@ def test_an_edited_judge_and_ledger_are_put_back_and_what_was_there_is_kept(cont
     judge.write_text("SEQUENCE = 1\n")
     record.unlink()
     (contest / "experiments" / "0009-forged.json").write_text("forged")
-    found = put_right(contest, before, were_confined=were_confined)
+    changes = put_right(contest, before, were_confined=were_confined)
     assert judge.read_bytes() == honest
     assert record.read_text() == "{}\n"
     assert not (contest / "experiments" / "0009-forged.json").exists()
-    failure = found.failure()
+    failure = changes.failure()
     assert failure is not None
     assert failure.kind == "tampered"
     for name in ("prepare.py was changed", "0001-baseline.json was removed", "0009-forged.json was added"):
@@ -96,11 +96,11 @@ def test_what_makes_git_run_programs_is_put_back_before_git_is_asked(contest: Pa
     assert proof.exists(), "the hook that the candidate planted does not work: this test shows nothing"
     git(contest, "update-ref", "-d", "refs/heads/warning")
     proof.unlink()
-    found = put_right(contest, before)
+    changes = put_right(contest, before)
     assert not hook.exists()
     assert "fsmonitor" not in (contest / ".git" / "config").read_text()
     assert not proof.exists()
-    assert len(found.undone) == 2
+    assert len(changes.undone) == 2
 
 
 @pytest.mark.parametrize("command", [("update-ref", LOG, "HEAD^{tree}"), ("update-ref", "-d", LOG)])
@@ -108,18 +108,18 @@ def test_the_log_is_moved_back(contest: Path, command: tuple[str, ...]) -> None:
     tip = git(contest, "rev-parse", LOG)
     before = watched(contest)
     git(contest, *command)
-    found = put_right(contest, before, were_confined=True)
+    changes = put_right(contest, before, were_confined=True)
     assert git(contest, "rev-parse", LOG) == tip
-    assert LOG in found.undone[0]
+    assert LOG in changes.undone[0]
 
 
 def test_a_log_that_was_overwritten_with_junk_is_what_it_was(contest: Path) -> None:
     tip = git(contest, "rev-parse", LOG)
     before = watched(contest)
     (contest / ".git" / LOG).write_text("junk")
-    found = put_right(contest, before, were_confined=True)
+    changes = put_right(contest, before, were_confined=True)
     assert git(contest, "rev-parse", LOG) == tip
-    assert "named no commit" in found.undone[0]
+    assert "named no commit" in changes.undone[0]
 
 
 def test_a_log_that_was_not_there_is_taken_away_again(contest: Path) -> None:
@@ -145,7 +145,7 @@ def test_head_and_the_index_are_named_too(contest: Path) -> None:
     git(contest, "add", "experiments")
     assert "staged" in put_right(contest, before).standing[0]
     git(contest, "switch", "-qc", "elsewhere")
-    assert any("git symbolic-ref HEAD refs/heads/main" in said for said in put_right(contest, before).standing)
+    assert any("git symbolic-ref HEAD refs/heads/main" in sentence for sentence in put_right(contest, before).standing)
 
 
 def test_what_a_commit_brought_meanwhile_is_not_undone(contest: Path) -> None:
@@ -155,9 +155,9 @@ def test_what_a_commit_brought_meanwhile_is_not_undone(contest: Path) -> None:
     assert put_right(contest, before, were_confined=True).failure() is None
     (contest / "prepare.py").write_text("SEQUENCE = 2\n")
     commit(contest, "Another judge")
-    found = put_right(contest, before, were_confined=True)
-    assert found.undone == ()
-    assert "prepare.py was changed by a commit" in found.standing[0]
+    changes = put_right(contest, before, were_confined=True)
+    assert changes.undone == ()
+    assert "prepare.py was changed by a commit" in changes.standing[0]
     assert (contest / "prepare.py").read_text() == "SEQUENCE = 2\n"
 
 
@@ -189,14 +189,14 @@ def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
     hostile = naive(("import math\n", HOSTILE.format(top=str(folder), commit=commit, log=LOG)))
     (folder / "kernel.py").write_text(hostile)
     before = {name: (folder / name).read_bytes() for name in ("prepare.py", ".git/config", "kernel.py")}
-    said: list[str] = []
+    sentences: list[str] = []
     blocks = (("BQ", ("128", "256")),)
     wanted = Screening(parameters=blocks, begin=lambda: WholeGrid(blocks), places=screening.local(1))
     bench = Bench(contest=contests.load(folder), policy=Policy(is_confined=False))
     with pytest.raises(RatchetError, match="while settings were screened") as caught:
-        sweep(bench, "hostile", wanted, Options(), said.append)
+        sweep(bench, "hostile", wanted, Options(), sentences.append)
     assert caught.value.kind == "tampered"
-    assert any("prepare.py" in sentence for sentence in said)
+    assert any("prepare.py" in sentence for sentence in sentences)
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert os.listdir(folder / "experiments") == []
     assert git(folder, "for-each-ref", "refs/ratchet") == ""
@@ -237,9 +237,9 @@ def test_a_forged_note_is_taken_away_and_one_of_the_ratchet_itself_stays(contest
     notes = ledger.place.experiments_directory / "notes.jsonl"
     before = guard.begin(ledger, contests.load(contest))
     notes.write_text("forged\n")
-    found = guard.end(ledger, before, "0002", is_confined=True)
+    changes = guard.end(ledger, before, "0002", is_confined=True)
     assert not notes.exists()
-    assert "notes.jsonl" in found.sentences[0]
+    assert "notes.jsonl" in changes.sentences[0]
     notes.write_text("of the ratchet itself\n")
     before = guard.begin(ledger, contests.load(contest))
     notes.write_text("of the ratchet itself\nand one more\n")

@@ -58,7 +58,7 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     ratchet(folder, "checkout", "1", "--force", expect=0)
     assert sizes.read_text() == "BLOCK = 128\n"
     assert "clean" in ratchet(folder, "fsck", expect=0).stdout
-    numbers = [one["number"] for one in json.loads(ratchet(folder, "results", "--json").stdout)["rows"]]
+    numbers = [entry["number"] for entry in json.loads(ratchet(folder, "results", "--json").stdout)["rows"]]
     assert numbers == [1, 2, 3]
 
 

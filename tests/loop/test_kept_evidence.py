@@ -1,4 +1,4 @@
-"""What is kept of kernel.py as it stands: a run without checks serves those who look at times, and nobody else."""
+"""Kept evidence about kernel.py as it stands: a run without checks serves those who look at times, and nobody else."""
 
 from pathlib import Path
 

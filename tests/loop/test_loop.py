@@ -23,8 +23,8 @@ def ratchet(contest: Path, *arguments: str, expect: int = 0) -> "subprocess.Comp
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    found = json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
-    return [one["row"] for one in found]
+    attempts = json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
+    return [attempt["row"] for attempt in attempts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Judged:
     start: str
     before: dict[str, str]
     naive: str
-    said: tuple[str, str, str]
+    words: tuple[str, str, str]
 
 
 def messy(root: Path) -> Path:
@@ -93,9 +93,9 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     faster = (contest / "kernel.py").read_text()
     assert faster == naive.replace("BQ = 128", "BQ = 512")
 
-    lost = ratchet(contest, LOSER, "--set", "BQ=256", expect=1).stdout
+    rejected = ratchet(contest, LOSER, "--set", "BQ=256", expect=1).stdout
     assert (contest / "kernel.py").read_text() == faster
-    return Judged(repository=repository, start=start, before=before, naive=naive, said=(baseline, won, lost))
+    return Judged(repository=repository, start=start, before=before, naive=naive, words=(baseline, won, rejected))
 
 
 @pytest.fixture
@@ -110,14 +110,14 @@ def contest(repository: Path) -> Path:
 
 def test_a_slower_kernel_is_rejected_before_the_full_shape_and_never_counts_as_checked(contest: Path) -> None:
     def shown(*arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(ratchet(contest, *arguments, "--json").stdout)["attempt"]
-        return found
+        document: dict[str, Any] = json.loads(ratchet(contest, *arguments, "--json").stdout)["attempt"]
+        return document
 
-    lost = shown("show", "3")
-    run, missing = len(lost["evidence"]["checks"]), len(lost["evidence"]["unchecked"])
+    rejected = shown("show", "3")
+    run, missing = len(rejected["evidence"]["checks"]), len(rejected["evidence"]["unchecked"])
     assert run
     assert missing
-    assert f"slower, {run} of {run + missing} checks run" in lost["verdict"]["reasons"][-1]
+    assert f"slower, {run} of {run + missing} checks run" in rejected["verdict"]["reasons"][-1]
     # Whoever won, or was the first, was checked wholly.
     for number in ("1", "2"):
         assert shown("show", number)["evidence"]["unchecked"] == []
@@ -132,7 +132,7 @@ def test_a_slower_kernel_is_rejected_before_the_full_shape_and_never_counts_as_c
 
 
 def test_the_loop(judged: Judged, repository: Path, contest: Path) -> None:
-    baseline, _, rejected = judged.said
+    baseline, _, rejected = judged.words
     assert re.search(
         r"^RESULT: score=[\d.]+ +latency=[\d.]+ms +util=[\d.]+% +tflops=[\d.]+ +\[simulated v5e\]$", baseline, re.M
     )
@@ -171,11 +171,11 @@ def test_any_attempt_is_shown_and_checked_out(judged: Judged, contest: Path) -> 
 
 def test_a_loser_is_judged_again_without_touching_anything(repository: Path, contest: Path) -> None:
     before = (users_state(repository), (contest / "kernel.py").read_bytes(), git(repository, "for-each-ref"))
-    found = json.loads(ratchet(contest, "replay", "3", "--json", expect=1).stdout)
-    assert (found["differences"], found["drift"], found["changes"]) == ([], 1.0, [])
-    assert found["then"]["outcome"] == found["now"]["outcome"] == "reject"
-    assert found["then"]["time_ratio"] == found["now"]["time_ratio"] > 1
-    assert found["then"]["fingerprint"] == found["now"]["fingerprint"]
+    document = json.loads(ratchet(contest, "replay", "3", "--json", expect=1).stdout)
+    assert (document["differences"], document["drift"], document["changes"]) == ([], 1.0, [])
+    assert document["then"]["outcome"] == document["now"]["outcome"] == "reject"
+    assert document["then"]["time_ratio"] == document["now"]["time_ratio"] > 1
+    assert document["then"]["fingerprint"] == document["now"]["fingerprint"]
     after = (users_state(repository), (contest / "kernel.py").read_bytes(), git(repository, "for-each-ref"))
     assert after == before
     assert "clean" in ratchet(contest, "fsck").stdout
@@ -248,13 +248,13 @@ def test_undo_takes_the_last_accept_back(repository: Path, contest: Path) -> Non
 
 def test_every_attempt_leaves_a_small_capture_of_its_own_simulated_run(contest: Path) -> None:
     runs = contest / "profile_data" / "plugins" / "profile"
-    seconds = {one["number"]: one["seconds"] for one in rows(contest)}
+    seconds = {entry["number"]: entry["seconds"] for entry in rows(contest)}
     for number in (1, 2, 3):
         (file,) = (runs / f"{number:04d}-simulated-v5e").iterdir()
         assert file.stat().st_size < 300_000
-        found = json.loads(ratchet(contest, "xprof", "utilization", str(number), "--json").stdout)["tables"][0]["rows"]
-        assert found[0]["seconds"] == pytest.approx(seconds[number], rel=1e-6)
-        assert 0 < found[0]["hbm_fraction"] < 1
+        units = json.loads(ratchet(contest, "xprof", "utilization", str(number), "--json").stdout)["tables"][0]["rows"]
+        assert units[0]["seconds"] == pytest.approx(seconds[number], rel=1e-6)
+        assert 0 < units[0]["hbm_fraction"] < 1
         tables = json.loads(ratchet(contest, "xprof", "gaps", f"{number}:simulated", "--json").stdout)["tables"]
         (beside,) = next(table["rows"] for table in tables if table["name"] == "transfers_beside_compute")
         assert 0 < beside["waited_cycles"] < beside["flight_cycles"]

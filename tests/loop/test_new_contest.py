@@ -55,8 +55,8 @@ def test_a_contest_around_a_published_kernel(tmp_path: Path) -> None:
     assert "[simulated v5e]" in done.stdout
     folder = tmp_path / "mine"
     assert committed(folder) == sorted(FILES)
-    known = dict(constants((folder / "kernel.py").read_bytes()))
-    assert (known["BLOCK_Q"], known["CAUSAL"], known["SCALE"]) == ("256", "True", repr(128**-0.5))
+    values = dict(constants((folder / "kernel.py").read_bytes()))
+    assert (values["BLOCK_Q"], values["CAUSAL"], values["SCALE"]) == ("256", "True", repr(128**-0.5))
     # The reference is the problem's.
     assert "jax.experimental" not in (folder / "prepare.py").read_text()
 
@@ -78,8 +78,8 @@ def test_a_contest_around_a_published_kernel_with_tables(tmp_path: Path, name: s
     done = ratchet(tmp_path, "new", "mine", "--quiet", "--from", wanted, "--like", like, *small, expect=0)
     assert "right at small shapes" in done.stdout
     assert "[simulated v5e]" in done.stdout
-    known = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
-    assert (known[block], known["SCALE"]) == ("2", repr(1 / math.sqrt(128)))
+    values = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
+    assert (values[block], values["SCALE"]) == ("2", repr(1 / math.sqrt(128)))
 
 
 @pytest.mark.slow
@@ -105,8 +105,8 @@ def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Pa
     assert not (tmp_path / "mine").exists()
     done = ratchet(tmp_path, *arguments, "--set", "BLOCK_SHAPE=(256,256)", expect=0)
     assert "with the arrays as they are: right at small shapes" in done.stdout
-    known = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
-    assert (known["BLOCK_SHAPE"], known["BLOCK_K"]) == ("(256, 256)", "256")
+    values = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
+    assert (values["BLOCK_SHAPE"], values["BLOCK_K"]) == ("(256, 256)", "256")
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_what_is_no_function_of_a_package_is_refused_and_never_imported(text: st
 
 
 def test_a_name_that_a_package_hands_on_is_followed() -> None:
-    found = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha")
-    assert (found.path.name, found.module.rpartition(".")[2]) == ("splash_attention_kernel.py", "splash_attention")
+    target = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha")
+    assert (target.path.name, target.module.rpartition(".")[2]) == ("splash_attention_kernel.py", "splash_attention")
 
 
 def test_a_class_may_be_what_is_called() -> None:
-    found = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:CausalMask")
-    assert (found.path.name, found.node) == ("splash_attention_mask.py", None)
+    target = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:CausalMask")
+    assert (target.path.name, target.node) == ("splash_attention_mask.py", None)
 
 
 def test_sizes_at_which_a_template_does_not_trace_are_refused_before_anything_is_made(tmp_path: Path) -> None:

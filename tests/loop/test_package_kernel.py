@@ -21,33 +21,33 @@ IS_FAST = True
 OWN = WRAPPER + b"\n\ndef kernel_fn(q):\n    return pl.pallas_call(body)(q)\n"
 
 
-def package(given: Evidence) -> Evidence:
-    assert given.trace is not None
+def package(judged: Evidence) -> Evidence:
+    assert judged.trace is not None
     source = SourceFile(name="jax/experimental/pallas/ops/tpu/ragged_paged_attention/kernel.py", sha256="0" * 64)
-    return replace(given, trace=replace(given.trace, sources=(source,)))
+    return replace(judged, trace=replace(judged.trace, sources=(source,)))
 
 
 def test_its_constants_are_what_to_try() -> None:
     waiting = with_parts(rowwise(0.5e-3), ("unit stall", "XLU result", 0.3))
-    given = package(with_run(waiting, executed_spills=90_000, executed_fills=90_000))
-    before = advise(given, report(given, V5E))
+    judged = package(with_run(waiting, executed_spills=90_000, executed_fills=90_000))
+    before = advise(judged, report(judged, V5E))
     kinds = [hint.kind for hint in before]
     assert kinds.count("body") > 1
-    told = for_kernel(before, given, Candidate(text=WRAPPER))
-    first, *others = [hint for hint, kind in zip(told, kinds, strict=True) if kind == "body"]
+    hints = for_kernel(before, judged, Candidate(text=WRAPPER))
+    first, *others = [hint for hint, kind in zip(hints, kinds, strict=True) if kind == "body"]
     assert first.suggestion == (
         "try the constants of kernel.py, which calls ragged_paged_attention/kernel.py: "
         '`ratchet.sh sweep "experiment: ..." --set PAGES=4,8,16`'
     )
     assert (first.kind, first.gain) == ("constants", None)
     assert all(other.suggestion.startswith("only in a copy of ragged_paged_attention/kernel.py: ") for other in others)
-    assert [hint.observation for hint in told] == [hint.observation for hint in before]
+    assert [hint.observation for hint in hints] == [hint.observation for hint in before]
 
 
 def test_a_kernel_of_its_own_is_told_what_it_was_told() -> None:
-    given = package(spilling(0.8e-3, 120_000))
-    found = advise(given, report(given, V5E))
-    assert for_kernel(found, given, Candidate(text=OWN)) == found
-    assert for_kernel(found, given, Candidate(text=b"X = None\n")) == found
+    judged = package(spilling(0.8e-3, 120_000))
+    advice = advise(judged, report(judged, V5E))
+    assert for_kernel(advice, judged, Candidate(text=OWN)) == advice
+    assert for_kernel(advice, judged, Candidate(text=b"X = None\n")) == advice
     alone = advise(good(), report(good(), V5E))
     assert for_kernel(alone, good(), Candidate(text=WRAPPER)) == alone

@@ -38,36 +38,36 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Contest:
 
 @pytest.fixture
 def cluster() -> Iterator[Nodes]:
-    with nodes(4) as found:
-        yield found
+    with nodes(4) as cluster:
+        yield cluster
 
 
 def kernels(contest: Contest) -> list[Candidate]:
     sizes = [str(128 << place) for place in range(4)]
     text = contest.candidate()
-    return [text.set((("BQ", one), ("BKV", other))) for one in sizes for other in sizes]
+    return [text.set((("BQ", size), ("BKV", other))) for size in sizes for other in sizes]
 
 
 def screened(contest: Contest, texts: list[Candidate], places: Places) -> list[tuple[Candidate, Evidence]]:
-    left, told = list(reversed(texts)), []
+    left, results = list(reversed(texts)), []
     screening.screen(
         contest,
         lambda: left.pop() if left else None,
-        lambda kernel, evidence: told.append((kernel, evidence)),
+        lambda kernel, evidence: results.append((kernel, evidence)),
         Policy(),
         on="simulated",
         places=places,
     )
-    return told
+    return results
 
 
-def latencies(told: list[tuple[Candidate, Evidence]]) -> dict[tuple[tuple[str, str], ...], object]:
+def latencies(results: list[tuple[Candidate, Evidence]]) -> dict[tuple[tuple[str, str], ...], object]:
     """The latency of each setting, or why it has none."""
-    assert len(told) == len(dict(told)), "each is told of once"
+    assert len(results) == len(dict(results)), "each is told of once"
     return {
-        tuple(one for one in kernel.constants if one[0] in ("BQ", "BKV")): latency_seconds(evidence)
+        tuple(constant for constant in kernel.constants if constant[0] in ("BQ", "BKV")): latency_seconds(evidence)
         or screening.why_no_latency(evidence)
-        for kernel, evidence in told
+        for kernel, evidence in results
     }
 
 
@@ -79,7 +79,7 @@ def test_twenty_blows_lose_nothing(contest: Contest, cluster: Nodes, monkeypatch
     wanted = latencies(screened(contest, texts, screening.local(1)))
     # What was screened before would be known.
     shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]) / "kernel-ratchet", ignore_errors=True)
-    said: list[str] = []
+    sentences: list[str] = []
     rounds: list[dict[tuple[tuple[str, str], ...], object]] = []
     is_enough = threading.Event()
 
@@ -88,7 +88,7 @@ def test_twenty_blows_lose_nothing(contest: Contest, cluster: Nodes, monkeypatch
             shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]) / "kernel-ratchet", ignore_errors=True)
             rounds.append(latencies(screened(contest, texts, places)))
 
-    with ray_cluster.connected(cluster.address, 3, said.append) as places, ThreadPoolExecutor() as pool:
+    with ray_cluster.connected(cluster.address, 3, sentences.append) as places, ThreadPoolExecutor() as pool:
         searching = pool.submit(search, places)
         try:
             struck = befall(cluster, 20, seed=int(os.environ.get("RATCHET_SEED", "1")))
@@ -96,9 +96,9 @@ def test_twenty_blows_lose_nothing(contest: Contest, cluster: Nodes, monkeypatch
             is_enough.set()
         searching.result()
     assert len(struck) == 20
-    for found in rounds:
-        assert found == wanted, f"{len(rounds)} rounds, {struck}"
-    assert said == []
+    for results in rounds:
+        assert results == wanted, f"{len(rounds)} rounds, {struck}"
+    assert sentences == []
 
 
 @pytest.mark.slow
@@ -107,14 +107,14 @@ def test_a_machine_with_another_compiler_is_left_out(contest: Contest, cluster: 
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.1\n")
     cluster.begin(PYTHONPATH=str(other.parent))
-    said: list[str] = []
-    with ray_cluster.connected(cluster.address, None, said.append) as places:
+    sentences: list[str] = []
+    with ray_cluster.connected(cluster.address, None, sentences.append) as places:
         assert places.count == 4
-        told = screened(contest, kernels(contest)[:12], places)
-    assert len(latencies(told)) == 12
-    assert len(said) == 1
-    assert "one of 4 places is left out: it screens under another timing key (libtpu" in said[0]
-    assert "-> 0.0.1)" in said[0]
+        results = screened(contest, kernels(contest)[:12], places)
+    assert len(latencies(results)) == 12
+    assert len(sentences) == 1
+    assert "one of 4 places is left out: it screens under another timing key (libtpu" in sentences[0]
+    assert "-> 0.0.1)" in sentences[0]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "nobody", "127.0.0.1:none", "::1:99999"])
@@ -128,18 +128,18 @@ def test_a_cluster_that_does_not_answer_is_named(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "words", "said"),
+    ("example", "words", "message"),
     [
         ("attention-gpu", ("--workers", "2"), "need the simulator, which simulates TPUs; settings for"),
         ("rmsnorm", ("--workers", "2", "--jobs", "2"), "expected --jobs (processes of this machine), or --workers"),
     ],
 )
 def test_what_ray_cannot_serve_is_refused(
-    example: str, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    example: str, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(PROJECT) / "examples" / example
     assert main(["-C", str(folder), "sweep", "experiment: x", "--set", "BQ=64", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def table(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":
@@ -195,7 +195,7 @@ def test_a_coordinator_that_is_killed_leaves_nothing_and_loses_nothing(tmp_path:
     out, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
     assert "9 of" in json.dumps(json.loads(out)["tables"][0]["rows"][0]), "those of the first run count"
-    tried = {line.split("  ")[0] for line in err.splitlines() if "BLOCK_Q=" in line}
+    settings = {line.split("  ")[0] for line in err.splitlines() if "BLOCK_Q=" in line}
     # The three fastest are looked at once more.
     assert 2 <= done <= 9
-    assert len(tried) <= 9 - done + 3, err
+    assert len(settings) <= 9 - done + 3, err

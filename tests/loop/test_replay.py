@@ -41,9 +41,9 @@ def state(contest: Path) -> tuple[str, str, bytes]:
 
 def test_a_failed_attempt_fails_again(contest: Path) -> None:
     before = state(contest)
-    found = json.loads(ratchet(contest, "replay", "2", "--json", expect=1).stdout)
-    assert found["then"]["failure_kind"] == found["now"]["failure_kind"] != ""
-    assert (found["then"]["seconds"], found["now"]["seconds"], found["drift"]) == (None, None, None)
+    document = json.loads(ratchet(contest, "replay", "2", "--json", expect=1).stdout)
+    assert document["then"]["failure_kind"] == document["now"]["failure_kind"] != ""
+    assert (document["then"]["seconds"], document["now"]["seconds"], document["drift"]) == (None, None, None)
     assert state(contest) == before
 
 
@@ -70,19 +70,21 @@ def test_the_recorded_draws_are_repeated(contest: Path) -> None:
     record = json.loads(ratchet(contest, "show", "1", "--json", expect=0).stdout)["attempt"]
     assert done["are_same_draws"] is True
     assert len(done["redrawn"]) == len(record["evidence"]["checks"]) > 10
-    assert {one["draw"]["mode"] for one in done["redrawn"]} == {"full", "reduced", "interpret"}
-    repeated = [one for one in done["redrawn"] if not one["why_not"]]
-    assert {one["draw"]["mode"] for one in repeated} == {"full", "reduced", "interpret"}
-    at_full = max(one["draw"]["shape"][0] for one in repeated)
-    for one in repeated:
-        assert one["passes_now"] is True, one
+    assert {check["draw"]["mode"] for check in done["redrawn"]} == {"full", "reduced", "interpret"}
+    repeated = [check for check in done["redrawn"] if not check["why_not"]]
+    assert {check["draw"]["mode"] for check in repeated} == {"full", "reduced", "interpret"}
+    at_full = max(check["draw"]["shape"][0] for check in repeated)
+    for check in repeated:
+        assert check["passes_now"] is True, check
         # What the interpreter was given at the contest's own shape, the CPU reference program is given now.
-        is_moved = (one["draw"]["mode"], one["draw"]["shape"][0]) == ("interpret", at_full)
-        assert is_moved or one["now"] == one["then"], "the same inputs, bit for bit"
-    others = [one for one in done["redrawn"] if one["why_not"]]
+        is_moved = (check["draw"]["mode"], check["draw"]["shape"][0]) == ("interpret", at_full)
+        assert is_moved or check["now"] == check["then"], "the same inputs, bit for bit"
+    others = [check for check in done["redrawn"] if check["why_not"]]
     assert not others, others
     assert done["now"]["checks"] == done["then"]["checks"] + len(repeated), "and fresh ones beside them"
-    assert {one["draw"]["seed"] for one in done["redrawn"]} == {one["seed"] for one in record["evidence"]["checks"]}
+    assert {check["draw"]["seed"] for check in done["redrawn"]} == {
+        check["seed"] for check in record["evidence"]["checks"]
+    }
 
 
 def test_an_attempt_of_another_key_says_what_differs(contest: Path) -> None:
@@ -116,16 +118,16 @@ def test_fsck_judges_the_champion_again_and_finds_one_that_was_forged(contest: P
     document["attempt"]["evidence"] = faster(document["attempt"]["evidence"])
     read = codec.decode_attempt(json.dumps(document).encode(), "forged")
     on = chip(read.evidence.chip)
-    found = replace(read, verdict=decision.decide(read.evidence, None, None, read.policy, on))
-    row = reporting.row(found, reporting.report(found.evidence, on), key_digest(found.key))
-    record.write_bytes(codec.encode_attempt(found, row))
+    forged_record = replace(read, verdict=decision.decide(read.evidence, None, None, read.policy, on))
+    row = reporting.row(forged_record, reporting.report(forged_record.evidence, on), key_digest(forged_record.key))
+    record.write_bytes(codec.encode_attempt(forged_record, row))
     git(forged, "update-ref", "-d", "refs/ratchet/root/log")
-    git(forged, "commit", "-q", "--amend", "-m", messages.accept_message(found, row), "--", str(record))
-    said = " ".join(ratchet(forged, "fsck", expect=0).stdout.split())
-    assert "there is no log here to check against" in said
-    said = " ".join(ratchet(forged, "fsck", "--replay", "--quiet", expect=1).stdout.split())
+    git(forged, "commit", "-q", "--amend", "-m", messages.accept_message(forged_record, row), "--", str(record))
+    printed = " ".join(ratchet(forged, "fsck", expect=0).stdout.split())
+    assert "there is no log here to check against" in printed
+    printed = " ".join(ratchet(forged, "fsck", "--replay", "--quiet", expect=1).stdout.split())
     assert re.search(
-        r"attempt 1, the champion, judged again: it takes (4|5|6|7|8|9|10|11)\.\d\d% more than .* \[replay\]", said
+        r"attempt 1, the champion, judged again: it takes (4|5|6|7|8|9|10|11)\.\d\d% more than .* \[replay\]", printed
     )
 
 

@@ -52,9 +52,9 @@ def contest(tmp_path: Path) -> Path:
 @pytest.fixture
 def ledger(contest: Path) -> Ledger:
     """Baseline 1, win 2, loss 3, win 4."""
-    found = Ledger.open(contest)
-    four_attempts(found)
-    return found
+    ledger = Ledger.open(contest)
+    four_attempts(ledger)
+    return ledger
 
 
 def champion_number(ledger: Ledger) -> int | None:
@@ -68,17 +68,17 @@ def kernel_of(bq: int) -> bytes:
 
 def test_the_title_goes_back_to_the_one_that_passes(ledger: Ledger, contest: Path) -> None:
     run_revoke(ledger, 2)
-    said = git(contest, "log", "-1", "--format=%(trailers:only,unfold)").split("\n")
-    assert {"Ratchet-Attempt: 5", "Ratchet-Revokes: 4", "Ratchet-Holder: 2"} <= set(said)
+    trailers = git(contest, "log", "-1", "--format=%(trailers:only,unfold)").split("\n")
+    assert {"Ratchet-Attempt: 5", "Ratchet-Revokes: 4", "Ratchet-Holder: 2"} <= set(trailers)
     assert champion_number(ledger) == 2
     assert (contest / "kernel.py").read_bytes() == ledger.champion_candidate().text == kernel_of(512)
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel_of(512)
     assert git(contest, "status", "--porcelain") == ""
-    held = history.attempt(ledger.place, 5)
-    assert held.revocation is not None
-    assert held.revocation.revoked == (4,)
-    assert held.champion_evidence is not None
-    assert held.champion_evidence.failure == WRONG
+    record = history.attempt(ledger.place, 5)
+    assert record.revocation is not None
+    assert record.revocation.revoked == (4,)
+    assert record.champion_evidence is not None
+    assert record.champion_evidence.failure == WRONG
     assert history.candidate(ledger.place, 5).text == kernel_of(512)
     assert history.candidate(ledger.place, 4).text == kernel_of(1024), "what lost its title is one checkout away"
     assert audit(ledger).findings == ()
@@ -89,7 +89,7 @@ def test_the_title_goes_back_to_the_one_that_passes(ledger: Ledger, contest: Pat
 
 
 def test_what_failed_on_the_way_gets_no_title_again(ledger: Ledger, contest: Path) -> None:
-    assert [one.number for one in champions.all_before(ledger.place, 4)] == [2, 1]
+    assert [champion.number for champion in champions.all_before(ledger.place, 4)] == [2, 1]
     run_revoke(ledger, 1, 2)
     assert champion_number(ledger) == 1
     assert (contest / "kernel.py").read_bytes() == NAIVE
@@ -144,8 +144,8 @@ def test_the_users_own_work_and_candidate_stay(ledger: Ledger, contest: Path) ->
     mess(contest)
     before = without_ours(users_state(contest))
     mine = candidate(contest, 77)
-    said = run_revoke(ledger, 2)
-    assert "a candidate" in said[0]
+    result = run_revoke(ledger, 2)
+    assert "a candidate" in result[0]
     assert (contest / "kernel.py").read_bytes() == mine
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel_of(512)
     assert git(contest, "status", "--porcelain", "kernel.py") == " M kernel.py\n"
@@ -166,13 +166,13 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     assert "REVOKED  attempt 5 (revoke): revoke attempt 4: wrong on sinks" in text
     assert "Judged again:          attempt 4: wrong-result: the worst error is 2.1 times the tolerance" in text
     assert "Judged again:          attempt 1: passes, and holds the title" in text
-    said = search_state.revoked_by(rows, 2)
-    assert said.startswith("attempt 2 lost its title in attempt 5 (revoke attempt 4: wrong on sinks)")
-    assert "attempt 1 holds the title again" in said
+    sentence = search_state.revoked_by(rows, 2)
+    assert sentence.startswith("attempt 2 lost its title in attempt 5 (revoke attempt 4: wrong on sinks)")
+    assert "attempt 1 holds the title again" in sentence
     assert search_state.revoked_by(rows, 1) == ""
     attempt = history.attempt(ledger.place, 2)
-    lost = report_text.show_text(attempt, _report(ledger, 2), (), "", report_text.View(width=200), revoked=said)
-    assert lost.startswith("REVOKED  attempt 2 lost its title")
+    loser = report_text.show_text(attempt, _report(ledger, 2), (), "", report_text.View(width=200), revoked=sentence)
+    assert loser.startswith("REVOKED  attempt 2 lost its title")
     assert status._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
     candidate(contest, 2048)
     run_attempt(ledger)
@@ -186,12 +186,12 @@ def _report(ledger: Ledger, number: int) -> Report:
 def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) -> None:
     present = replace(KEY, judge="a later judge")
     run_revoke(ledger, 1, 2, key=present, evidence=evidence(3e-3))
-    found, standing = stories.entries_of(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
+    entries, standing = stories.entries_of(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
     assert standing == "1"
-    before, after = groups(found)
+    before, after = groups(entries)
     assert [(step.number, step.entry) for step in before.steps] == [(1, "1")]
     assert [(step.number, step.entry, step.seconds, step.was_before) for step in after.steps] == [(5, "1", 3e-3, True)]
-    rows = {entry.id: row_plain(entry, standing) for entry in found}
+    rows = {entry.id: row_plain(entry, standing) for entry in entries}
     assert [rows[name]["verdict"] for name in "12345"] == [
         "baseline",
         "accepted, revoked",
@@ -216,8 +216,8 @@ def test_a_later_group_does_not_begin_with_a_revoked_champion(ledger: Ledger, co
     candidate(contest, 99)
     run_attempt(ledger, "reject", key=replace(KEY, judge="a later judge"))
     run_revoke(ledger, 2)
-    found, _ = stories.entries_of(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
-    (group,) = groups(found)
+    entries, _ = stories.entries_of(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
+    (group,) = groups(entries)
     holders = [(step.number, step.entry) for step in group.steps]
     assert holders[-1] == (6, "2"), "attempt 5 was judged against attempt 4, which fails"
     assert "4" not in [entry for _, entry in holders]
@@ -245,7 +245,7 @@ def test_the_record_is_json_that_an_older_reader_refuses_in_words(ledger: Ledger
     document = json.loads(path.read_text())
     assert document["schema"] == SCHEMA
     assert document["row"]["revokes"] == [4, 2]
-    assert [one["failure"] is None for one in document["attempt"]["revocation"]["tried"]] == [False, False, True]
+    assert [entry["failure"] is None for entry in document["attempt"]["revocation"]["tried"]] == [False, False, True]
 
 
 def test_records_of_schema_1_are_read_as_they_are(ledger: Ledger, contest: Path) -> None:

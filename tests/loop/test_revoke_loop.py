@@ -65,9 +65,14 @@ def test_a_champion_that_fails_is_named_with_what_to_do(contest: Path) -> None:
 
 
 def test_it_loses_its_title_to_the_latest_that_passes(revoked: Path, after_revoke: tuple[Path, dict[str, Any]]) -> None:
-    naive, (_, found) = git(revoked, "show", "HEAD~4:kernel.py"), after_revoke
-    assert (found["outcome"], found["champion"], found["holder"], found["attempt"]) == ("revoked", 3, 1, 4)
-    assert [(one["attempt"], one["same_as"], one["failure"] is None) for one in found["tried"]] == [
+    naive, (_, revocation) = git(revoked, "show", "HEAD~4:kernel.py"), after_revoke
+    assert (revocation["outcome"], revocation["champion"], revocation["holder"], revocation["attempt"]) == (
+        "revoked",
+        3,
+        1,
+        4,
+    )
+    assert [(entry["attempt"], entry["same_as"], entry["failure"] is None) for entry in revocation["tried"]] == [
         (3, None, False),
         (2, 3, False),
         (1, None, True),
@@ -138,9 +143,9 @@ def test_inputs_are_named_where_a_check_fails(tmp_path: Path) -> None:
     kernel.write_text(text)
     git(folder, "commit", "-qam", "Back")
     record = json.loads(ratchet(folder, "show", "1", "--json", expect=0).stdout)["attempt"]
-    one = next(check for check in record["evidence"]["checks"] if check["mode"] == "full" and check["error"])
-    drawn = f"full:{'x'.join(map(str, one['shape']))}:{one['family']}:{one['seed']}"
-    found = json.loads(ratchet(folder, "revoke", "--draw", drawn, "--json", expect=0).stdout)
-    assert (found["outcome"], found["attempt"]) == ("passes", None)
-    assert str(len(record["evidence"]["checks"]) + 1) in found["reasons"][1], "one check more than an attempt has"
+    checked = next(check for check in record["evidence"]["checks"] if check["mode"] == "full" and check["error"])
+    drawn = f"full:{'x'.join(map(str, checked['shape']))}:{checked['family']}:{checked['seed']}"
+    document = json.loads(ratchet(folder, "revoke", "--draw", drawn, "--json", expect=0).stdout)
+    assert (document["outcome"], document["attempt"]) == ("passes", None)
+    assert str(len(record["evidence"]["checks"]) + 1) in document["reasons"][1], "one check more than an attempt has"
     assert "[bad-draw]" in ratchet(folder, "revoke", "--draw", "reduced:far", expect=2).stderr

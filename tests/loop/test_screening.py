@@ -47,14 +47,14 @@ class Scripted:
 
 
 @cache
-def _found(contest: Contest) -> Evidence:
+def _evidence(contest: Contest) -> Evidence:
     return Evidence(problem=contest.problem.statement(), chip=contest.chip.name, environment=environment())
 
 
 def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], count: int) -> list[tuple[bytes, str]]:
-    """What is told of kernels 0 to count, and that all places are closed at the end."""
+    """The results of kernels 0 to count; all places must be closed at the end."""
     left = [Candidate(text=str(number).encode()) for number in reversed(range(count))]
-    told: list[tuple[bytes, str]] = []
+    results: list[tuple[bytes, str]] = []
     places: list[Scripted] = []
 
     def open_() -> Place | None:
@@ -62,7 +62,7 @@ def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], 
         return places[-1]
 
     def tell(kernel: Candidate, evidence: Evidence) -> None:
-        told.append((kernel.text, evidence.failure.kind if evidence.failure else ""))
+        results.append((kernel.text, evidence.failure.kind if evidence.failure else ""))
 
     try:
         screening.screen(
@@ -75,7 +75,7 @@ def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], 
         )
     finally:
         assert all(place.is_closed for place in places)
-    return told
+    return results
 
 
 def test_what_was_lost_is_screened_again_and_told_of_once(contest: Contest) -> None:
@@ -83,18 +83,18 @@ def test_what_was_lost_is_screened_again_and_told_of_once(contest: Contest) -> N
 
     def loses(kernel: bytes) -> Answer | None:
         tries[kernel] += 1
-        return None if tries[kernel] <= 2 else Answer(evidence=_found(contest))
+        return None if tries[kernel] <= 2 else Answer(evidence=_evidence(contest))
 
-    told = screened(contest, [loses, loses, loses], 20)
-    assert sorted(told) == sorted((str(number).encode(), "") for number in range(20))
+    results = screened(contest, [loses, loses, loses], 20)
+    assert sorted(results) == sorted((str(number).encode(), "") for number in range(20))
 
 
 def test_a_kernel_that_ends_whoever_screens_it_fails_and_the_others_do_not(contest: Contest) -> None:
     def loses(kernel: bytes) -> Answer | None:
-        return None if kernel == b"3" else Answer(evidence=_found(contest))
+        return None if kernel == b"3" else Answer(evidence=_evidence(contest))
 
-    told = dict(screened(contest, [loses, loses], 6))
-    assert told == {b"0": "", b"1": "", b"2": "", b"3": "killed", b"4": "", b"5": ""}
+    results = dict(screened(contest, [loses, loses], 6))
+    assert results == {b"0": "", b"1": "", b"2": "", b"3": "killed", b"4": "", b"5": ""}
 
 
 def test_a_place_that_cannot_work_is_left_out(contest: Contest) -> None:
@@ -108,11 +108,11 @@ def test_a_place_that_cannot_work_is_left_out(contest: Contest) -> None:
         # The one that refuses has its turn.
         while not refused:
             time.sleep(0.001)
-        return Answer(evidence=_found(contest))
+        return Answer(evidence=_evidence(contest))
 
-    told = screened(contest, [refuses, works], 8)
+    results = screened(contest, [refuses, works], 8)
     assert len(refused) == 1
-    assert sorted(told) == sorted((str(number).encode(), "") for number in range(8))
+    assert sorted(results) == sorted((str(number).encode(), "") for number in range(8))
 
 
 def test_where_none_can_work_it_says_why(contest: Contest) -> None:
@@ -131,7 +131,7 @@ def test_what_the_search_raises_ends_every_place(contest: Contest) -> None:
         if kernel == b"0":
             raise ZeroDivisionError
         waits.wait(5)
-        return Answer(evidence=_found(contest))
+        return Answer(evidence=_evidence(contest))
 
     def tell(kernel: Candidate, evidence: Evidence) -> None:
         raise AssertionError("nothing is told after the end")
@@ -154,7 +154,7 @@ def test_places_are_ended_together(contest: Contest) -> None:
     def works(kernel: bytes) -> Answer | None:
         # No answer before all are begun.
         begun.wait()
-        return Answer(evidence=_found(contest))
+        return Answer(evidence=_evidence(contest))
 
     def tell(kernel: Candidate, evidence: Evidence) -> None:
         raise KeyboardInterrupt
@@ -167,8 +167,10 @@ def test_places_are_ended_together(contest: Contest) -> None:
 
 
 def request(contest: Contest, key: str = "") -> Request:
-    own = contest.key("simulated")
-    other = type(own)(**{name: getattr(own, name) for name in own.__slots__} | ({"libtpu": key} if key else {}))
+    present = contest.key("simulated")
+    other = type(present)(
+        **{name: getattr(present, name) for name in present.__slots__} | ({"libtpu": key} if key else {})
+    )
     return Request(
         directory=str(contest.directory),
         prepare=b"",
@@ -272,7 +274,7 @@ def test_processes_of_this_machine_survive_kills(contest: Contest, tmp_path: Pat
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     text = contest.candidate()
     left = [text.set((("BQ", str(bq)), ("BKV", str(bkv)))) for bq in (128, 256, 512) for bkv in (128, 256)]
-    wanted, told = set(left), []
+    wanted, screened_texts = set(left), []
     processes: list[Process] = []
 
     def open_() -> Place:
@@ -295,13 +297,13 @@ def test_processes_of_this_machine_survive_kills(contest: Contest, tmp_path: Pat
     screening.screen(
         contest,
         lambda: left.pop() if left else None,
-        lambda kernel, evidence: told.append((kernel, evidence)),
+        lambda kernel, evidence: screened_texts.append((kernel, evidence)),
         Policy(),
         on="simulated",
         places=Places(count=2, open=open_),
     )
     is_over.set()
     killer.join()
-    assert {kernel for kernel, _ in told} == wanted
-    assert len(told) == len(wanted)
-    assert all(evidence.failure is None for _, evidence in told)
+    assert {kernel for kernel, _ in screened_texts} == wanted
+    assert len(screened_texts) == len(wanted)
+    assert all(evidence.failure is None for _, evidence in screened_texts)

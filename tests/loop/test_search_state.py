@@ -1,4 +1,4 @@
-"""Where the search stands: floor, what was tried and of which kind, constants, and when to stop."""
+"""The state of a search: floor, what was tried and of which kind, constants, and when to stop."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,11 +25,11 @@ def losing(count: int) -> SearchState:
 
 
 def test_without_a_champion_the_baseline_comes_first() -> None:
-    found = search_state(seen([], {}, champion=None, report=None))
-    assert (found.advice.do, found.advice.why, found.champion) == ("baseline", "no champion", None)
-    assert found.floor.gap_seconds is None
-    assert found.constants[0].name == "BQ"
-    assert found.constants[0].tried == ()
+    state = search_state(seen([], {}, champion=None, report=None))
+    assert (state.advice.do, state.advice.why, state.champion) == ("baseline", "no champion", None)
+    assert state.floor.gap_seconds is None
+    assert state.constants[0].name == "BQ"
+    assert state.constants[0].tried == ()
 
 
 def test_the_floor_is_the_larger_of_arithmetic_and_least_traffic() -> None:
@@ -57,28 +57,28 @@ def test_the_floor_of_several_chips_is_that_of_their_links_if_it_is_the_largest(
 
 def test_what_a_cache_holds_need_not_be_moved() -> None:
     thin, h200 = replace(STATEMENT.work, matmul_flops=10, vector_flops=0, minimum_hbm_bytes=1 << 30), chip("h200")
-    found = floor_of(thin, h200, None)
-    assert found.memory_seconds == pytest.approx(((1 << 30) - h200.cache_bytes) / 4800e9)
+    floor = floor_of(thin, h200, None)
+    assert floor.memory_seconds == pytest.approx(((1 << 30) - h200.cache_bytes) / 4800e9)
     # What is below it is refused as impossible, so it is the floor.
-    assert impossibilities(thin, 0.999 * found.seconds, h200)
-    assert not impossibilities(thin, 1.001 * found.seconds, h200)
+    assert impossibilities(thin, 0.999 * floor.seconds, h200)
+    assert not impossibilities(thin, 1.001 * floor.seconds, h200)
 
 
 def test_what_a_cpu_takes_is_no_distance_to_the_chips_floor() -> None:
-    found = search_state(seen([row(1, "accept", source="measured cpu")], {}))
-    assert (found.floor.gap_seconds, found.advice.do, found.advice.why) == (None, "go on", "no latency")
-    assert found.advice.sentence == "the champion was timed on a CPU, which says nothing about the floor of a v5e"
-    text = search_state_text(found, 100)
+    state = search_state(seen([row(1, "accept", source="measured cpu")], {}))
+    assert (state.floor.gap_seconds, state.advice.do, state.advice.why) == (None, "go on", "no latency")
+    assert state.advice.sentence == "the champion was timed on a CPU, which says nothing about the floor of a v5e"
+    text = search_state_text(state, 100)
     assert "[measured cpu, says nothing about a TPU]" in " ".join(text.split())
     assert "above it" not in text
 
 
 @pytest.mark.parametrize(("losses", "do"), [(0, "go on"), (4, "go on"), (5, "change the kind of idea"), (10, "stop")])
 def test_advice_follows_the_attempts_since_the_last_win(losses: int, do: str) -> None:
-    found = losing(losses)
-    assert found.advice.do == do
-    assert found.attempts_since_win == losses
-    assert "simulated v5e" in found.advice.sentence or found.advice.why == "plateau"
+    state = losing(losses)
+    assert state.advice.do == do
+    assert state.attempts_since_win == losses
+    assert "simulated v5e" in state.advice.sentence or state.advice.why == "plateau"
 
 
 def test_the_plateau_can_be_set() -> None:
@@ -104,31 +104,33 @@ def test_attempts_are_grouped_by_kind_of_change_against_the_champion_of_their_ti
     ]
     body = kernel(BQ=256).replace(b"return q @ k @ v", b"return (q @ k) @ v * 1.0")
     kernels = {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: body}
-    found = search_state(seen(rows, kernels, champion=2, candidate=Candidate(text=kernel(BQ=256))))
-    assert [one.kinds for one in found.tried] == [(), ("constants",), ("constants",), ("body",), None]
-    constants = next(kind for kind in found.kinds if kind.kind == "constants")
+    state = search_state(seen(rows, kernels, champion=2, candidate=Candidate(text=kernel(BQ=256))))
+    assert [attempt.kinds for attempt in state.tried] == [(), ("constants",), ("constants",), ("body",), None]
+    constants = next(kind for kind in state.kinds if kind.kind == "constants")
     assert (constants.attempts, constants.accepted, constants.best_time_ratio) == ((2, 3), 1, 0.5)
-    (blocks,) = [one for one in found.constants if one.name == "BQ"]
+    (blocks,) = [constant for constant in state.constants if constant.name == "BQ"]
     assert (blocks.value, blocks.tried) == ("256", ("128", "256", "512"))
-    assert [one.name for one in found.constants] == ["BQ", "BKV", "LIMIT"], "names for people are no constants to tune"
+    assert [constant.name for constant in state.constants] == ["BQ", "BKV", "LIMIT"], (
+        "names for people are no constants to tune"
+    )
 
 
 def test_only_the_newest_are_looked_into_but_all_are_counted() -> None:
     rows = [row(1, "accept"), *(row(number) for number in range(2, 9))]
-    found = search_state(seen(rows, {1: KERNEL, 7: kernel(BQ=256), 8: kernel(BKV=512)}), limit=2)
-    assert [(one.attempt, one.kinds) for one in found.tried] == [(7, ("constants",)), (8, ("constants",))]
-    assert (found.attempts, found.attempts_since_win) == (8, 7)
+    state = search_state(seen(rows, {1: KERNEL, 7: kernel(BQ=256), 8: kernel(BKV=512)}), limit=2)
+    assert [(attempt.attempt, attempt.kinds) for attempt in state.tried] == [(7, ("constants",)), (8, ("constants",))]
+    assert (state.attempts, state.attempts_since_win) == (8, 7)
 
 
 def test_an_undo_is_neither_a_win_nor_an_attempt() -> None:
     rows = [row(1, "accept"), row(2, "accept"), row(3), row(4, "accept", kind="undo"), row(5)]
-    assert [one.number for one in since_win(rows)] == [2, 3, 5], "nor is what it took back a win"
-    found = search_state(seen(rows, {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: KERNEL, 5: kernel(BKV=512)}))
-    assert [one.attempt for one in found.tried] == [1, 2, 3, 5]
-    assert found.attempts == 4
-    (constants,) = found.kinds
+    assert [entry.number for entry in since_win(rows)] == [2, 3, 5], "nor is what it took back a win"
+    state = search_state(seen(rows, {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: KERNEL, 5: kernel(BKV=512)}))
+    assert [attempt.attempt for attempt in state.tried] == [1, 2, 3, 5]
+    assert state.attempts == 4
+    (constants,) = state.kinds
     assert (constants.attempts, constants.accepted) == ((2, 3, 5), 0)
-    assert "note: accepted and undone later: attempt 2" in search_state_text(found, 100)
+    assert "note: accepted and undone later: attempt 2" in search_state_text(state, 100)
 
 
 def test_checks_of_the_champion_are_neither_wins_nor_attempts() -> None:
@@ -136,12 +138,12 @@ def test_checks_of_the_champion_are_neither_wins_nor_attempts() -> None:
         return replace(row(number, "accept", kind="rebaseline", kernel_sha256="won"), **changes)  # type: ignore[arg-type]
 
     rows = [row(1, "accept"), row(2, "accept", kernel_sha256="won"), row(3), check(4), row(5), check(6)]
-    assert [one.number for one in since_win(rows)] == [3, 5]
-    found = search_state(seen(rows, dict.fromkeys(range(1, 7), KERNEL), champion=6))
-    assert [one.attempt for one in found.tried] == [1, 2, 3, 5]
-    assert (found.attempts, found.attempts_since_win) == (4, 2)
+    assert [entry.number for entry in since_win(rows)] == [3, 5]
+    state = search_state(seen(rows, dict.fromkeys(range(1, 7), KERNEL), champion=6))
+    assert [attempt.attempt for attempt in state.tried] == [1, 2, 3, 5]
+    assert (state.attempts, state.attempts_since_win) == (4, 2)
     adopted = [*rows, check(7, kernel_sha256="by hand"), row(8)]
-    assert [one.number for one in since_win(adopted)] == [8], "what came before was tried on another text"
+    assert [entry.number for entry in since_win(adopted)] == [8], "what came before was tried on another text"
 
 
 def test_several_that_were_undone_are_plural() -> None:
@@ -173,9 +175,9 @@ def test_it_reads_on_one_screen_advice_first(width: int) -> None:
 
 
 def advised(edits: tuple[Edit, ...], rows: list[Row], kernels: dict[int, bytes], **changes: Any) -> SearchState:
-    found = seen(rows, kernels)
+    inputs = seen(rows, kernels)
     hint = Hint(observation="observed", suggestion="another block", rule="a rule", because="so", edits=edits)
-    return search_state(replace(found, advice=(hint,), **changes))
+    return search_state(replace(inputs, advice=(hint,), **changes))
 
 
 LARGER = Edit(window="k", axis=-2, size=256, new=512, constants=("BKV",))
@@ -184,9 +186,9 @@ SMALLER = replace(LARGER, new=128)
 
 def test_advice_that_was_tried_is_not_given_again() -> None:
     rows = [row(1, "accept", kind="baseline"), row(2)]
-    found = advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512)})
-    assert found.hints == ()
-    assert any("advice left out, tried by attempt 2" in said for said in found.messages)
+    result = advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512)})
+    assert result.hints == ()
+    assert any("advice left out, tried by attempt 2" in message for message in result.messages)
     # With another constant beside it nobody knows what it gives.
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512, BQ=512)}).hints
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BQ=512)}).hints
@@ -199,9 +201,9 @@ def test_advice_of_two_sizes_is_left_out_when_both_were_tried_or_screened() -> N
     kernels = {1: KERNEL, 2: kernel(BKV=512)}
     (hint,) = advised(both, rows, kernels).hints
     assert hint.suggestion == "another block; tried already: BKV=512 by attempt 2"
-    found = advised(both, rows, kernels, screened=((2, (("BKV", "128"),)),))
-    assert found.hints == ()
-    assert any("tried by the sweep of attempt 2, attempt 2" in said for said in found.messages)
+    result = advised(both, rows, kernels, screened=((2, (("BKV", "128"),)),))
+    assert result.hints == ()
+    assert any("tried by the sweep of attempt 2, attempt 2" in message for message in result.messages)
     # What a sweep over another kernel saw says nothing of this one.
     other = {**kernels, 3: KERNEL.replace(b"q @ k", b"k @ q")}
     assert advised(both, [*rows, row(3)], other, screened=((3, (("BKV", "128"),)),)).hints

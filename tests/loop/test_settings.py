@@ -35,8 +35,8 @@ def test_a_value_over_several_lines_is_replaced_whole() -> None:
 def test_any_literal_comes_back(value: int | bool | str) -> None:
     name, text = parse(f"BQ={value!r}")
     tree = ast.parse(rewrite(SOURCE, name, text, "kernel.py"))
-    found = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "BQ"]
-    assert ast.literal_eval(found[0]) == value
+    values = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "BQ"]
+    assert ast.literal_eval(values[0]) == value
 
 
 def test_a_word_is_a_string() -> None:

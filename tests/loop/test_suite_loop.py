@@ -42,11 +42,11 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert BLOCKS in kernel
     assert BODY in kernel
     # Better at the heavy member, far worse at the light one.
-    own = f"{BLOCKS}    BQ, BKV = (512, 512) if sequence == 1024 else (128, 128)\n"
-    (folder / "kernel.py").write_text(kernel.replace(BLOCKS, own).replace(BODY, SIZES))
-    lost = " ".join(run(folder, "experiment: blocks for the long prompts", expect=1).split())
-    assert "prefill-512 takes " in lost
-    assert "no member may lose more than 1.0%" in lost
+    text = f"{BLOCKS}    BQ, BKV = (512, 512) if sequence == 1024 else (128, 128)\n"
+    (folder / "kernel.py").write_text(kernel.replace(BLOCKS, text).replace(BODY, SIZES))
+    printed = " ".join(run(folder, "experiment: blocks for the long prompts", expect=1).split())
+    assert "prefill-512 takes " in printed
+    assert "no member may lose more than 1.0%" in printed
     assert (folder / "kernel.py").read_text() == kernel
     return folder
 
@@ -57,7 +57,10 @@ def test_the_win_is_on_the_branch_and_shows_each_member(contest: Path) -> None:
     table = {line.split()[0]: line.split() for line in shown.splitlines() if line.startswith("prefill-")}
     assert (table["prefill-512"][1], table["prefill-1024"][1]) == ("25.0%", "75.0%")
     record = json.loads(run(contest, "show", "2", "--json"))["attempt"]
-    ratios = {one["name"]: one["candidate_seconds"] / one["champion_seconds"] for one in record["verdict"]["members"]}
+    ratios = {
+        member["name"]: member["candidate_seconds"] / member["champion_seconds"]
+        for member in record["verdict"]["members"]
+    }
     mean = ratios["prefill-512"] ** 0.25 * ratios["prefill-1024"] ** 0.75
     assert record["verdict"]["time_ratio"] == pytest.approx(mean)
     assert all(run["members"] for run in record["verdict"]["resimulated"])
@@ -70,7 +73,7 @@ def test_the_loss_is_rejected_without_the_full_shape(contest: Path) -> None:
     assert record["verdict"]["time_ratio"] < 1
     assert record["verdict"]["outcome"] == "reject"
     assert record["evidence"]["unchecked"]
-    rows = [one["row"] for one in json.loads(run(contest, "results", "--json"))["rows"]]
+    rows = [entry["row"] for entry in json.loads(run(contest, "results", "--json"))["rows"]]
     assert [row["outcome"] for row in rows] == ["accept", "accept", "reject"]
     assert [name for name, _ in rows[0]["members"]] == ["prefill-512", "prefill-1024"]
 
@@ -81,12 +84,12 @@ def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
     assert "attempt 2 at prefill-512" in run(contest, "diagnose", "2", "--member", "prefill-512")
     assert "Simulated cycles:" in run(contest, "show", "2", "--member", "prefill-512")
     for verb in ("lines", "whatif", "timeline", "diagnose"):
-        said = run(contest, verb, "2", expect=2)
-        assert "expected --member, one of prefill-512, prefill-1024 of this suite, got none [which-member]" in said
+        printed = run(contest, verb, "2", expect=2)
+        assert "expected --member, one of prefill-512, prefill-1024 of this suite, got none [which-member]" in printed
     assert "got 'none-such'" in run(contest, "lines", "2", "--member", "none-such", expect=2)
     # Each program leaves a capture of its own.
-    said = run(contest, "xprof", "gaps", "2", expect=2)
-    assert "name one, 0002-prefill-1024-simulated-v5e, 0002-prefill-512-simulated-v5e [which-member]" in said
+    printed = run(contest, "xprof", "gaps", "2", expect=2)
+    assert "name one, 0002-prefill-1024-simulated-v5e, 0002-prefill-512-simulated-v5e [which-member]" in printed
     assert "beside compute" in run(contest, "xprof", "gaps", "0002-prefill-512-simulated-v5e")
 
 
@@ -95,9 +98,9 @@ def test_a_device_does_not_time_a_suite(contest: Path) -> None:
 
 
 def test_a_search_for_bad_inputs_takes_a_member(contest: Path) -> None:
-    found = json.loads(run(contest, "attack", "--member", "prefill-512", "--minutes", "0.2", "--json"))
-    assert found["tried"] > 0
-    assert "sequence 512" in found["problem"]
+    document = json.loads(run(contest, "attack", "--member", "prefill-512", "--minutes", "0.2", "--json"))
+    assert document["tried"] > 0
+    assert "sequence 512" in document["problem"]
     assert "which-member" in run(contest, "attack", "--minutes", "0.2", expect=2)
 
 
@@ -107,7 +110,7 @@ def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:
     chunk = re.search(r'id="chunk-0"[^>]*>([^<]*)<', page)
     assert chunk is not None
     attempts = json.loads(gzip.decompress(base64.b64decode(chunk[1])))["attempts"]
-    assert all("latency at prefill-1024" in [figure[0] for figure in one["figures"]] for one in attempts)
+    assert all("latency at prefill-1024" in [figure[0] for figure in attempt["figures"]] for attempt in attempts)
     assert "suite of 2: prefill-512 (25%), prefill-1024 (75%)" in run(contest, "next")
 
 
@@ -115,25 +118,27 @@ def test_an_attempt_is_judged_again_on_the_inputs_of_each_member(contest: Path) 
     again = json.loads(run(contest, "replay", "2", "--json"))
     assert again["now"]["outcome"] == "accept"
     assert again["drift"] == 1
-    repeated = [one for one in again["redrawn"] if one["now"] is not None or one["passes_now"]]
-    shapes = {tuple(one["draw"]["shape"]) for one in repeated if one["draw"]["mode"] == "full"}
+    repeated = [check for check in again["redrawn"] if check["now"] is not None or check["passes_now"]]
+    shapes = {tuple(check["draw"]["shape"]) for check in repeated if check["draw"]["mode"] == "full"}
     assert shapes == {(2, 512, 128), (2, 1024, 128)}
-    assert all(one["passes_now"] is not False for one in again["redrawn"])
+    assert all(check["passes_now"] is not False for check in again["redrawn"])
 
 
 def test_a_sweep_judges_the_best_setting_at_which_no_member_loses_too_much(contest: Path, tmp_path: Path) -> None:
-    own = copied(contest.parent, tmp_path / "copy") / contest.name
-    kernel = (own / "kernel.py").read_text()
+    copy = copied(contest.parent, tmp_path / "copy") / contest.name
+    kernel = (copy / "kernel.py").read_text()
     # The shorter member has blocks of its own, and the champion keeps them.
-    (own / "kernel.py").write_text(
+    (copy / "kernel.py").write_text(
         kernel.replace(BODY, SIZES)
         .replace(BLOCKS, f"{BLOCKS}    BQ, BKV = (LONG, LONG) if sequence == 1024 else (SHORT, SHORT)\n")
         .replace("BQ = 256\n", "BQ = 256\nLONG = 256\nSHORT = 256\n")
     )
     swept = json.loads(
-        run(own, "sweep", "experiment: blocks by length", "--set", "LONG=256,512", "--set", "SHORT=128,256", "--json")
+        run(copy, "sweep", "experiment: blocks by length", "--set", "LONG=256,512", "--set", "SHORT=128,256", "--json")
     )
-    messages = {tuple(value for _, value in one["settings"]): one["message"] for one in swept["sweep"]["screened"]}
+    messages = {
+        tuple(value for _, value in trial["settings"]): trial["message"] for trial in swept["sweep"]["screened"]
+    }
     assert messages["512", "128"].startswith("loses too much at prefill-512 +")
     assert not messages["512", "256"]
     assert swept["best"] == [["LONG", "512"], ["SHORT", "256"]]

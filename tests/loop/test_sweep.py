@@ -78,7 +78,7 @@ def swept(*times: float | None, **changes: Any) -> SweepResult:
     )
     parameters = (("BQ", ("128", "1024")), ("BKV", ("256", "512")))
     sweep = Sweep(parameters=parameters, source="simulated", chip="v5e", screened=screened)
-    given: dict[str, Any] = {
+    words: dict[str, Any] = {
         "hypothesis": "larger",
         "sweep": sweep,
         "best": (("BQ", "1024"), ("BKV", "256")),
@@ -87,7 +87,7 @@ def swept(*times: float | None, **changes: Any) -> SweepResult:
         "why_none": "",
         "seconds": 12.0,
     }
-    return SweepResult(**{**given, **changes})
+    return SweepResult(**{**words, **changes})
 
 
 def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
@@ -109,33 +109,34 @@ def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
 
 
 def test_times_are_told_against_the_champion() -> None:
-    found = swept(4e-6, 2e-6, 1e-6, None)
-    sweep = replace(found.sweep, champion=2, champion_seconds=2e-6)
-    lines = sweep_text(replace(found, sweep=sweep), 100, False).splitlines()
+    result = swept(4e-6, 2e-6, 1e-6, None)
+    sweep = replace(result.sweep, champion=2, champion_seconds=2e-6)
+    lines = sweep_text(replace(result, sweep=sweep), 100, False).splitlines()
     shares = [line.split()[line.split().index("us") + 1] for line in lines if "us" in line.split()]
     assert shares == ["-50.0%", "0.0%", "0.0%", "+100.0%"]
 
 
 def test_a_reason_that_is_cut_is_shown_in_full_once() -> None:
-    found = swept(4e-6, None, 1e-6, None)
+    result = swept(4e-6, None, 1e-6, None)
     why = "tracing kernel_fn failed: kernel.py line 43: ValueError: expected BM to divide 2048, got BM=1000; " * 2
     failing = tuple(
-        one if one.seconds else replace(one, failure_kind="trace-error", message=why) for one in found.sweep.screened
+        trial if trial.seconds else replace(trial, failure_kind="trace-error", message=why)
+        for trial in result.sweep.screened
     )
-    text = sweep_text(replace(found, sweep=replace(found.sweep, screened=failing)), 80, False)
+    text = sweep_text(replace(result, sweep=replace(result.sweep, screened=failing)), 80, False)
     assert f"BQ=128 BKV=512 and 1 other: trace-error: {why.strip()}" in " ".join(text.split())
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 
 
 def test_settings_that_were_judged_and_fail_are_said() -> None:
     wrong = Failure(stage="correctness", kind="wrong-result", message="2.0 times the tolerance")
-    found = swept(4e-6, 2e-6, 1e-6, None, best=(("BQ", "128"), ("BKV", "512")))
+    result = swept(4e-6, 2e-6, 1e-6, None, best=(("BQ", "128"), ("BKV", "512")))
     refused = (RefusedSetting(settings=(("BQ", "1024"), ("BKV", "256")), failure=wrong),)
-    text = sweep_text(replace(found, sweep=replace(found.sweep, refused=refused)), 120, False)
+    text = sweep_text(replace(result, sweep=replace(result.sweep, refused=refused)), 120, False)
     (line,) = [line for line in text.splitlines() if line.split()[:2] == ["1024", "256"]]
     assert "judged now, fails: wrong-result: 2.0 times the tolerance" in line
     assert text.splitlines()[-1] == "judged as attempt 3: BQ=128 BKV=512, after 1 faster that fail"
-    all_fail = replace(found, sweep=replace(found.sweep, refused=refused * 2), outcome="failed")
+    all_fail = replace(result, sweep=replace(result.sweep, refused=refused * 2), outcome="failed")
     assert "it fails, as do the 1 next best" in sweep_text(all_fail, 120, False)
 
 
@@ -186,11 +187,11 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
     grid_words = ("--set", "BQ=128,300,512", "--set", "BKV=256,512")
     done = json.loads(ratchet(contest, "sweep", "experiment: blocks", *grid_words, "--json", expect=0).stdout)
     assert (done["attempt"], done["outcome"], len(done["sweep"]["screened"])) == (2, "accept", 6)
-    failed = [one for one in done["sweep"]["screened"] if one["seconds"] is None]
-    assert {dict(one["settings"])["BQ"] for one in failed} == {"300"}
-    assert all(one["failure_kind"] and one["message"] for one in failed)
-    (known,) = [one for one in done["sweep"]["screened"] if one["same_as"]]
-    assert (known["same_as"], dict(known["settings"])) == (1, {"BQ": "128", "BKV": "256"})
+    failed = [trial for trial in done["sweep"]["screened"] if trial["seconds"] is None]
+    assert {dict(trial["settings"])["BQ"] for trial in failed} == {"300"}
+    assert all(trial["failure_kind"] and trial["message"] for trial in failed)
+    (repeated,) = [trial for trial in done["sweep"]["screened"] if trial["same_as"]]
+    assert (repeated["same_as"], dict(repeated["settings"])) == (1, {"BQ": "128", "BKV": "256"})
     record = json.loads(ratchet(contest, "show", "2", "--json", expect=0).stdout)["attempt"]
     assert record["sweep"] == done["sweep"]
     assert record["sweep"]["looked_at"] == 4
@@ -198,7 +199,7 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
     assert record["settings"] == done["best"]
     assert record["hypothesis"].startswith("blocks [best of 6: BQ=")
     assert len(record["evidence"]["checks"]) > 0, "the attempt was judged in full"
-    best = min(one["seconds"] for one in done["sweep"]["screened"] if one["seconds"])
+    best = min(trial["seconds"] for trial in done["sweep"]["screened"] if trial["seconds"])
     assert record["evidence"]["latency"]["seconds"] == pytest.approx(best), "what was screened is what was judged"
     assert (contest / "kernel.py").read_text() != naive
     again = ratchet(contest, "sweep", "experiment: the same", "--set", "BQ=128,512", "--set", "BKV=512", expect=1)
@@ -229,9 +230,9 @@ def test_a_best_setting_that_fails_gives_way_to_the_next(forgetful: Path) -> Non
     done = json.loads(ratchet(forgetful, "sweep", "experiment: fewer steps", *words, "--json", expect=0).stdout)
     assert (done["attempt"], done["outcome"]) == (2, "accept")
     assert dict(done["best"])["RESCALE"] == "1"
-    assert {dict(one["settings"])["RESCALE"] for one in done["sweep"]["refused"]} == {"0"}
-    assert all(one["failure"]["kind"] and one["failure"]["message"] for one in done["sweep"]["refused"])
-    times = {json.dumps(one["settings"]): one["seconds"] for one in done["sweep"]["screened"]}
+    assert {dict(refusal["settings"])["RESCALE"] for refusal in done["sweep"]["refused"]} == {"0"}
+    assert all(refusal["failure"]["kind"] and refusal["failure"]["message"] for refusal in done["sweep"]["refused"])
+    times = {json.dumps(trial["settings"]): trial["seconds"] for trial in done["sweep"]["screened"]}
     passed = times[json.dumps(done["best"])]
     assert len(done["sweep"]["refused"]) == sum(time < passed for time in times.values())
     record = json.loads(ratchet(forgetful, "show", "2", "--json", expect=0).stdout)["attempt"]
@@ -256,7 +257,9 @@ def test_where_every_setting_faster_than_the_champion_fails_the_best_of_them_is_
     refused = record["sweep"]["refused"]
     assert refused[0]["settings"] == record["settings"]
     theirs = json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][0]["row"]["seconds"]
-    faster = [one for one in record["sweep"]["screened"] if one["seconds"] is not None and one["seconds"] < theirs]
+    faster = [
+        trial for trial in record["sweep"]["screened"] if trial["seconds"] is not None and trial["seconds"] < theirs
+    ]
     assert 2 <= len(refused) == len(faster)
     assert f"as do the {len(refused) - 1} next best" in done.stdout
     assert f"{refused[0]['failure']['kind']}: " in done.stderr

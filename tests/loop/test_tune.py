@@ -29,7 +29,7 @@ SMALL = space(["BQ=128..512:pow2", "BKV=1,2"])
 
 
 def study(folder: Path, grid: Any = GRID, **changes: Any) -> Study:
-    given: dict[str, Any] = {
+    words: dict[str, Any] = {
         "method": "tpe",
         "trials": 40,
         "deadline": time.monotonic() + 600,
@@ -37,37 +37,37 @@ def study(folder: Path, grid: Any = GRID, **changes: Any) -> Study:
         "path": folder / "a" / "journal",
         "name": "one",
     }
-    return Study(grid, **(given | changes))
+    return Study(grid, **(words | changes))
 
 
 def seconds(settings: Settings) -> float | None:
     """Least at 2048 x 1024; blocks that are too large do not fit."""
-    known = dict(settings)
-    bq, bkv, split = (int(known[name]) for name in ("BQ", "BKV", "SPLIT"))
+    values = dict(settings)
+    bq, bkv, split = (int(values[name]) for name in ("BQ", "BKV", "SPLIT"))
     if bq * bkv > 1 << 22:
         return None
     away = abs(log2(bq / 2048)) + abs(log2(bkv / 1024)) + 0.3 * abs(split - 2)
-    return 1e-3 * (1 + 0.2 * away + (0.1 if known["ORDER"] == '"rows"' else 0))
+    return 1e-3 * (1 + 0.2 * away + (0.1 if values["ORDER"] == '"rows"' else 0))
 
 
 def worked_off(search: Study, time_of: Any = seconds) -> dict[Settings, float | None]:
-    found: dict[Settings, float | None] = {}
+    times: dict[Settings, float | None] = {}
     while (settings := search.ask()) is not None:
-        assert settings not in found
-        found[settings] = time_of(settings)
-        search.tell(settings, found[settings])
-    return found
+        assert settings not in times
+        times[settings] = time_of(settings)
+        search.tell(settings, times[settings])
+    return times
 
 
-def least(found: dict[Settings, float | None]) -> float:
-    return min((one for one in found.values() if one is not None), default=inf)
+def least(times: dict[Settings, float | None]) -> float:
+    return min((value for value in times.values() if value is not None), default=inf)
 
 
 def test_it_asks_for_as_many_as_it_may_each_once(tmp_path: Path) -> None:
     search = study(tmp_path, trials=30)
-    found = worked_off(search)
-    assert len(found) == search.total == 30
-    assert all(dict(GRID)[name].count(value) == 1 for settings in found for name, value in settings)
+    times = worked_off(search)
+    assert len(times) == search.total == 30
+    assert all(dict(GRID)[name].count(value) == 1 for settings in times for name, value in settings)
 
 
 @pytest.mark.slow
@@ -82,8 +82,8 @@ def test_it_finds_what_chance_does_not(tmp_path: Path) -> None:
 
 def test_a_space_that_is_smaller_is_gone_through_whole(tmp_path: Path) -> None:
     search = study(tmp_path, SMALL, trials=40)
-    found = worked_off(search, lambda settings: 1.0)
-    assert len(found) == search.total == WholeGrid(SMALL).total == 6
+    times = worked_off(search, lambda settings: 1.0)
+    assert len(times) == search.total == WholeGrid(SMALL).total == 6
 
 
 def test_what_has_no_latency_is_learned_from_and_not_asked_for_again(tmp_path: Path) -> None:
@@ -97,7 +97,9 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     after = worked_off(search)
     again = before.keys() & after.keys()
     # The fastest once more, so that one of them can be judged.
-    assert again == set(sorted((one for one in before if before[one]), key=lambda one: before[one] or inf)[:3])
+    assert again == set(
+        sorted((settings for settings in before if before[settings]), key=lambda settings: before[settings] or inf)[:3]
+    )
     assert len(after) == 10
     other = worked_off(study(tmp_path, trials=10, name="another"))
     assert other.keys() == before.keys(), "another study knows nothing of it, and draws the same"
@@ -157,12 +159,12 @@ def test_a_search_that_goes_on_has_what_is_left_of_its_trials(tmp_path: Path) ->
 
 def test_what_went_wrong_with_the_machine_is_asked_for_again(tmp_path: Path) -> None:
     search = study(tmp_path, SMALL, trials=6)
-    lost = search.ask()
-    assert lost is not None
-    search.forget(lost)
+    unanswered = search.ask()
+    assert unanswered is not None
+    search.forget(unanswered)
     rest = worked_off(search, lambda settings: 1.0)
-    assert lost not in rest
-    assert lost in worked_off(study(tmp_path, SMALL, trials=6), lambda settings: 1.0)
+    assert unanswered not in rest
+    assert unanswered in worked_off(study(tmp_path, SMALL, trials=6), lambda settings: 1.0)
 
 
 def test_it_begins_nothing_after_its_time(tmp_path: Path) -> None:
@@ -241,7 +243,7 @@ def test_whatever_is_in_a_journal_is_named(tmp_path: Path, change: tuple[bytes, 
 
 
 def test_a_search_begins_when_nobody_else_searches(tmp_path: Path) -> None:
-    """What another command finds before that is known to it, and no line that it writes is cut off."""
+    """It knows the results that another command found before, and no line that it writes is cut off."""
     contest = contests.load(committed_contest(tmp_path / "contest", 512))
 
     def begin() -> Study:
@@ -257,7 +259,7 @@ def test_a_search_begins_when_nobody_else_searches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--minutes", "0"), "minutes above 0"),
         (("--minutes", "nan"), "minutes above 0"),
@@ -271,10 +273,10 @@ def test_a_search_begins_when_nobody_else_searches(tmp_path: Path) -> None:
     ],
 )
 def test_a_search_that_cannot_be_is_refused(
-    tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tune", "-C", str(tmp_path), "experiment: a", "--set", "BKV=1,2", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_without_optuna_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +316,7 @@ def test_the_best_that_was_found_is_one_attempt(tmp_path: Path) -> None:
     assert record["hypothesis"].startswith("blocks [best of 6: BQ=")
     assert git(contest, "status", "--porcelain") == ""
     more = json.loads(ratchet(contest, "tune", "experiment: go on", *words).stdout)
-    known = {json.dumps(one["settings"]) for one in screened}
-    latencies = {json.dumps(one["settings"]) for one in (*screened, *more["sweep"]["screened"]) if one["seconds"]}
+    screened_before = {json.dumps(trial["settings"]) for trial in screened}
+    latencies = {json.dumps(trial["settings"]) for trial in (*screened, *more["sweep"]["screened"]) if trial["seconds"]}
     assert more["sweep"]["looked_at"] == len(latencies), "what the search found before counts too, and once"
-    assert sum(json.dumps(one["settings"]) in known for one in more["sweep"]["screened"]) == 3
+    assert sum(json.dumps(trial["settings"]) in screened_before for trial in more["sweep"]["screened"]) == 3

@@ -56,7 +56,7 @@ def shapes_of(folder: Path, entries: Any, operation: str = "attention", names: A
 
 def row(**changes: Any) -> Row:
     statement = Attention(heads=4, kv_heads=2, sequence=1024, head_dim=128, causal=True).statement()
-    given: dict[str, Any] = {
+    words: dict[str, Any] = {
         "kernel": "tokamax:flash_attention",
         "chip": "v6e",
         "shape": "prefill",
@@ -78,16 +78,16 @@ def row(**changes: Any) -> Row:
         "search": "a",
         "finished": "2026-11-23T00:00:00+00:00",
     }
-    return Row(**(given | changes))
+    return Row(**(words | changes))
 
 
 # --- shapes -----------------------------------------------------------------------------------
 
 
 def test_a_shape_is_constants_of_the_problem(tmp_path: Path) -> None:
-    (found,) = shapes_of(tmp_path, [{"name": "a", "heads": 8, "sequence": 512, "causal": True, "dtype": "float32"}])
-    assert found.name == "a"
-    assert dict(found.constants) == {
+    (shape,) = shapes_of(tmp_path, [{"name": "a", "heads": 8, "sequence": 512, "causal": True, "dtype": "float32"}])
+    assert shape.name == "a"
+    assert dict(shape.constants) == {
         "HEADS": "8",
         "KV_HEADS": "8",
         "SEQUENCE": "512",
@@ -97,20 +97,22 @@ def test_a_shape_is_constants_of_the_problem(tmp_path: Path) -> None:
 
 
 def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
-    found = shapes_of(tmp_path, [LLAMA | {"sequences": [2048]}, {"sequence": 512}])
-    assert [one.name for one in found] == ["Llama, 2048", "sequence=512"]
-    assert dict(found[0].constants)["CAUSAL"] == "True"
+    shapes = shapes_of(tmp_path, [LLAMA | {"sequences": [2048]}, {"sequence": 512}])
+    assert [shape.name for shape in shapes] == ["Llama, 2048", "sequence=512"]
+    assert dict(shapes[0].constants)["CAUSAL"] == "True"
     products = shapes_of(tmp_path, [MIXTRAL], "grouped_matmul", frozenset({"M", "GROUPS", "K", "N"}))
-    assert [dict(one.constants) for one in products] == [
+    assert [dict(product.constants) for product in products] == [
         {"M": "2048", "GROUPS": "8", "K": "4096", "N": "14336"},
         {"M": "2048", "GROUPS": "8", "K": "14336", "N": "4096"},
     ]
     of_two_chips = MIXTRAL | {"expert_parallel": 2, "layers": 32}
     products = shapes_of(tmp_path, [of_two_chips], "grouped_matmul", frozenset({"M", "GROUPS", "K", "N"}))
-    assert [dict(one.constants)["M"] + "/" + dict(one.constants)["GROUPS"] for one in products] == ["1024/4"] * 2
+    assert [dict(product.constants)["M"] + "/" + dict(product.constants)["GROUPS"] for product in products] == [
+        "1024/4"
+    ] * 2
     assert products[0].name.endswith(" up, 4 of 8 experts")
     paged = shapes_of(tmp_path, [LLAMA], "paged_attention", fill.tuned("jax:paged_attention", None, ()).names)
-    assert [dict(one.constants)["PAGES_PER_SEQUENCE"] for one in paged] == ["128", "512"]
+    assert [dict(shape.constants)["PAGES_PER_SEQUENCE"] for shape in paged] == ["128", "512"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_conditions_leave_settings_out(tmp_path: Path) -> None:
     left = list(iter(WholeGrid(grid, allowed).ask, None))
     assert search_space.allowed(grid, []) is None
     assert len(left) == 9
-    found = []
+    complaints = []
     study = Study(
         grid,
         method="tpe",
@@ -191,9 +193,9 @@ def test_conditions_leave_settings_out(tmp_path: Path) -> None:
         allowed=allowed,
     )
     while (settings := study.ask()) is not None:
-        found.append(settings)
+        complaints.append(settings)
         study.tell(settings, 1.0)
-    assert sorted(found) == sorted(left)
+    assert sorted(complaints) == sorted(left)
 
 
 @pytest.mark.parametrize(
@@ -404,8 +406,8 @@ def test_tokamax_finds_its_entries(tmp_path: Path) -> None:
     )
     q, k = (jax.ShapeDtypeStruct((1, 1024, heads, 128), "bfloat16") for heads in (4, 2))
     cache = AutotuningCache(operation, [tmp_path])["TPU v6 lite"]
-    found = cache[operation.bind(q, k, k, is_causal=True).autotuning_cache_key].fastest_config
-    assert (found.block_q, found.block_kv_compute) == (512, 512)
+    config = cache[operation.bind(q, k, k, is_causal=True).autotuning_cache_key].fastest_config
+    assert (config.block_q, config.block_kv_compute) == (512, 512)
     assert operation.bind(q, k, k).autotuning_cache_key not in cache
 
 
@@ -483,7 +485,7 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     grid = search_space.space(["BQ=128,256"])
     made: list[str] = []
 
-    def found(kernel: Any, shape: Any, contest: Any, how: Any, progress: Any, search: str) -> Row:
+    def row_made(kernel: Any, shape: Any, contest: Any, how: Any, progress: Any, search: str) -> Row:
         parameters = contest.problem.statement().parameters
         made.append(shape.name)
         return row(
@@ -497,7 +499,7 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
             kernel_digest=kernel.digest,
         )
 
-    monkeypatch.setattr(fill, "_row", found)
+    monkeypatch.setattr(fill, "_row", row_made)
 
     def filled_with(*entries: dict[str, Any], conditions: tuple[str, ...] = ()) -> list[Row]:
         tuned = fill.tuned(str(folder), grid, conditions)
@@ -506,8 +508,8 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
         return list(fill.rows(tuned, asked, ("v5e",), how, lambda *_: None))
 
     def filled(name: str) -> Row:
-        (one,) = filled_with({"name": name, "sequence": 512})
-        return one
+        (entry,) = filled_with({"name": name, "sequence": 512})
+        return entry
 
     # A shape that states no problem is named before anything is searched.
     with pytest.raises(UsageError, match=r"odd: .*kv_heads to divide heads"):
@@ -519,7 +521,7 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     assert filled("a").shape == "a"
     assert filled("b").shape == filled("b").shape == "b"
     assert made == ["a"]
-    assert [one.shape for one in rows_in(tmp_path / "out")] == ["a", "b"]
+    assert [entry.shape for entry in rows_in(tmp_path / "out")] == ["a", "b"]
     # An accepted attempt changed the constant: what it falls back to is another time.
     kernel = folder / "kernel.py"
     kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
@@ -527,7 +529,7 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     assert made == ["a", "b"]
     # Two names of one problem are one search.
     two = filled_with({"name": "c", "sequence": 1024}, {"name": "d", "sequence": 1024})
-    assert [one.shape for one in two] == ["c", "d"]
+    assert [entry.shape for entry in two] == ["c", "d"]
     assert made == ["a", "b", "c"]
 
 
@@ -545,8 +547,8 @@ def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:
     _write([row(shape="new", kernel_digest=second.digest)], second, "t.py", tmp_path, "python")
     text = (tmp_path / "t.py").read_text()
     assert [name for name in ("early", "other", "new") if f"# {name}: " in text] == ["other", "new"]
-    page, said = page_of(tmp_path)
-    assert said == "1 row, 1 of an earlier kernel or judge left out"
+    page, words = page_of(tmp_path)
+    assert words == "1 row, 1 of an earlier kernel or judge left out"
     assert b"early" not in page
 
 
@@ -571,8 +573,8 @@ def test_what_is_not_certain_or_not_checked_is_said() -> None:
     near = row(fallback_seconds=1.02e-3)
     assert not near.is_certain
     unchecked = row(unchecked="wrong-result: 2.0 times the tolerance", checks=0)
-    lost = row(shape="lost", settings=None, seconds=None, failure="vmem-exceeded: too large")
-    table = overview([row(), near, unchecked, lost])
+    without_time = row(shape="lost", settings=None, seconds=None, failure="vmem-exceeded: too large")
+    table = overview([row(), near, unchecked, without_time])
     assert table.column("checks") == ("30 passed", "30 passed, uncertain", "unchecked", "-")
     notes = " ".join(table.notes)
     assert "prefill on v6e is unchecked: wrong-result" in notes
@@ -630,13 +632,17 @@ def test_a_search_that_goes_on_knows_what_was_tried_in_order(tmp_path: Path) -> 
         assert settings is not None
         asked.append((settings, seconds))
         first.tell(settings, seconds)
-    assert list(study().earlier.items()) == [one for one in asked if one[1] is not None]
+    assert list(study().earlier.items()) == [answer for answer in asked if answer[1] is not None]
     earlier = study().earlier
     trials = [fill._trial(settings, None, earlier, is_range=False) for settings in earlier]
-    assert [one.seconds for one in trials] == [3.0, 1.0, 2.0]
+    assert [trial.seconds for trial in trials] == [3.0, 1.0, 2.0]
     # What was noted down of a range is no time.
     trials = [fill._trial(settings, None, earlier, is_range=True) for settings in earlier]
-    assert [(one.seconds, "1.000 s" in one.message) for one in trials] == [(None, False), (None, True), (None, False)]
+    assert [(trial.seconds, "1.000 s" in trial.message) for trial in trials] == [
+        (None, False),
+        (None, True),
+        (None, False),
+    ]
 
 
 def test_rows_of_before_trials_were_kept_are_read_and_tables_stay_short(tmp_path: Path) -> None:
@@ -655,7 +661,7 @@ def test_rows_are_kept_and_a_torn_line_is_none(tmp_path: Path) -> None:
     assert rows_in(tmp_path) == (row(),)
     add_row(tmp_path, row(shape="b"))
     add_row(tmp_path, row(shape="c"))
-    assert [one.shape for one in rows_in(tmp_path)] == ["prefill", "b", "c"]
+    assert [entry.shape for entry in rows_in(tmp_path)] == ["prefill", "b", "c"]
     assert rows_in(tmp_path / "none") == ()
 
 
@@ -670,9 +676,9 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     words = ("table", "--kernel", "jax:splash", "--shapes", str(path), "--out", str(tmp_path / "out"), "--trials", "3")
     done = ratchet(tmp_path, *words, "--format", "python", "--json", expect=0)
     ((table,)) = json.loads(done.stdout)["tables"]
-    (found,) = table["rows"]
-    assert found["fallback_ratio"] > 1
-    assert found["checks"].endswith("passed")
+    (entry,) = table["rows"]
+    assert entry["fallback_ratio"] > 1
+    assert entry["checks"].endswith("passed")
     written = (tmp_path / "out" / "jax-splash.v5e.py").read_text()
     assert ast.parse(written)
     (kept,) = rows_in(tmp_path / "out")
@@ -680,7 +686,7 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     assert kept.checks > 20
     assert len(kept.trials) == kept.tried
     assert kept.trials[0].settings == kept.fallback
-    assert kept.seconds == min(one.seconds for one in kept.trials if one.seconds is not None)
+    assert kept.seconds == min(trial.seconds for trial in kept.trials if trial.seconds is not None)
     assert "wrote" in ratchet(tmp_path, "report", "--table", str(tmp_path / "out"), expect=0).stdout
     assert dict(kept.fallback) == dict.fromkeys(("BLOCK_Q", "BLOCK_KV", "BLOCK_KV_COMPUTE"), "128")
     # The same command finds the row, and what the table has is not missing.
@@ -710,11 +716,11 @@ def test_an_entry_that_fails_its_checks_is_unchecked(tmp_path: Path) -> None:
     tuned = fill.tuned(str(contest), search_space.space(["BQ=128,256"]), ())
     how = Filling(folder=tmp_path / "out", trials=2, places=screening.local(2), seed=0)
     (shape,) = shapes_of(tmp_path, [{"sequence": 512}], names=tuned.names)
-    (found,) = fill.rows(tuned, (shape,), ("v5e",), how, lambda *_: None)
-    assert found.settings is not None
-    assert found.checks == 0
-    assert found.unchecked.startswith("wrong-result")
-    assert not found.is_entry
+    (entry,) = fill.rows(tuned, (shape,), ("v5e",), how, lambda *_: None)
+    assert entry.settings is not None
+    assert entry.checks == 0
+    assert entry.unchecked.startswith("wrong-result")
+    assert not entry.is_entry
 
 
 def test_a_shape_that_makes_no_problem_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What undo says: what to do before it where kernel.py is not the champion's, and how to judge the same text again."""
+"""The sentences of undo: what to do first if kernel.py is not the champion's, and how to judge the same text again."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from harness.records import Policy
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """Baseline 1, wins 2 and 3 of a real contest."""
-    found = Ledger.open(committed_contest(tmp_path / "mine"))
+    ledger = Ledger.open(committed_contest(tmp_path / "mine"))
     for block in (128, 256, 512):
-        text = found.place.kernel_path.read_text()
-        found.place.kernel_path.write_text(f"{text}# {block}\n")
-        run_attempt(found)
-    return found
+        text = ledger.place.kernel_path.read_text()
+        ledger.place.kernel_path.write_text(f"{text}# {block}\n")
+        run_attempt(ledger)
+    return ledger
 
 
 def refusal(ledger: Ledger) -> str:
@@ -36,8 +36,8 @@ def test_after_a_checkout_the_way_out_is_named_and_works(ledger: Ledger) -> None
     checkout(Ledger.open(folder), 1, force=False)
     assert "got that of attempt 1: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
     checkout(Ledger.open(folder), 3, force=False)
-    said = undo(contests.load(folder), Policy())
-    assert any("./ratchet.sh checkout 3, then the experiment with --again" in one for one in said)
+    result = undo(contests.load(folder), Policy())
+    assert any("./ratchet.sh checkout 3, then the experiment with --again" in sentence for sentence in result)
     assert ledger.place.kernel_path.read_bytes() == history.candidate(ledger.place, 2).text
 
 

@@ -70,20 +70,20 @@ def test_it_is_stated_checked_and_in_the_keys_of_its_own_contest_alone(project: 
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(project), "XDG_CACHE_HOME": str(project / "cache")}
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["complaints"] == []
-    assert (found["reduced"], found["second"]) == ([64, 128, 256], 96)
-    assert found["stated"] == [["rows", 512], ["columns", 256], ["dtype", "bfloat16"]]
-    assert found["is space"]
-    assert found["covered"]
-    assert found["others"] == ["mine"]
+    document = json.loads(done.stdout)
+    assert document["complaints"] == []
+    assert (document["reduced"], document["second"]) == ([64, 128, 256], 96)
+    assert document["stated"] == [["rows", 512], ["columns", 256], ["dtype", "bfloat16"]]
+    assert document["is space"]
+    assert document["covered"]
+    assert document["others"] == ["mine"]
     # What the other contest is checked by is what it was.
     command[-1] = (
         "import pathlib; from harness.contest import load; print(load(pathlib.Path('matmul')).key('simulated').checks)"
     )
     environment["PYTHONPATH"] = PROJECT
     before = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=True)
-    assert before.stdout.strip() == found["matmul"]
+    assert before.stdout.strip() == document["matmul"]
 
 
 def test_it_is_judged_and_a_wrong_kernel_is_refused(project: Path) -> None:

@@ -114,7 +114,7 @@ def test_pairs_of_packed_sequences_are_those_of_the_timed_calls() -> None:
     problem = Attention(batch=2, sequence=512, head_dim=64, causal=True, segments=5)
     lengths = [np.unique(ids["segment_ids"][0], return_counts=True)[1] for ids in problem.timing_inputs().values()]
     assert len(lengths) == 2
-    assert problem.pairs == round(sum((own * (own + 1) // 2).sum() for own in lengths) / 2)
+    assert problem.pairs == round(sum((length * (length + 1) // 2).sum() for length in lengths) / 2)
     assert problem.work().minimum_hbm_bytes == 4 * 2 * 512 * 64 * 2 + 4 * 2 * 512
 
 
@@ -236,10 +236,10 @@ def test_the_reference_does_not_depend_on_which_rows_are_asked_for() -> None:
 def refused(outputs: Any) -> tuple[str, str]:
     """Kind and message of the failure that `outputs` of the small problem give."""
     inputs = SMALL.make_inputs("normal", 0)
-    found, failure = check(SMALL, inputs, outputs, family="normal", mode="device", seed=0)
+    result, failure = check(SMALL, inputs, outputs, family="normal", mode="device", seed=0)
     assert failure is not None
-    assert not found.passed
-    assert (found.error, found.honest_error, found.tolerance, found.elements) == (None, None, None, 0)
+    assert not result.passed
+    assert (result.error, result.honest_error, result.tolerance, result.elements) == (None, None, None, 0)
     return failure.kind, failure.message
 
 
@@ -267,14 +267,14 @@ def test_a_single_non_finite_output_fails_even_where_nothing_is_compared(value: 
     array[9001, 5] = value
     array[9002, 5] = value
     assert 9001 not in CONTEST.sample_rows(0)
-    found, failure = check(CONTEST, (), array, family="composite", mode="full", seed=0)
+    result, failure = check(CONTEST, (), array, family="composite", mode="full", seed=0)
     assert failure is not None
     assert failure.kind == "non-finite"
     assert "uninitialised memory" in failure.detail
     assert failure.message.startswith(
         f"2 of 2097152 outputs are not finite, in o[9001..9002, 5]; the first is o[9001, 5] = {value}"
     )
-    assert found.error is None
+    assert result.error is None
 
 
 # --- Cost --------------------------------------------------------------------------------------

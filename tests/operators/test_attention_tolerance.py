@@ -27,12 +27,12 @@ BOTH = Attention(sequence=512, head_dim=64, causal=True, window=128, soft_cap=50
 
 
 def stated(problem: Attention) -> dict[str, Any]:
-    """What the numpy kernel has to know of the problem."""
+    """The fields of the problem that the numpy kernel has to know."""
     return {name: getattr(problem, name) for name in ("scale", "causal", "window", "soft_cap")}
 
 
 def ids_of(inputs: tuple[NDArray[Any], ...]) -> NDArray[Any] | None:
-    """Which packed sequence each position belongs to, if any are packed."""
+    """The number of each position's packed sequence; None if none are packed."""
     return inputs[3] if len(inputs) > 3 else None
 
 
@@ -47,11 +47,11 @@ def judged(problem: Attention, family: str) -> tuple[tuple[NDArray[Any], ...], N
 
 def compared(problem: Attention, family: str, **how: Any) -> Errors:
     """The errors of the numpy kernel on one head."""
-    inputs, sampled, found = judged(problem, family)
+    inputs, sampled, accuracy = judged(problem, family)
     # The numpy kernel is fast enough for all rows of a small problem, and for the sampled ones of a big one.
     q = inputs[0][sampled]
     got = attention(q, inputs[1], inputs[2], **stated(problem), ids=ids_of(inputs), **how)
-    return replace(found, got=got.astype(np.float64))
+    return replace(accuracy, got=got.astype(np.float64))
 
 
 CASES = [
@@ -67,20 +67,20 @@ def case(value: Any) -> str:
 
 @pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
 def test_the_rounding_model_bounds_the_honest_computation(problem: Attention, family: str) -> None:
-    _, _, found = judged(problem, family)
+    _, _, accuracy = judged(problem, family)
     # Every rounding that the model counts is at most made once; 4 % is the noise of the estimate.
-    assert np.sqrt(np.mean(found.honest_scaled**2)) < 1.04
-    assert found.honest_scaled.max() < 7
-    assert found.passed
+    assert np.sqrt(np.mean(accuracy.honest_scaled**2)) < 1.04
+    assert accuracy.honest_scaled.max() < 7
+    assert accuracy.passed
 
 
 @pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
 def test_honest_variations_pass_with_margin(problem: Attention, family: str) -> None:
     for variation in HONEST:
         for block in (128, 256, problem.kv_sequence):
-            found = compared(problem, family, block=block, variation=variation)
-            assert found.worst_ratio < 0.75, (variation, block)
-            assert found.rms_ratio < 0.75, (variation, block)
+            accuracy = compared(problem, family, block=block, variation=variation)
+            assert accuracy.worst_ratio < 0.75, (variation, block)
+            assert accuracy.rms_ratio < 0.75, (variation, block)
 
 
 @pytest.mark.parametrize("problem", [SMALL, CAUSAL, FLOAT32, WINDOW, CAPPED, BOTH, PACKED], ids=case)
@@ -90,12 +90,12 @@ def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind
     for seed in range(5):
         inputs = problem.make_inputs(f"drawn-{kind}", seed)
         zeros = np.zeros((problem.sequence, problem.head_dim))
-        found = errors(problem, inputs, zeros, rows)[0]
-        assert np.sqrt(np.mean(found.honest_scaled**2)) < 1.1
-        assert found.honest_scaled.max() < 7
+        accuracy = errors(problem, inputs, zeros, rows)[0]
+        assert np.sqrt(np.mean(accuracy.honest_scaled**2)) < 1.1
+        assert accuracy.honest_scaled.max() < 7
         for variation in ("", HONEST[-1]):
             got = attention(*inputs[:3], **stated(problem), ids=ids_of(inputs), variation=variation)
-            assert refined(problem, inputs, rows, ALL, replace(found, got=got[rows].astype(np.float64))).passed, (
+            assert refined(problem, inputs, rows, ALL, replace(accuracy, got=got[rows].astype(np.float64))).passed, (
                 problem.recipe(f"drawn-{kind}", seed)
             )
 
@@ -118,11 +118,11 @@ def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind
 def test_honest_kernels_that_were_refused(problem: Attention, kind: str, seed: int, variation: str, block: int) -> None:
     inputs, rows = problem.make_inputs(f"drawn-{kind}", seed), np.arange(problem.sequence)
     got = attention(*inputs[:3], **stated(problem), variation=variation, block=block)
-    found = errors(problem, inputs, got, rows)[0]
-    assert not found.passed
-    assert refined(problem, inputs, rows, ALL, found).passed
+    accuracy = errors(problem, inputs, got, rows)[0]
+    assert not accuracy.passed
+    assert refined(problem, inputs, rows, ALL, accuracy).passed
     # What a rounding of the row does not explain is still found: a hundredth of all outputs more.
-    wrong = replace(found, got=1.01 * found.got)
+    wrong = replace(accuracy, got=1.01 * accuracy.got)
     assert not refined(problem, inputs, rows, ALL, wrong).passed
 
 
@@ -161,28 +161,28 @@ def test_a_rounding_that_rows_share_is_more_than_chance() -> None:
     heads = zip(*inputs, strict=True)
     bug = "no maximum subtracted"
     got = np.concatenate([attention(*head, **stated(problem), bug=bug) for head in heads]).astype(np.float64)
-    found = errors(problem, inputs, got, rows)[0]
-    assert found.rms_ratio > 1.1
-    shared = with_shared(problem, inputs, rows, ALL, found)
-    assert shared.worst_ratio == found.worst_ratio
+    accuracy = errors(problem, inputs, got, rows)[0]
+    assert accuracy.rms_ratio > 1.1
+    shared = with_shared(problem, inputs, rows, ALL, accuracy)
+    assert shared.worst_ratio == accuracy.worst_ratio
     assert shared.rms_ratio < 0.9
     # A hundredth of all outputs more is no rounding.
-    assert not with_shared(problem, inputs, rows, ALL, replace(found, got=1.01 * got)).passed
+    assert not with_shared(problem, inputs, rows, ALL, replace(accuracy, got=1.01 * got)).passed
 
 
 @pytest.mark.parametrize("bug", [bug for bug in CAP_BUGS + BUGS if bug != "no maximum subtracted"])
 def test_what_rows_share_hides_no_bug(bug: str) -> None:
     """As many bugs are found under a cap as without what rows may share."""
     problem = SATURATING[1]
-    rows, found = np.arange(problem.sequence), []
+    rows, passed_both_ways = np.arange(problem.sequence), []
     for family in problem.families(full=False):
         inputs = problem.make_inputs(family, 5)
         with np.errstate(all="ignore"):
             got = attention(*inputs, **stated(problem), block=64, bug=bug).astype(np.float64)
         plain = errors(problem, inputs, got, rows)[0]
         after = with_shared(problem, inputs, rows, ALL, plain)
-        found.append((plain.passed, after.passed or refined(problem, inputs, rows, ALL, after).passed))
-    before, after_all = (any(not passed for passed in side) for side in zip(*found, strict=True))
+        passed_both_ways.append((plain.passed, after.passed or refined(problem, inputs, rows, ALL, after).passed))
+    before, after_all = (any(not passed for passed in side) for side in zip(*passed_both_ways, strict=True))
     assert before == after_all
 
 
@@ -200,18 +200,18 @@ def test_the_exact_model_takes_no_bug_for_a_rounding(kind: str, seed: int, bug: 
     inputs, rows = SMALL.make_inputs(f"drawn-{kind}", seed), np.arange(0, 512, 4)
     got = attention(*inputs, scale=SMALL.scale, bug=bug)
     output = np.asarray(got, np.float64)[rows]
-    found = replace(errors(SMALL, inputs, got, rows)[0], got=output)
-    assert not found.passed
-    assert not refined(SMALL, inputs, rows, ALL, found).passed
+    accuracy = replace(errors(SMALL, inputs, got, rows)[0], got=output)
+    assert not accuracy.passed
+    assert not refined(SMALL, inputs, rows, ALL, accuracy).passed
 
 
 def caught(problem: Attention, bug: str, block: int) -> dict[str, float]:
     """By how much the judge refuses the bug, per family; infinite where the output is not finite."""
     ratios = {}
     for family in problem.families(full=problem is CONTEST):
-        found = compared(problem, family, block=block, bug=bug)
-        finite = np.isfinite(found.got).all()
-        ratios[family] = max(found.worst_ratio, found.rms_ratio) if finite else math.inf
+        accuracy = compared(problem, family, block=block, bug=bug)
+        finite = np.isfinite(accuracy.got).all()
+        ratios[family] = max(accuracy.worst_ratio, accuracy.rms_ratio) if finite else math.inf
     return ratios
 
 
@@ -274,7 +274,7 @@ def test_each_family_catches_what_it_is_there_for() -> None:
 
 
 def test_any_block_of_keys_left_out_is_caught_at_the_full_shape() -> None:
-    inputs, rows, found = judged(CONTEST, "composite")
+    inputs, rows, accuracy = judged(CONTEST, "composite")
     q, k, v = (array.astype(np.float32) for array in inputs)
     scores = q[rows] @ k.T * np.float32(CONTEST.scale)
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -284,15 +284,15 @@ def test_any_block_of_keys_left_out_is_caught_at_the_full_shape() -> None:
         with np.errstate(all="ignore"):
             got = (outputs - p[:, block] @ v[block]) / (total - p[:, block].sum(axis=1, keepdims=True))
         # Rows whose one key is in the block would be 0/0: judge without them, the others must do.
-        got = np.where(np.isfinite(got), got, found.expected)
-        assert replace(found, got=got).worst_ratio > 5, start
+        got = np.where(np.isfinite(got), got, accuracy.expected)
+        assert replace(accuracy, got=got).worst_ratio > 5, start
 
 
 def test_any_block_of_queries_left_out_is_caught_at_the_full_shape() -> None:
-    _, rows, found = judged(CONTEST, "composite")
+    _, rows, accuracy = judged(CONTEST, "composite")
     for start in range(0, 16384, 128):
-        got = np.where((rows // 128 * 128 == start)[:, None], 0, found.honest)
-        assert replace(found, got=got).worst_ratio > 5, start
+        got = np.where((rows // 128 * 128 == start)[:, None], 0, accuracy.honest)
+        assert replace(accuracy, got=got).worst_ratio > 5, start
 
 
 @pytest.mark.parametrize("family", Attention(sequence=256, head_dim=64).families(full=False))
@@ -310,9 +310,9 @@ def test_another_heads_output_is_caught(family: str) -> None:
 
 
 def judge(problem: Attention, inputs: tuple[NDArray[Any], ...], output: NDArray[Any], family: str) -> Any:
-    found, failure = check(problem, inputs, output, family=family, mode="interpret", seed=0)
-    assert found.passed == (failure is None)
-    return found
+    result, failure = check(problem, inputs, output, family=family, mode="interpret", seed=0)
+    assert result.passed == (failure is None)
+    return result
 
 
 def test_one_wrong_element_of_a_thousand_rows_is_found_and_named() -> None:
@@ -320,30 +320,30 @@ def test_one_wrong_element_of_a_thousand_rows_is_found_and_named() -> None:
     inputs = problem.make_inputs("normal", 0)
     output = problem.honest(inputs, np.arange(1024)).reshape(2, 512, 64).astype(ml_dtypes.bfloat16)
     output[1, 300, 7] += 0.25
-    found, failure = check(problem, inputs, (output,), family="normal", mode="interpret", seed=3)
+    result, failure = check(problem, inputs, (output,), family="normal", mode="interpret", seed=3)
     assert failure is not None
     assert (failure.stage, failure.kind) == ("correctness", "wrong-result")
     assert f"worst element o[1, 300, 7] is {float(output[1, 300, 7]):.6g}, expected" in failure.message
     assert "times the tolerance" in failure.message
     assert "(inputs: normal, seed 3)" in failure.message
     assert failure.detail == "1 of 65536 compared elements are outside their tolerance"
-    assert (found.criterion, found.elements, found.shape) == ("worst element", 65536, (2, 512, 64))
-    assert found.error is not None
-    assert found.tolerance is not None
-    assert found.honest_error is not None
-    assert found.error == pytest.approx(0.25, rel=0.05)
-    assert found.honest_error < found.tolerance < found.error
+    assert (result.criterion, result.elements, result.shape) == ("worst element", 65536, (2, 512, 64))
+    assert result.error is not None
+    assert result.tolerance is not None
+    assert result.honest_error is not None
+    assert result.error == pytest.approx(0.25, rel=0.05)
+    assert result.honest_error < result.tolerance < result.error
 
 
 def test_many_small_errors_fail_by_their_root_mean_square() -> None:
     inputs, _, _ = judged(SMALL, "far-values")
     output = attention(*inputs, scale=SMALL.scale, bug="bfloat16 accumulator")
-    found, failure = check(SMALL, inputs, output, family="far-values", mode="full", seed=0)
+    result, failure = check(SMALL, inputs, output, family="far-values", mode="full", seed=0)
     assert failure is not None
-    assert found.criterion == "root mean square"
-    assert found.error is not None
-    assert found.tolerance is not None
-    assert found.error > found.tolerance
+    assert result.criterion == "root mean square"
+    assert result.error is not None
+    assert result.tolerance is not None
+    assert result.error > result.tolerance
     assert "0 of 65536" in failure.detail
 
 
@@ -357,14 +357,14 @@ def test_a_rounded_query_is_no_error_where_all_keys_but_one_turn_together() -> N
     v[:, 6], v[0, 6] = 1.0, 0.0
     inputs = tuple(array.astype(ml_dtypes.bfloat16).reshape(1, 1, 512, 128) for array in (q, k, v))
     rows = np.arange(512)
-    found = errors(problem, inputs, np.zeros((512, 128)), rows)[0]
+    accuracy = errors(problem, inputs, np.zeros((512, 128)), rows)[0]
     got = attention(*(array[0, 0] for array in inputs), scale=problem.scale, variation="queries scaled before")
-    rounded = replace(found, got=got.astype(np.float64))
+    rounded = replace(accuracy, got=got.astype(np.float64))
     assert rounded.worst_ratio > 1
     exactly = refined(problem, inputs, rows, ALL, rounded)
     assert exactly.passed
     # A twentieth of the others' weight left out is no rounding.
-    wrong = replace(found, got=got.astype(np.float64) * np.where(np.arange(128) == 6, 0.9, 1))
+    wrong = replace(accuracy, got=got.astype(np.float64) * np.where(np.arange(128) == 6, 0.9, 1))
     assert not refined(problem, inputs, rows, ALL, wrong).passed
 
 
@@ -376,7 +376,7 @@ def test_weights_too_small_for_float32_squares_have_a_deviation_all_the_same() -
     q[:], k[:], k[0], v[0] = 1.0, -6.0, 0.0, 0.0
     inputs = tuple(array.astype(ml_dtypes.bfloat16) for array in (q, k, v))
     rows = np.arange(256)
-    found = errors(problem, inputs, np.zeros((256, 64)), rows)[0]
-    assert 0 < np.abs(found.expected).max() < 1e-15
-    assert (found.deviation >= 1e-3 * np.abs(found.expected)).all()
-    assert found.honest_scaled.max() < 7
+    accuracy = errors(problem, inputs, np.zeros((256, 64)), rows)[0]
+    assert 0 < np.abs(accuracy.expected).max() < 1e-15
+    assert (accuracy.deviation >= 1e-3 * np.abs(accuracy.expected)).all()
+    assert accuracy.honest_scaled.max() < 7

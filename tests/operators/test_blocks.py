@@ -1,4 +1,4 @@
-"""Where probes change their inputs: within blocks of kernels, so that rows of a block that know of each other show."""
+"""The places where probes change inputs: within blocks, so that rows of a block that affect each other show."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +24,9 @@ def fewest_beside(changed_ones: range, block: int, length: int) -> int:
     """Of the blocks that hold changed positions and others: in the best of them, how many of the rarer kind."""
     counts = []
     for start in range(0, length, block):
-        own = min(start + block, length) - start
-        inside = len(range(max(start, changed_ones.start), min(start + own, changed_ones.stop)))
-        counts.append(min(inside, own - inside))
+        size = min(start + block, length) - start
+        inside = len(range(max(start, changed_ones.start), min(start + size, changed_ones.stop)))
+        counts.append(min(inside, size - inside))
     return max(counts)
 
 
@@ -78,31 +78,31 @@ def smallest_of_templates() -> Iterator[tuple[str, Any]]:
         assert stated is not None
         problem: Any = stated[0]
         for member in getattr(problem, "members", ()) or (problem,):
-            own = getattr(member, "problem", member)
-            small = next(own.reduced())
+            single = getattr(member, "problem", member)
+            small = next(single.reduced())
             if "decode" not in small.statement().title:
                 yield small.statement().title, small
 
 
 @pytest.mark.parametrize("problem", (each := dict(smallest_of_templates())).values(), ids=each)
 def test_no_probe_of_one_block_coincides_with_blocks_of_a_kernel(problem: Any) -> None:
-    found = [
+    tested = [
         (int(block[1]), int(block[2]) + 1)
         for seed in range(40)
         for probe in problem.probes(False, seed)
         if (block := re.search(r"\b(\d+) to (\d+)\b", probe.name)) is not None
     ]
-    assert all(any(end % 64 in range(16, 49) for end in ends) for ends in found)
+    assert all(any(end % 64 in range(16, 49) for end in ends) for ends in tested)
     # Groups of rows are blocks of their own, wherever their borders are. Tokens without a sequence see nothing. Sums
     # over chips have rows changed at an odd period.
-    assert len(found) >= 20 or isinstance(problem, (GroupedMatmulTransposed, AllReduce, ReduceScatter))
+    assert len(tested) >= 20 or isinstance(problem, (GroupedMatmulTransposed, AllReduce, ReduceScatter))
 
 
 @pytest.mark.parametrize("sequence", [256, 384, 512])
 def test_what_is_hidden_shares_a_block_with_what_is_not(sequence: int) -> None:
     problem = Attention(sequence=sequence, head_dim=64, causal=True, window=sequence // 2)
     for seed in range(40):
-        hidden = [one.regions[0].ranges[0] for one in problem.probes(False, seed) if one.name.startswith("keys and")]
+        hidden = [each.regions[0].ranges[0] for each in problem.probes(False, seed) if each.name.startswith("keys and")]
         borders = [max(keys.start, keys.stop % sequence) for keys in hidden]
         assert len(borders) == 2
         assert all(border % 64 in range(16, 49) for border in borders)
@@ -114,8 +114,8 @@ def test_what_is_hidden_shares_a_block_with_what_is_not(sequence: int) -> None:
 def spread(o: Floats, size: int, leak: Callable[[Floats], Floats]) -> NDArray[Any]:
     """A right answer that grows by up to a thousandth of itself, within a tolerance, with what `leak` tells a block."""
     blocks = o.reshape(-1, size, o.shape[-1])
-    told = leak(blocks)
-    values: NDArray[Any] = (blocks * (1 + np.float32(1e-3) * told / (1 + told))).reshape(o.shape)
+    leaked = leak(blocks)
+    values: NDArray[Any] = (blocks * (1 + np.float32(1e-3) * leaked / (1 + leaked))).reshape(o.shape)
     return values.astype(ml_dtypes.bfloat16)
 
 
@@ -135,18 +135,18 @@ def test_rows_that_leak_are_never_missed() -> None:
         q, k, v = (array.astype(np.float32) for array in inputs)
         scores = q @ k.T * np.float32(problem.scale)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        found: Floats = weights @ v / weights.sum(axis=1, keepdims=True)
-        return found
+        averages: Floats = weights @ v / weights.sum(axis=1, keepdims=True)
+        return averages
 
     for seed in range(300):
-        probe: Probe = next(one for one in problem.probes(False, seed) if one.name.startswith("queries"))
+        probe: Probe = next(each for each in problem.probes(False, seed) if each.name.startswith("queries"))
         inputs = problem.make_inputs(probe.family, seed)
         before, after = right(inputs), right(changed(probe, inputs))
         honest = (before.astype(ml_dtypes.bfloat16), after.astype(ml_dtypes.bfloat16))
         assert check_probe(output, probe, [honest[0]], [honest[1]], mode="reduced", seed=seed)[1] is None
         for name, leak in LEAKS.items():
             for size in (64, 128):
-                found = [spread(o, size, leak) for o in (before, after)]
-                failure = check_probe(output, probe, [found[0]], [found[1]], mode="reduced", seed=seed)[1]
+                spreads = [spread(o, size, leak) for o in (before, after)]
+                failure = check_probe(output, probe, [spreads[0]], [spreads[1]], mode="reduced", seed=seed)[1]
                 assert failure is not None, (seed, probe.name, name, size)
                 assert failure.kind == "wrong-dependence"

@@ -40,7 +40,7 @@ def silent(*_: object) -> None:
         (replace(SMALL, soft_cap=1e9), "no soft cap"),
         (RMSNorm(rows=512, columns=256, eps=1e30, residual=False), "the variance for the mean square"),
     ],
-    ids=lambda one: one if isinstance(one, str) else one.statement().title,
+    ids=lambda value: value if isinstance(value, str) else value.statement().title,
 )
 def test_constants_that_hide_a_property_are_named(problem: Problem, answer: str) -> None:
     assert answer in weaknesses(problem)
@@ -72,7 +72,7 @@ def test_constants_that_hide_a_property_are_named(problem: Problem, answer: str)
         ),
         (Matmul(m=512, n=256, k=256, dtype="float32"), {"one pass of bfloat16", "sums kept in bfloat16"}),
     ],
-    ids=lambda one: "" if isinstance(one, set) else one.statement().title,
+    ids=lambda value: "" if isinstance(value, set) else value.statement().title,
 )
 def test_each_property_has_a_control_and_all_of_them_fail(problem: Problem, names: set[str]) -> None:
     assert names | {"zeros", "the mean of all rows in each", "the first block repeated"} <= {*every_answer(problem)}
@@ -102,7 +102,7 @@ def test_each_property_has_a_control_and_all_of_them_fail(problem: Problem, name
             tokens=4, heads=2, kv_heads=1, head_dim=64, sequences=4, pages=20, page_size=16, pages_per_sequence=2
         ),
     ],
-    ids=lambda one: one.statement().title,
+    ids=lambda value: value.statement().title,
 )
 def test_small_and_odd_contests_are_no_weaker(problem: Problem) -> None:
     assert weaknesses(problem) == ()
@@ -132,16 +132,16 @@ def test_the_member_of_a_suite_is_named() -> None:
 
 
 def test_a_contest_that_was_strong_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[object] = []
+    problems: list[object] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(controls, "require_strong", tried.append)
+    monkeypatch.setattr(controls, "require_strong", problems.append)
     made = contests.load(Path(__file__).parents[2] / "examples" / "rmsnorm")
     for _ in range(2):
         made.require_conforming()
-    assert tried == [made.problem]
+    assert problems == [made.problem]
     other = replace(made, problem=RMSNorm(rows=512, columns=256))
     other.require_conforming()
-    assert tried == [made.problem, other.problem]
+    assert problems == [made.problem, other.problem]
 
     def weak(_: object) -> None:
         raise RatchetError("weak-contest", "zeros pass")

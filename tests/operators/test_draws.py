@@ -14,12 +14,12 @@ PROBLEM = Attention(sequence=2048, head_dim=128)
 
 
 def draw(**changes: Any) -> Draw:
-    given: dict[str, Any] = {"mode": "full", "shape": (2048, 128), "family": PROBLEM.families(full=True)[0]}
-    return Draw(**{**given, "seed": 7, **changes})
+    words: dict[str, Any] = {"mode": "full", "shape": (2048, 128), "family": PROBLEM.families(full=True)[0]}
+    return Draw(**{**words, "seed": 7, **changes})
 
 
 @pytest.mark.parametrize(
-    "one",
+    "stated",
     [
         draw(),
         draw(family=""),
@@ -27,8 +27,8 @@ def draw(**changes: Any) -> Draw:
         draw(family='recipe {"a": [1, 2], "b": "x:y"}', seed=2**31),
     ],
 )
-def test_a_draw_goes_through_a_command_line(one: Draw) -> None:
-    assert draw_text.parse(draw_text.text(one)) == one
+def test_a_draw_goes_through_a_command_line(stated: Draw) -> None:
+    assert draw_text.parse(draw_text.text(stated)) == stated
 
 
 @pytest.mark.parametrize("text", ["", "full", "full:1x2:far", "half:1x2:far:3", "full:1,2:far:3", "full:1x2::3"])
@@ -61,8 +61,8 @@ def test_what_has_no_family_mode_or_shape_now_is_not_repeated() -> None:
     there = draw(mode="reduced", shape=small, family=family)
     recipe = draw(mode="reduced", shape=small, family="recipe {}")
     others = [draw(), draw(mode="reduced"), draw(mode="reduced", shape=small, family="no such family")]
-    found = repeatable([there, recipe, there, *others], PROBLEM, "reduced", reduced=0)
-    assert found == (there, recipe)
+    result = repeatable([there, recipe, there, *others], PROBLEM, "reduced", reduced=0)
+    assert result == (there, recipe)
     assert repeatable(others, PROBLEM, "full", reduced=None) == (others[0],)
     second = shape(PROBLEM, 0, is_second=True)
     assert second not in (None, small)

@@ -19,7 +19,7 @@ SMALL = TopK(rows=64, columns=128, k=4)
 
 
 def answers(problem: TopK, inputs: Arrays) -> list[NDArray[Any]]:
-    """What is right, as arrays of the problem."""
+    """The right answers, as arrays of the problem."""
     values, indices = np.split(problem.reference(inputs, np.arange(problem.rows)), 2, axis=1)
     return [values.astype(np.float32), indices.astype(np.int32)]
 
@@ -31,9 +31,9 @@ def judged(outputs: Arrays, family: str = "ties") -> tuple[Check, Failure | None
 
 @pytest.mark.parametrize("family", [*SMALL.families(False), *SMALL.families(True)])
 def test_what_is_right_passes_without_a_tolerance(family: str) -> None:
-    found, failure = judged(answers(SMALL, SMALL.make_inputs(family, 5)), family)
+    result, failure = judged(answers(SMALL, SMALL.make_inputs(family, 5)), family)
     assert failure is None
-    assert (found.criterion, found.tolerance, found.error, found.elements) == ("exact", 0.0, 0.0, 2 * 64 * 4)
+    assert (result.criterion, result.tolerance, result.error, result.elements) == ("exact", 0.0, 0.0, 2 * 64 * 4)
 
 
 def one_more(values: NDArray[Any], indices: NDArray[Any]) -> None:
@@ -55,9 +55,9 @@ def test_one_bit_in_one_element_fails_and_is_named(change: Callable[..., None], 
     zeros = (np.zeros((64, 128), np.float32),)
     outputs = answers(SMALL, zeros)
     change(*outputs)
-    found, failure = check(SMALL, zeros, outputs, family="ties", mode="reduced", seed=5)
+    result, failure = check(SMALL, zeros, outputs, family="ties", mode="reduced", seed=5)
     assert failure is not None
-    assert (failure.kind, found.error, found.passed) == ("wrong-result", 1.0, False)
+    assert (failure.kind, result.error, result.passed) == ("wrong-result", 1.0, False)
     assert where in failure.message
     assert "compared exactly" in failure.message
 

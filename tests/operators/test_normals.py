@@ -18,17 +18,17 @@ def test_up_to_the_pool_each_number_is_drawn() -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(8192, 1024), (64, 1 << 17), (1 << 17, 64)])
 def test_rows_of_large_matrices_differ_and_are_normal(rows: int, columns: int) -> None:
-    found = normal(generator(), rows, columns)
-    assert found.shape == (rows, columns)
-    assert found.dtype == np.float32
-    assert found.flags["C_CONTIGUOUS"]
-    assert len(np.unique(found[:, :8], axis=0)) == rows
+    values = normal(generator(), rows, columns)
+    assert values.shape == (rows, columns)
+    assert values.dtype == np.float32
+    assert values.flags["C_CONTIGUOUS"]
+    assert len(np.unique(values[:, :8], axis=0)) == rows
     # Of the pool, some millions, a thousandth of a deviation is what chance moves the mean by.
-    assert abs(float(found.mean(dtype=np.float64))) < 0.01
-    assert abs(float(found.std(dtype=np.float64)) - 1) < 0.01
-    assert np.abs(found).max() > 4.5
+    assert abs(float(values.mean(dtype=np.float64))) < 0.01
+    assert abs(float(values.std(dtype=np.float64)) - 1) < 0.01
+    assert np.abs(values).max() > 4.5
     # Two rows stand in the same order by chance alone: six deviations of a correlation, and one for many pairs.
-    pairs = found[:64, :4096]
+    pairs = values[:64, :4096]
     together = np.corrcoef(pairs) - np.eye(len(pairs))
     assert np.abs(together).max() < 7 / np.sqrt(pairs.shape[1])
 
@@ -40,5 +40,5 @@ def test_a_large_matrix_follows_from_the_generator() -> None:
 
 
 def test_there_may_be_more_rows_than_places() -> None:
-    found = normal(generator(), 2 * normals.POOL, 1)
-    assert abs(float(found.mean(dtype=np.float64))) < 0.01
+    values = normal(generator(), 2 * normals.POOL, 1)
+    assert abs(float(values.mean(dtype=np.float64))) < 0.01

@@ -386,5 +386,5 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
 def test_a_problem_that_breaks_a_rule_is_told_which(broken: dict[str, Any], words: str) -> None:
     problem: Problem = type("Broken", (Softmax,), {"__module__": __name__, **broken})(rows=512, columns=256)
     globals()["Broken"] = type(problem)
-    found = complaints(problem)
-    assert any(words in complaint for complaint in found), found
+    sentences = complaints(problem)
+    assert any(words in complaint for complaint in sentences), sentences

@@ -29,22 +29,22 @@ def test_tables_of_every_kind_are_in_range_and_need_no_more_pages_than_there_are
     for kind in (*paged_tables.TIMED, *paged_tables.KINDS):
         for seed in range(20):
             random = np.random.default_rng(seed)
-            found = (
+            lengths = (
                 paged_tables.timed(room, kind) if kind in paged_tables.TIMED else paged_tables.draw(room, kind, random)
             )
-            sequences = list(found.sequences(problem.page_size))
-            assert 1 <= found.count <= problem.sequences
-            assert found.cu_q_lens[0] == 0
+            sequences = list(lengths.sequences(problem.page_size))
+            assert 1 <= lengths.count <= problem.sequences
+            assert lengths.cu_q_lens[0] == 0
             assert sequences[-1].tokens.stop <= problem.rows
             for array, most in (
-                (found.kv_lens, room.longest),
-                (found.page_indices, problem.pages - 1),
-                (found.cu_q_lens, problem.rows),
+                (lengths.kv_lens, room.longest),
+                (lengths.page_indices, problem.pages - 1),
+                (lengths.cu_q_lens, problem.rows),
             ):
                 assert array.dtype == np.int32
                 assert (array >= 0).all() and (array <= most).all()  # noqa: PT018
-            assert all(1 <= len(one.tokens) <= one.length <= room.longest for one in sequences)
-            pages = np.concatenate([one.pages for one in sequences])
+            assert all(1 <= len(each.tokens) <= each.length <= room.longest for each in sequences)
+            pages = np.concatenate([each.pages for each in sequences])
             if kind != "shared-pages":
                 assert len(np.unique(pages)) == len(pages)
 
@@ -52,16 +52,16 @@ def test_tables_of_every_kind_are_in_range_and_need_no_more_pages_than_there_are
 def test_each_kind_has_what_it_is_for() -> None:
     seeds = range(20)
     borders = [tables(RAGGED, "page-borders", seed) for seed in seeds]
-    ends = np.concatenate([found.kv_lens[: found.count] % RAGGED.page_size for found in borders])
+    ends = np.concatenate([border.kv_lens[: border.count] % RAGGED.page_size for border in borders])
     assert {0, 1, RAGGED.page_size - 1} <= set(ends.tolist())
-    for found in (tables(RAGGED, "fresh", seed) for seed in seeds):
-        assert np.array_equal(found.kv_lens[: found.count], np.diff(found.cu_q_lens[: found.count + 1]))
+    for batch in (tables(RAGGED, "fresh", seed) for seed in seeds):
+        assert np.array_equal(batch.kv_lens[: batch.count], np.diff(batch.cu_q_lens[: batch.count + 1]))
     assert any((tables(RAGGED, "full-table", seed).kv_lens == RAGGED._room.longest).any() for seed in seeds)
     assert all(tables(RAGGED, "few-sequences", seed).count <= 2 for seed in seeds)
     # A prefix of whole pages, none of which holds a query's own key.
     shared = 0
-    for found in (tables(RAGGED, "shared-pages", seed) for seed in seeds):
-        first, *others = found.sequences(RAGGED.page_size)
+    for batch in (tables(RAGGED, "shared-pages", seed) for seed in seeds):
+        first, *others = batch.sequences(RAGGED.page_size)
         for other in others:
             common = np.isin(other.pages, first.pages)
             shared += int(common.sum())
@@ -83,7 +83,7 @@ def test_what_is_timed_is_decoding_and_a_mixed_batch() -> None:
 def test_the_reference_is_attention_of_each_sequence_by_itself(problem: PagedAttention) -> None:
     inputs = problem.make_inputs("shared-pages", 3)
     rows = np.arange(problem.rows * problem.heads)
-    found = problem.reference(inputs, rows).reshape(problem.rows, problem.heads, -1)
+    result = problem.reference(inputs, rows).reshape(problem.rows, problem.heads, -1)
     q = inputs[0].astype(np.float64)
     k, v = (array.astype(np.float64) for array in problem._keys_and_values(inputs))
     for sequence in problem._tables_of(inputs).sequences(problem.page_size):
@@ -94,7 +94,7 @@ def test_the_reference_is_attention_of_each_sequence_by_itself(problem: PagedAtt
                 scores = np.array([q[token, head] @ k[place] for place in places]) / np.sqrt(problem.head_dim)
                 weights = np.exp(scores - scores.max())
                 expected = weights @ np.array([v[place] for place in places]) / weights.sum()
-                np.testing.assert_allclose(found[token, head], expected, rtol=1e-9, atol=1e-12)
+                np.testing.assert_allclose(result[token, head], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_rows_that_nobody_reads_may_hold_anything() -> None:
@@ -145,9 +145,9 @@ def test_every_slot_is_compared() -> None:
     def failure(state: NDArray[Any]) -> Failure | None:
         return check(problem, inputs, (out, state), family="any", mode="reduced", seed=4)[1]
 
-    found, none = check(problem, inputs, (out, right), family="any", mode="reduced", seed=4)
+    result, none = check(problem, inputs, (out, right), family="any", mode="reduced", seed=4)
     assert none is None
-    assert found.elements == out.size + right.size
+    assert result.elements == out.size + right.size
     touched, forgotten = right.copy(), right.copy()
     unused = int(np.setdiff1d(np.arange(problem.pages), problem._tables_of(inputs).page_indices)[0])
     touched[unused, 3, 1, 5] += 1

@@ -1,4 +1,4 @@
-"""What outputs depend on: honest kernels keep what the probes promise, and each probe sees what nothing else does."""
+"""The inputs that outputs depend on: honest kernels keep what probes promise; each probe sees what nothing else does."""
 
 import math
 import re
@@ -60,16 +60,16 @@ def kernel(problem: Attention, **how: Any) -> Kernel:
 
 
 def verdicts(problem: Attention, run: Kernel, *, full: bool = False, seed: int = 5) -> dict[str, Failure | None]:
-    """What each probe says of the kernel, by the first word of its name; `future` and `past` for what masks hide."""
-    found = {}
+    """The verdict of each probe, by the first word of its name; `future` and `past` for what masks hide."""
+    refused = {}
     for probe in problem.probes(full, seed):
         inputs = problem.make_inputs(probe.family, seed)
         check_, failure = probed(problem, probe, run(inputs), run(changed(probe, inputs)))
         assert check_.elements > 0
         assert check_.passed == (failure is None)
         hidden = "past" if "before" in probe.name else "future"
-        found[hidden if " and values" in probe.name else probe.name.split()[0]] = failure
-    return found
+        refused[hidden if " and values" in probe.name else probe.name.split()[0]] = failure
+    return refused
 
 
 def probed(problem: Attention, probe: Probe, before: NDArray[Any], after: NDArray[Any]) -> Any:
@@ -77,7 +77,7 @@ def probed(problem: Attention, probe: Probe, before: NDArray[Any], after: NDArra
 
 
 def passes_values(problem: Attention, run: Kernel) -> bool:
-    """Whether every family of inputs finds the outputs right."""
+    """True if the outputs are right for every family of inputs."""
     for family in problem.families(full=False):
         inputs = problem.make_inputs(family, 3)
         if not check(problem, inputs, run(inputs), family=family, mode="reduced", seed=3)[0].passed:
@@ -93,8 +93,8 @@ def passes_values(problem: Attention, run: Kernel) -> bool:
 def test_honest_variations_depend_on_what_they_should(name: str, variation: str) -> None:
     problem = PROBLEMS[name]
     for block, full in ((64, False), (problem.kv_sequence, False), (128, True)):
-        found = verdicts(problem, kernel(problem, variation=variation, block=block), full=full)
-        assert set(found.values()) == {None}, (found, block, full)
+        outcomes = verdicts(problem, kernel(problem, variation=variation, block=block), full=full)
+        assert set(outcomes.values()) == {None}, (outcomes, block, full)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -104,16 +104,16 @@ def test_an_honest_kernel_passes_whatever_is_drawn(seed: int) -> None:
 
 
 def smallest_of_each_template() -> dict[str, Any]:
-    found = {}
+    refused = {}
     for name in scaffold.templates():
         stated = data.read(scaffold.text(name, "prepare.py"))
         assert stated is not None
         problem: Any = stated[0]
         for member in getattr(problem, "members", ()) or (problem,):
-            own = getattr(member, "problem", member)
-            small = next(own.reduced())
-            found[small.statement().title] = small
-    return found
+            single = getattr(member, "problem", member)
+            small = next(single.reduced())
+            refused[small.statement().title] = small
+    return refused
 
 
 @pytest.mark.parametrize("problem", (each := smallest_of_each_template()).values(), ids=each)
@@ -125,9 +125,9 @@ def test_an_honest_kernel_of_any_problem_passes_whatever_is_drawn(problem: Any, 
             for probe in problem.probes(full, seed):
                 inputs = problem.make_inputs(probe.family, seed)
                 before, after = (honest(problem, arrays) for arrays in (inputs, changed(probe, inputs)))
-                found, failure = check_probe(problem.statement().outputs, probe, before, after, mode="full", seed=seed)
+                result, failure = check_probe(problem.statement().outputs, probe, before, after, mode="full", seed=seed)
                 assert failure is None
-                assert found.elements
+                assert result.elements
 
 
 def honest(problem: Any, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -151,7 +151,7 @@ def test_each_problem_has_the_probes_that_mean_something_there() -> None:
 
 
 def test_one_run_at_the_full_shape_shows_every_block_of_keys_to_rows_of_every_block() -> None:
-    found: set[tuple[bool, frozenset[int]]] = set()
+    outcomes: set[tuple[bool, frozenset[int]]] = set()
     for seed in range(20):
         (probe,) = Attention(sequence=16384, head_dim=128).probes(True, seed)
         changed_keys: dict[range, list[int]] = {}
@@ -162,10 +162,10 @@ def test_one_run_at_the_full_shape_shows_every_block_of_keys_to_rows_of_every_bl
         for n in range(128 if is_aligned else 127):
             rows = np.concatenate([part.rows for part in probe.moves if n in part.columns])
             assert len(rows) == 16384 * 3 // 8
-        found.add((is_aligned, frozenset(rows % 8)))
+        outcomes.add((is_aligned, frozenset(rows % 8)))
     # Both kinds of borders, and rows of every kind everywhere.
-    assert {is_aligned for is_aligned, _ in found} == {True, False}
-    assert len({rows for _, rows in found}) > 4
+    assert {is_aligned for is_aligned, _ in outcomes} == {True, False}
+    assert len({rows for _, rows in outcomes}) > 4
 
 
 def test_under_a_mask_borders_are_none_of_the_kernels_own() -> None:
@@ -308,13 +308,13 @@ def test_a_failure_names_what_was_changed_and_where_it_shows() -> None:
     wrong[row] = before.reshape(-1, 64)[row]
     free = next(part.rows.start for part in probe.stays)
     wrong[free, 7] *= 2
-    found, failure = probed(GROUPED, probe, before, wrong.reshape(before.shape))
+    result, failure = probed(GROUPED, probe, before, wrong.reshape(before.shape))
     assert failure is not None
     assert failure.message.startswith(f"{probe.name} were changed: 1 element in o[")
     assert "7] moved, and should not have; 64 elements in o[" in failure.message
     assert "0..63] should have moved, and did not (shape [2, 4, 128, 64], seed 5)" in failure.message
-    assert (found.error, found.tolerance, found.passed) == (65.0, 0.0, False)
-    assert (found.criterion, found.mode) == ("dependence", "reduced")
+    assert (result.error, result.tolerance, result.passed) == (65.0, 0.0, False)
+    assert (result.criterion, result.mode) == ("dependence", "reduced")
 
 
 def test_bits_are_compared_not_numbers() -> None:
@@ -332,9 +332,9 @@ def test_an_output_that_is_not_finite_has_not_moved_as_it_must() -> None:
     probe = PLAIN.probes(False, 0)[0]
     before = kernel(PLAIN)(PLAIN.make_inputs(probe.family, 0))
     after = np.full_like(before, np.inf)
-    found, failure = probed(PLAIN, probe, before, after)
+    result, failure = probed(PLAIN, probe, before, after)
     assert failure is not None
-    assert (failure.kind, found.error) == ("non-finite", float(after.size))
+    assert (failure.kind, result.error) == ("non-finite", float(after.size))
 
 
 def test_only_the_regions_of_a_probe_are_changed() -> None:
@@ -357,12 +357,17 @@ def test_other_bits_the_second_time_are_not_deterministic() -> None:
     outputs = PLAIN.statement().outputs
     first = kernel(PLAIN)(PLAIN.make_inputs("normal", 0))
     again = first.copy()
-    found, failure = check_determinism(outputs, "normal", [first], [again], mode="reduced", seed=4)
-    assert (found.family, found.criterion, found.elements, failure) == ("normal twice", "determinism", first.size, None)
+    result, failure = check_determinism(outputs, "normal", [first], [again], mode="reduced", seed=4)
+    assert (result.family, result.criterion, result.elements, failure) == (
+        "normal twice",
+        "determinism",
+        first.size,
+        None,
+    )
     again[300, 5] = np.nextafter(again[300, 5], np.array(9, again.dtype))
-    found, failure = check_determinism(outputs, "normal", [first], [again], mode="reduced", seed=4)
+    result, failure = check_determinism(outputs, "normal", [first], [again], mode="reduced", seed=4)
     assert failure is not None
-    assert (failure.kind, found.error) == ("not-deterministic", 1.0)
+    assert (failure.kind, result.error) == ("not-deterministic", 1.0)
     assert "1 element in o[300, 5] changed (inputs: normal, seed 4)" in failure.message
 
 

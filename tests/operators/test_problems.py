@@ -169,10 +169,10 @@ def grouped(
         out = np.zeros((len(lhs), rhs.shape[2]), BF16)
         group_of = np.repeat(np.arange(len(sizes)), as_if(sizes))
         for start in range(0, len(lhs), tile):
-            own = group_of[start : start + tile]
-            rows = np.arange(start, start + len(own))
-            for group in np.unique(own)[: 1 if neighbour else None]:
-                kept = rows if neighbour else rows[own == group]
+            members = group_of[start : start + tile]
+            rows = np.arange(start, start + len(members))
+            for group in np.unique(members)[: 1 if neighbour else None]:
+                kept = rows if neighbour else rows[members == group]
                 out[kept] = product(lhs[kept], rhs[group], **how).astype(BF16)
         return (out,)
 
@@ -181,10 +181,10 @@ def grouped(
 
 def last_row_of_the_first(sizes: NDArray[Any]) -> NDArray[Any]:
     """The first group that has rows loses one to the last."""
-    found = sizes.copy()
-    found[np.flatnonzero(sizes)[0]] -= 1
-    found[-1] += 1
-    return found
+    changed = sizes.copy()
+    changed[np.flatnonzero(sizes)[0]] -= 1
+    changed[-1] += 1
+    return changed
 
 
 def none_empty(sizes: NDArray[Any]) -> NDArray[Any]:
@@ -211,11 +211,11 @@ def backward(
         weights = np.exp(scores - lse[:, None])
         products = products_as(do @ v.T)
         gradients = weights_as(weights * (products - of_delta(o, do, weights, products)))
-        own = slice(None, -32) if skip else slice(None)
-        dk = (gradients[own].T @ q[own]) * (scale if dk_scale else 1)
-        dv = weights_as(weights)[own].T @ do[own]
-        found = ((gradients @ k) * scale, *((dv, dk) if swap else (dk, dv)))
-        return tuple(array.astype(BF16) for array in found)
+        kept = slice(None, -32) if skip else slice(None)
+        dk = (gradients[kept].T @ q[kept]) * (scale if dk_scale else 1)
+        dv = weights_as(weights)[kept].T @ do[kept]
+        results = ((gradients @ k) * scale, *((dv, dk) if swap else (dk, dv)))
+        return tuple(array.astype(BF16) for array in results)
 
     return run
 
@@ -324,24 +324,24 @@ def entropy(
 
 def refusing_families(problem: Problem, run: Kernel) -> set[str]:
     """The families of inputs that refuse the kernel."""
-    found = set()
+    lengths = set()
     for family in problem.families(False):
         inputs = problem.make_inputs(family, 3)
         if check(problem, inputs, run(inputs), family=family, mode="reduced", seed=3)[1] is not None:
-            found.add(family)
-    return found
+            lengths.add(family)
+    return lengths
 
 
 def refusing_probes(problem: Problem, run: Kernel, seed: int = 3) -> set[str]:
     """The probes that refuse the kernel, by their names."""
-    found = set()
+    lengths = set()
     outputs = problem.statement().outputs
     for probe in problem.probes(False, seed):
         inputs = problem.make_inputs(probe.family, seed)
         before, after = run(inputs), run(changed(probe, inputs))
         if check_probe(outputs, probe, before, after, mode="reduced", seed=seed)[1] is not None:
-            found.add(probe.name)
-    return found
+            lengths.add(probe.name)
+    return lengths
 
 
 HONEST: dict[str, tuple[Problem, Kernel]] = {
@@ -529,17 +529,17 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
 )
 def test_what_is_not_read_is_seen_by_a_probe(name: str, words: str) -> None:
     # Which rows are changed is drawn, and one draw may miss the rows that are wrong.
-    found = set().union(*(refusing_probes(*WRONG[name], seed) for seed in range(8)))
-    assert any(probe.startswith(words) for probe in found)
+    refusing = set().union(*(refusing_probes(*WRONG[name], seed) for seed in range(8)))
+    assert any(probe.startswith(words) for probe in refusing)
 
 
 def test_a_wrong_second_output_is_named() -> None:
     problem, run = WRONG["norm, residual not added to h"]
     inputs = problem.make_inputs("normal", 3)
-    found, failure = check(problem, inputs, run(inputs), family="normal", mode="reduced", seed=3)
+    result, failure = check(problem, inputs, run(inputs), family="normal", mode="reduced", seed=3)
     assert failure is not None
     assert failure.message.startswith("wrong result in h[")
-    assert found.elements == 2 * 64 * 1024
+    assert result.elements == 2 * 64 * 1024
 
 
 # --- What is stated ----------------------------------------------------------------------------
@@ -582,8 +582,8 @@ def test_what_does_not_exist_is_refused(make: Callable[[], Problem], words: str)
 
 
 def test_shapes_shrink_along_each_axis_the_cheapest_first() -> None:
-    found = list(shorter(1024, 512, 256))
-    assert found == [(256, 256, 256), (256, 512, 256), (512, 256, 256), (512, 512, 256), (1024, 256, 256)]
+    shapes = list(shorter(1024, 512, 256))
+    assert shapes == [(256, 256, 256), (256, 512, 256), (512, 256, 256), (512, 512, 256), (1024, 256, 256)]
     assert list(shorter(256, 100)) == []
 
 

@@ -25,7 +25,7 @@ PROBLEMS: tuple[Problem, ...] = (
 TILE = 8
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda one: one.statement().title)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.statement().title)
 def test_a_few_wrong_rows_are_found_and_right_ones_pass(problem: Problem) -> None:
     assert isinstance(problem, Surveying)
     family, seed = "composite", 11
@@ -43,9 +43,9 @@ def test_a_few_wrong_rows_are_found_and_right_ones_pass(problem: Problem) -> Non
     wrong = exact.copy()
     wrong[tile] = exact[tile + 128]
     outputs = outputs_of(problem, wrong)
-    found = standing_out(problem, inputs, outputs, sampled, seed)
-    assert np.isin(tile, found).mean() > 0.5
-    assert not np.isin(found, sampled).any()
+    chosen = standing_out(problem, inputs, outputs, sampled, seed)
+    assert np.isin(tile, chosen).mean() > 0.5
+    assert not np.isin(chosen, sampled).any()
     failure = check(problem, inputs, outputs, family=family, mode="full", seed=seed)[1]
     assert failure is not None
     assert failure.kind == "wrong-result"

@@ -1,4 +1,4 @@
-"""What tables hold in timed calls is stated, is among what is checked, and is refused by name where it cannot be."""
+"""The contents of tables in timed calls: stated, among the checked ones, and refused by name if impossible."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,10 +41,10 @@ def test_what_is_timed_is_what_is_checked_whatever_the_seed() -> None:
 def test_checks_have_the_sizes_that_kernels_forget() -> None:
     for seed in range(8):
         sizes = {family: WHOLE.make_inputs(family, seed)[2] for family in WHOLE.families(full=False)}
-        for family, found in sizes.items():
-            assert found.sum() == WHOLE.m, family
-            assert found.dtype == np.int32
-            assert (found >= 0).all()
+        for family, drawn in sizes.items():
+            assert drawn.sum() == WHOLE.m, family
+            assert drawn.dtype == np.int32
+            assert (drawn >= 0).all()
         assert np.count_nonzero(sizes["one-group"]) == 1
         assert np.count_nonzero(sizes["empty-groups"]) <= 2
         assert 0 in (sizes["empty-groups"][0], sizes["empty-groups"][-1])
@@ -96,8 +96,8 @@ def test_timing_inputs_that_cannot_be_are_refused_by_name(stated: Any, kind: str
 
 def test_a_table_has_to_state_its_range_and_to_keep_it() -> None:
     def statement(self: Any) -> Any:
-        found = GroupedMatmul.statement(self)
-        return replace(found, inputs=(*found.inputs[:2], replace(found.inputs[2], high=None)))
+        statement = GroupedMatmul.statement(self)
+        return replace(statement, inputs=(*statement.inputs[:2], replace(statement.inputs[2], high=None)))
 
     def make_inputs(self: Any, family: str, seed: int) -> Any:
         lhs, rhs, sizes = GroupedMatmul.make_inputs(self, family, seed)
@@ -115,5 +115,5 @@ def test_a_table_has_to_state_its_range_and_to_keep_it() -> None:
         wrong = type("Wrong", (GroupedMatmul,), {"__slots__": (), "__module__": __name__, **broken})
         globals()["Wrong"] = wrong
         wrong.__qualname__ = "Wrong"
-        found = complaints(wrong(m=1024, groups=4, k=256, n=256))
-        assert any(words in one for one in found), found
+        sentences = complaints(wrong(m=1024, groups=4, k=256, n=256))
+        assert any(words in sentence for sentence in sentences), sentences

@@ -1,4 +1,4 @@
-"""Where an output is wrong: blocks are named by their rows and columns, whatever rows were compared."""
+"""The wrong parts of an output: blocks are named by their rows and columns, whatever rows were compared."""
 
 from dataclasses import replace
 

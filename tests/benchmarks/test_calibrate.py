@@ -23,13 +23,13 @@ PLANTED = {**calibrate.today("v6e"), "dma_latency_seconds": 550e-9}
 @pytest.fixture(scope="module")
 def fit(tmp_path_factory: pytest.TempPathFactory) -> calibrate.Fit:
     """Two programs whose published times are what they take with another latency of transfers."""
-    found = []
+    fits = []
     for name in ("v6e-1024x512-2048", "v6e-128x256-2048"):
         prepared = prepare(read_module(unpack(NEWEST, name, tmp_path_factory.mktemp(name))), V6E, fetched_before=True)
         case = calibrate.Case(row=name, kind=name, chip="v6e", prepared=prepared, measured_seconds=1.0)
         measured = math.exp(calibrate.error(case, PLANTED))
-        found.append(calibrate.Case(row=name, kind=name, chip="v6e", prepared=prepared, measured_seconds=measured))
-    return calibrate.Fit(found, jobs=1)
+        fits.append(calibrate.Case(row=name, kind=name, chip="v6e", prepared=prepared, measured_seconds=measured))
+    return calibrate.Fit(fits, jobs=1)
 
 
 def test_constants_of_today_are_those_of_the_simulator(tmp_path: Path) -> None:
@@ -50,32 +50,32 @@ def test_a_planted_latency_is_nearer_than_todays(fit: calibrate.Fit) -> None:
 
 
 def test_what_holds_a_constant_is_said_and_what_none_feels_goes_as_far_as_the_prior(fit: calibrate.Fit) -> None:
-    low, high, held = fit.interval("dma_latency_seconds")
+    low, high, holder = fit.interval("dma_latency_seconds")
     # Published times are those of a shorter latency, so that today's can be moved further down than up.
     assert low < PLANTED["dma_latency_seconds"] < fit.prior["dma_latency_seconds"] < high
-    assert held == "v6e-128x256-2048"
+    assert holder == "v6e-128x256-2048"
     assert fit.is_likely({"dma_latency_seconds": low})
     assert not fit.is_likely({"dma_latency_seconds": 1.1 * high})
-    low, high, held = fit.interval("transfer_bytes_per_cycle")
+    low, high, holder = fit.interval("transfer_bytes_per_cycle")
     assert (low, high) == calibrate.prior_interval("transfer_bytes_per_cycle", 1024)
-    assert held == ""
+    assert holder == ""
 
 
 def test_the_page_has_every_constant_and_operation(fit: calibrate.Fit) -> None:
-    found = calibrate.calibrate(fit)
-    text = calibrate.page({"v6e": {**found, "intervals": calibrate.intervals(fit, found["constants"])}})
+    result = calibrate.calibrate(fit)
+    text = calibrate.page({"v6e": {**result, "intervals": calibrate.intervals(fit, result["constants"])}})
     assert all(f"| `{name}`" in text for name in calibrate.SPACE)
     assert "| v6e-128x256-2048 " in text
-    assert set(found["operations"]["v6e-128x256-2048"]) == {"rows", "today", "fitted", "left out", "matmul_queue 0"}
+    assert set(result["operations"]["v6e-128x256-2048"]) == {"rows", "today", "fitted", "left out", "matmul_queue 0"}
 
 
 def test_the_page_is_what_its_figures_give() -> None:
-    found = json.loads(calibrate.RESULTS.read_text(encoding="utf-8"))
-    assert calibrate.page(found) == calibrate.PAGE.read_text(encoding="utf-8")
+    results = json.loads(calibrate.RESULTS.read_text(encoding="utf-8"))
+    assert calibrate.page(results) == calibrate.PAGE.read_text(encoding="utf-8")
     # What is fitted is not what is used: the page compares with the constants as they are.
-    for chip_name, one in found.items():
+    for chip_name, result in results.items():
         todays = {name: value for name, value in calibrate.today(chip_name).items() if name in calibrate.SPACE}
-        assert {name: held["today"] for name, held in one["constants"].items()} == todays
+        assert {name: constant["today"] for name, constant in result["constants"].items()} == todays
 
 
 @pytest.mark.parametrize("name", [name for name in chips.names() if chips.row(name).units is not None])

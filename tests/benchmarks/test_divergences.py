@@ -23,9 +23,9 @@ def test_there_are_enough_of_each() -> None:
 
 @pytest.mark.parametrize("case", DRAW.sample(TWO_PROGRAMS, 6), ids=lambda case: case.name)
 def test_two_programs_are_refused(case: Case, tmp_path: Path) -> None:
-    found = divergences.examine(case, tmp_path)
-    assert isinstance(found, Failure)
-    assert found.kind not in divergences.NOT_REFUSED, found
+    outcome = divergences.examine(case, tmp_path)
+    assert isinstance(outcome, Failure)
+    assert outcome.kind not in divergences.NOT_REFUSED, outcome
 
 
 @pytest.mark.parametrize("case", DRAW.sample(ONE_PROGRAM, 4), ids=lambda case: case.name)

@@ -36,7 +36,7 @@ PEERS = problems.PEERS
 
 def plan(**changes: Any) -> plans.Plan:
     """Everything on one chip, both compilers."""
-    given: dict[str, Any] = {
+    words: dict[str, Any] = {
         "chips": ("v5e",),
         "problems": tuple(problems.PROBLEMS),
         "contenders": ("ours", *PEERS),
@@ -44,7 +44,7 @@ def plan(**changes: Any) -> plans.Plan:
         "other": OTHER,
         "keep": 4,
     }
-    return plans.Plan(**(given | changes))
+    return plans.Plan(**(words | changes))
 
 
 def timed(seconds: float) -> tasks.Outcome:
@@ -55,7 +55,7 @@ def timed(seconds: float) -> tasks.Outcome:
 
 
 def planted(**seconds: float) -> plans.Look:
-    """What a look finds: each contender's n-th configuration takes 1 + n % more than its first."""
+    """A look at planted times: each contender's n-th configuration takes 1 + n % more than its first."""
 
     def look(task: tasks.Task) -> tasks.Outcome | None:
         if task.contender not in seconds:
@@ -112,9 +112,9 @@ def test_the_published_winners_are_among_them() -> None:
 
 def test_a_published_time_is_of_the_same_problem() -> None:
     full, causal = problems.PROBLEMS["full16"], problems.PROBLEMS["causal16"]
-    found = problems.published(full, "v5p")
-    assert found is not None
-    assert found["median_ms"] == "5.368"
+    published = problems.published(full, "v5p")
+    assert published is not None
+    assert published["median_ms"] == "5.368"
     assert problems.published(full, "v6e") is None, "v6e has it with the causal mask only"
     configuration = problems.published_configuration(causal, "v6e")
     assert configuration is not None
@@ -260,18 +260,18 @@ def test_a_page_of_a_partial_cache_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "counted"),
+    ("message", "counted"),
     [
         ("Scoped allocation with size {}.00M and limit 16.00M exceeded scoped vmem limit by 1.00M", "raised limit"),
         ("Ran out of memory in memory space vmem. Used {}.95M of 64.00M vmem.", "needs more VMEM than the chip has"),
     ],
 )
-def test_refusals_are_counted_with_their_words(told: str, counted: str) -> None:
+def test_refusals_are_counted_with_their_words(message: str, counted: str) -> None:
     look = planted(flash=0.8e-3)
     first = plan().tasks("v5e", "full", "flash", look)[:3]
 
     def refusing(task: tasks.Task) -> tasks.Outcome | None:
-        return tasks.Outcome(refusal=told.format(70 + first.index(task))) if task in first else look(task)
+        return tasks.Outcome(refusal=message.format(70 + first.index(task))) if task in first else look(task)
 
     text = pages.page(plan(), refusing, {})
     assert ", 3 refused" in text
@@ -279,15 +279,15 @@ def test_refusals_are_counted_with_their_words(told: str, counted: str) -> None:
     assert counted in text
 
 
-@pytest.mark.parametrize("given", [0, 1])
-def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with(given: int) -> None:
+@pytest.mark.parametrize("tasks_run", [0, 1])
+def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with(tasks_run: int) -> None:
     look = planted(flash=0.8e-3, splash=0.9e-3, ours=0.6e-3)
     assert ours_there(pages.page(plan(), look, {})) != "not run"
     tasks_there = plans.elsewhere(OTHER, plan().tasks("v5e", "full", "flash", look), look)
     assert len(tasks_there) == 2
 
     def without(task: tasks.Task) -> tasks.Outcome | None:
-        return None if task in tasks_there[given:] else look(task)
+        return None if task in tasks_there[tasks_run:] else look(task)
 
     assert ours_there(pages.page(plan(), without, {})) == "not run"
 
@@ -334,8 +334,8 @@ def test_a_refusal_is_the_sentence_that_says_most() -> None:
 
 
 def test_words_of_a_configuration() -> None:
-    given = (("block_q", "2048"), ("block_kv", "4096"), ("block_kv_compute", "512"), ("layouts", "121"))
-    assert pages.words(given) == "2048/4096/512, layouts 121"
+    settings = (("block_q", "2048"), ("block_kv", "4096"), ("block_kv_compute", "512"), ("layouts", "121"))
+    assert pages.words(settings) == "2048/4096/512, layouts 121"
     assert pages.words((("BQ", "2048"), ("TK", "512"))) == "BQ 2048, TK 512"
 
 
@@ -366,16 +366,16 @@ def test_a_short_row_is_compiled_simulated_and_kept(tmp_path: Path) -> None:
     blocks = {"block_q": "128", "block_k_major": "256", "block_k": "128"}
     short = problems.Problem(name="short", title="full, 2 heads, sequence 512", heads=2, kv_heads=1, sequence=512)
     task = flash(short, blocks)
-    found = tasks.outcome(task, tmp_path, 300.0)
-    assert found.refusal == ""
-    assert found.seconds is not None
-    assert found.around_seconds is not None
-    assert found.vmem_bytes is not None
-    assert 1e-6 < found.seconds < 1e-3
-    assert 0 < found.around_seconds < found.seconds, "keys and values are repeated, queries scaled"
-    assert found.vmem_bytes > 0
+    outcome = tasks.outcome(task, tmp_path, 300.0)
+    assert outcome.refusal == ""
+    assert outcome.seconds is not None
+    assert outcome.around_seconds is not None
+    assert outcome.vmem_bytes is not None
+    assert 1e-6 < outcome.seconds < 1e-3
+    assert 0 < outcome.around_seconds < outcome.seconds, "keys and values are repeated, queries scaled"
+    assert outcome.vmem_bytes > 0
     shutil.rmtree(tmp_path / "dumps")
-    assert tasks.outcome(task, tmp_path, 300.0) == found, "nothing is compiled again"
+    assert tasks.outcome(task, tmp_path, 300.0) == outcome, "nothing is compiled again"
     assert "divide" in tasks.outcome(flash(short, blocks | {"block_k": "96"}), tmp_path, 300.0).refusal
 
 
@@ -384,10 +384,10 @@ def test_a_kernel_that_needs_more_vmem_than_the_compilers_limit_gets_more(tmp_pa
     """Its float32 scores alone take the 16 MiB that the compiler gives by itself."""
     short = problems.Problem(name="short", title="full, 1 head, sequence 2048", sequence=2048)
     task = flash(short, {"block_q": "2048", "block_k_major": "2048", "block_k": "2048"})
-    found = tasks.outcome(task, tmp_path, 300.0)
-    assert found.refusal == ""
-    assert found.vmem_bytes is not None
-    assert found.vmem_bytes > 16 << 20
+    outcome = tasks.outcome(task, tmp_path, 300.0)
+    assert outcome.refusal == ""
+    assert outcome.vmem_bytes is not None
+    assert outcome.vmem_bytes > 16 << 20
 
 
 @pytest.mark.slow
@@ -414,14 +414,14 @@ def test_contenders_compute_the_problem(contender: str, settings: dict[str, str]
     shapes = [(short.heads, 256, problems.HEAD_DIM), *[(short.kv_heads, 256, problems.HEAD_DIM)] * 2]
     q, k, v = (jax.random.normal(key, shape, jnp.bfloat16) for key, shape in zip(keys, shapes, strict=True))
     with pltpu.force_tpu_interpret_mode():
-        found = np.asarray(compiling.CONTENDERS[contender](options)(q, k, v), np.float64)
+        result = np.asarray(compiling.CONTENDERS[contender](options)(q, k, v), np.float64)
     wide = [np.asarray(each, np.float64) for each in (q, k, v)]
     wide[1:] = [np.repeat(each, 2, axis=0) for each in wide[1:]]
     scores = wide[0] @ wide[1].transpose(0, 2, 1) / np.sqrt(problems.HEAD_DIM)
     scores = np.where(np.tri(256, dtype=bool) | (not causal), scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     expected = weights / weights.sum(axis=2, keepdims=True) @ wide[2]
-    assert np.abs(found - expected).max() < 0.03, "bfloat16 weights and results of order one"
+    assert np.abs(result - expected).max() < 0.03, "bfloat16 weights and results of order one"
 
 
 def test_the_page_tells_how_far_a_ratio_depends_on_the_machine() -> None:
@@ -443,7 +443,7 @@ def test_the_page_tells_how_far_a_ratio_depends_on_the_machine() -> None:
 
 
 def error_of(**worst: float) -> errors.Errors:
-    """What is known of each contender's error; nothing of the others."""
+    """The known errors of these contenders; the others have none."""
 
     def look(task: tasks.Task) -> errors.Error | None:
         if task.contender not in worst:
@@ -469,11 +469,11 @@ ALL = planted(flash=0.8e-3, splash=0.9e-3, tokamax=0.75e-3, ours=0.6e-3)
 
 def test_errors_stand_beside_the_times() -> None:
     unknown = errors.Error(unknown="NotImplementedError: no such thing")
-    found = error_of(flash=0.5, ours=0.25)
-    text = pages.page(plan(), ALL, {}, lambda task: unknown if task.contender == "splash" else found(task))
+    measured = error_of(flash=0.5, ours=0.25)
+    text = pages.page(plan(), ALL, {}, lambda task: unknown if task.contender == "splash" else measured(task))
     names = ("ours", "JAX flash attention", "JAX splash attention", "tokamax splash attention")
-    said = [row_of(text, name)["error"] for name in names]
-    assert said == ["0.25", "0.50", "unknown: NotImplementedError: no such thing", "not run"]
+    shown = [row_of(text, name)["error"] for name in names]
+    assert shown == ["0.25", "0.50", "unknown: NotImplementedError: no such thing", "not run"]
 
 
 @pytest.mark.parametrize("worst", [1.01, float("inf")])
@@ -490,12 +490,12 @@ def test_a_kernel_of_ours_above_its_tolerance_has_no_figures(worst: float) -> No
 
 def test_a_kernel_of_ours_without_its_title_has_no_figures() -> None:
     path = problems.our_kernel(problems.PROBLEMS["full"], "v5e")
-    lost = titles.Title(holds=False, words="revoked: attempt 4 fails (wrong-result)")
-    text = pages.page(plan(), ALL, {}, titles={path: lost})
-    assert row_of(text, "ours")["best configuration"] == lost.words
+    revoked = titles.Title(holds=False, words="revoked: attempt 4 fails (wrong-result)")
+    text = pages.page(plan(), ALL, {}, titles={path: revoked})
+    assert row_of(text, "ours")["best configuration"] == revoked.words
     assert row_of(text, "ours")["time"] == "not run"
-    held = pages.page(plan(), ALL, {}, titles={path: titles.Title(holds=True, words=lost.words)})
-    assert row_of(held, "ours")["time"] == "600.000 us", "its successor was run"
+    titled = pages.page(plan(), ALL, {}, titles={path: titles.Title(holds=True, words=revoked.words)})
+    assert row_of(titled, "ours")["time"] == "600.000 us", "its successor was run"
 
 
 def test_what_the_page_names_as_the_best_is_tried_again() -> None:
@@ -525,11 +525,11 @@ def test_words_of_a_configuration_are_read_again(contender: str) -> None:
 
 
 def test_programs_of_one_head_and_of_sixteen_are_run_once() -> None:
-    one = plan().tasks("v5e", "full", "flash", lambda task: None)[0]
-    sixteen = dataclasses.replace(one, problem=problems.PROBLEMS["full16"])
-    assert errors.place(one) == errors.place(sixteen)
-    assert errors.place(one) != errors.place(dataclasses.replace(one, chip="v6e"))
-    small = errors.reduced(problems.PROBLEMS["grouped"], one.configuration)
+    task = plan().tasks("v5e", "full", "flash", lambda task: None)[0]
+    sixteen = dataclasses.replace(task, problem=problems.PROBLEMS["full16"])
+    assert errors.place(task) == errors.place(sixteen)
+    assert errors.place(task) != errors.place(dataclasses.replace(task, chip="v6e"))
+    small = errors.reduced(problems.PROBLEMS["grouped"], task.configuration)
     assert (small.heads, small.kv_heads, small.sequence) == (4, 1, 4096)
 
 
@@ -538,9 +538,9 @@ def test_titles_come_from_the_ledger(tmp_path: Path) -> None:
     four_attempts(ledger)
     assert titles.title(ledger.place.kernel_path) == titles.Title(holds=True)
     run_revoke(ledger, 2)
-    found = titles.title(ledger.place.kernel_path)
-    assert found.holds
-    assert found.words.startswith("revoked: attempt 4 fails (wrong-result: ")
+    title = titles.title(ledger.place.kernel_path)
+    assert title.holds
+    assert title.words.startswith("revoked: attempt 4 fails (wrong-result: ")
     run_revoke(ledger, None, 1)
     assert not titles.title(ledger.place.kernel_path).holds
 
@@ -548,11 +548,11 @@ def test_titles_come_from_the_ledger(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_right_contender_is_within_the_tolerance_and_one_that_cannot_run_says_why(tmp_path: Path) -> None:
     blocks = {"block_q": "2048", "block_k_major": "2048", "block_k": "1024"}
-    found = errors.error(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path)
-    assert found.worst is not None
-    assert 0 < found.worst < 1, found
-    assert errors.known(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path) == found
-    assert errors.newest(flash(problems.PROBLEMS["full"], blocks), 0, tmp_path) == found
+    error = errors.error(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path)
+    assert error.worst is not None
+    assert 0 < error.worst < 1, error
+    assert errors.known(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path) == error
+    assert errors.newest(flash(problems.PROBLEMS["full"], blocks), 0, tmp_path) == error
     wrong = errors.error(flash(problems.PROBLEMS["full"], blocks | {"block_k": "1000"}), 2, tmp_path)
     assert wrong.worst is None
     assert wrong.unknown

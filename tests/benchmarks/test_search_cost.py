@@ -13,9 +13,9 @@ def test_every_setting_of_every_grid_is_timed(tmp_path: Path) -> None:
     for place, problem in enumerate(search_cost.PROBLEMS):
         settings = search_cost.Bench(problem, tmp_path / str(place)).settings
         lines = search_cost.lines_of(problem)
-        found = {line.settings for line in lines}
-        assert found == {search_space.words(one) for one in settings}
-        assert 170 <= len(found) <= search_cost.SETTINGS
+        timed = {line.settings for line in lines}
+        assert timed == {search_space.words(each) for each in settings}
+        assert 170 <= len(timed) <= search_cost.SETTINGS
         assert all(line.seconds is None or line.seconds > 1e-6 for line in lines)
         assert all(bool(line.why) == (line.seconds is None) for line in lines)
 
@@ -33,6 +33,6 @@ def test_what_runs_out_of_vmem_may_be_smaller_than_what_does_not() -> None:
 
     lines = [line("A=256 B=1024", 1.0), line("A=256 B=512", None), line("A=512 B=512", None)]
     assert search_cost.out_of_vmem(lines) == (2, 1)
-    found = [search_cost.out_of_vmem(search_cost.lines_of(problem)) for problem in search_cost.PROBLEMS]
+    by_problem = [search_cost.out_of_vmem(search_cost.lines_of(problem)) for problem in search_cost.PROBLEMS]
     # As docs/TABLES.md says.
-    assert [sum(counts) for counts in zip(*found, strict=True)] == [89, 2]
+    assert [sum(counts) for counts in zip(*by_problem, strict=True)] == [89, 2]

@@ -73,14 +73,22 @@ def test_beside_the_published_one_lie_those_that_differ_in_one_value_by_one_step
 
 def test_candidates_begin_with_the_published_and_the_untuned_one_and_hold_none_twice() -> None:
     chosen = candidates.candidates(ROW, SPACE)
-    assert [one.role for one in chosen] == ["published", "default", "near", "near", "near", "drawn", "drawn"]
-    assert len({one.row.config for one in chosen}) == len(chosen)
+    assert [candidate.role for candidate in chosen] == [
+        "published",
+        "default",
+        "near",
+        "near",
+        "near",
+        "drawn",
+        "drawn",
+    ]
+    assert len({candidate.row.config for candidate in chosen}) == len(chosen)
     assert chosen == candidates.candidates(ROW, dataclasses.replace(SPACE, configs=SPACE.configs[::-1]))
 
 
 def test_where_few_lie_beside_more_are_drawn() -> None:
     lone = dataclasses.replace(ROW, config=candidates.text_of(TILES | {"tile_m": 1024, "tile_k": 4096}))
-    assert [one.role for one in candidates.candidates(lone, SPACE)][2:] == ["drawn"] * 5
+    assert [candidate.role for candidate in candidates.candidates(lone, SPACE)][2:] == ["drawn"] * 5
 
 
 def test_tiles_that_cannot_fit_are_no_candidates() -> None:
@@ -100,13 +108,13 @@ def test_problems_are_taken_in_turns_by_hash() -> None:
 
 def test_rivals_are_one_problem_whatever_it_says_of_residuals() -> None:
     keys = (json.dumps(KEY | {"return_residuals": residuals, "n": n}) for n in range(40) for residuals in (False, True))
-    found = candidates.rivals(
+    rivals = candidates.rivals(
         dataclasses.replace(ROW, key=key, operation=operation)
         for key in keys
         for operation in (ROW.operation, candidates.V2)
     )
-    assert found
-    for here in found:
+    assert rivals
+    for here in rivals:
         assert here[0].purpose == "validation"
         assert [row.operation for row in here].count(candidates.V2) == 1
         assert len(here) == 2
@@ -124,13 +132,13 @@ def test_flops_of_attention_count_both_products() -> None:
 
 
 def test_gaps_and_losses() -> None:
-    one = problem(1.1, 1.0, None)
-    assert one.gap == pytest.approx(0.1)
-    assert one.margin == pytest.approx(1 / 1.1 - 1)
-    assert one.over_pick("drawn") is None
+    close = problem(1.1, 1.0, None)
+    assert close.gap == pytest.approx(0.1)
+    assert close.margin == pytest.approx(1 / 1.1 - 1)
+    assert close.over_pick("drawn") is None
     assert problem(None, 1.0).gap is None
     assert problem(None, None).pick is None
-    assert one.loss(published(a=1.0)) is None
+    assert close.loss(published(a=1.0)) is None
     rivals = problem(1.1, 1.0, roles="rival rival")
     assert rivals.is_rivalry
     assert rivals.loss(published(a=1.0, b=1.2)) == pytest.approx(0.2)
@@ -141,10 +149,10 @@ def test_gaps_and_losses() -> None:
 def test_every_published_candidate_was_predicted_before_its_time_was_read() -> None:
     predicted = fidelity_rows.predicted()
     assert len(TUNED) == candidates.KEYS
-    for one in TUNED:
-        published_ones = [row for row in one.rows if row.is_published]
-        assert published_ones == [one.rows[0]]
-        assert one.rows[0].seconds is None or one.rows[0].row in predicted
+    for tuned in TUNED:
+        published_ones = [row for row in tuned.rows if row.is_published]
+        assert published_ones == [tuned.rows[0]]
+        assert tuned.rows[0].seconds is None or tuned.rows[0].row in predicted
 
 
 def test_the_page_shows_its_figures() -> None:

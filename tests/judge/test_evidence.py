@@ -164,19 +164,19 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: str) -> None:
     kind, edits = WRONG[name]
-    found = evaluated(contest, naive(*edits), work="wrong")
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
-    assert "o[" in found.failure.message
-    assert any(not check.passed for check in found.checks)
+    result = evaluated(contest, naive(*edits), work="wrong")
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("correctness", kind)
+    assert "o[" in result.failure.message
+    assert any(not check.passed for check in result.checks)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("file", "kind"), [("unsynchronised.py", "race"), ("past_the_end.py", "out-of-bounds")])
 def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str) -> None:
-    found = evaluated(contest, (KERNELS / file).read_text(), work="unsafe")
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
+    result = evaluated(contest, (KERNELS / file).read_text(), work="unsafe")
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("correctness", kind)
 
 
 @pytest.mark.long
@@ -192,11 +192,11 @@ def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
             "    scores = scores * scale + greed_ref[pl.ds(at * 512, 8), :1][:1, :1]\n",
         ),
     )
-    found = evaluated(contest, greedy, work="greedy")
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("compile", "vmem-exceeded")
-    assert found.failure.message.startswith("Scoped allocation with size 32")
-    assert "limit 16.00M" in found.failure.message
+    result = evaluated(contest, greedy, work="greedy")
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("compile", "vmem-exceeded")
+    assert result.failure.message.startswith("Scoped allocation with size 32")
+    assert "limit 16.00M" in result.failure.message
 
 
 @pytest.mark.long
@@ -207,26 +207,26 @@ def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
     adding = naive(
         ("    weights = jnp.exp(scores - new_max)\n", f"    weights = jnp.exp(scores - new_max)\n    {narrow}")
     )
-    found = evaluated(contest, adding, work="adding")
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("compile", "unsupported"), found.failure
-    assert "i8" in found.failure.message
+    result = evaluated(contest, adding, work="adding")
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("compile", "unsupported"), result.failure
+    assert "i8" in result.failure.message
 
 
 @pytest.mark.long
 def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> None:
-    found = evaluated(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
-    assert found.failure is not None
-    assert found.failure.kind == "syntax-error"
-    assert (found.trace, found.hlo, found.latency, found.checks) == (None, None, None, ())
+    result = evaluated(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
+    assert result.failure is not None
+    assert result.failure.kind == "syntax-error"
+    assert (result.trace, result.hlo, result.latency, result.checks) == (None, None, None, ())
 
 
 @pytest.mark.long
 def test_a_kernel_too_slow_for_the_policy_times_out(contest: Path) -> None:
     slow = naive(("import math\n", "import math\nimport time\ntime.sleep(60)\n"))
-    found = evaluated(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("contract", "timeout")
+    result = evaluated(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("contract", "timeout")
 
 
 @pytest.mark.long
@@ -277,20 +277,20 @@ def test_measured_on_the_cpu_and_a_paired_benchmark(contest: Path, good: Evidenc
         profile_data / "0002-champion", profile_data / "0001", MEDIUM, policy, is_settled=is_settled, on="cpu"
     )
     assert not isinstance(timed, Failure), timed
-    found, champion, candidate = timed
+    benchmark, champion, candidate = timed
     assert looked == [6, 8]
-    assert found.looks == 2
-    assert found.clock == "host"
-    assert len(found.champion_seconds) == len(found.control_seconds) == len(found.candidate_seconds) == 8
-    assert found.champion_seconds == champion.host_seconds != found.control_seconds
-    assert found.candidate_seconds == candidate.host_seconds
+    assert benchmark.looks == 2
+    assert benchmark.clock == "host"
+    assert len(benchmark.champion_seconds) == len(benchmark.control_seconds) == len(benchmark.candidate_seconds) == 8
+    assert benchmark.champion_seconds == champion.host_seconds != benchmark.control_seconds
+    assert benchmark.candidate_seconds == candidate.host_seconds
     assert candidate.host_calls_per_sample >= 1
 
 
 @pytest.mark.long
 def test_a_paired_benchmark_needs_both_programs(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="found none"):
-        paired_benchmark.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda found: True, on="cpu")
+        paired_benchmark.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda benchmark: True, on="cpu")
 
 
 def test_sources() -> None:
@@ -312,23 +312,23 @@ def test_the_environment_is_stable_and_named() -> None:
 @pytest.mark.parametrize("blocks", [(128, 256), (2048, 1024)])
 def test_the_contest_itself(contest: Path, blocks: tuple[int, int]) -> None:
     kernel = naive(("BQ = 128\n", f"BQ = {blocks[0]}\n"), ("BKV = 256\n", f"BKV = {blocks[1]}\n"))
-    found = evaluated(contest, kernel, problem=Attention(sequence=16384, head_dim=128), work="contest")
-    assert found.failure is None
-    assert found.latency is not None
-    assert found.latency.seconds is not None
+    result = evaluated(contest, kernel, problem=Attention(sequence=16384, head_dim=128), work="contest")
+    assert result.failure is None
+    assert result.latency is not None
+    assert result.latency.seconds is not None
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param("v4", marks=pytest.mark.slow), "v5p"])
 def test_a_good_kernel_passes_on_chips_of_two_cores(contest: Path, name: str) -> None:
-    found = evaluated(contest, NAIVE, work=name, problem=MEDIUM, on_chip=chip(name))
-    assert found.failure is None
-    assert found.latency is not None
-    assert found.latency.seconds is not None
+    result = evaluated(contest, NAIVE, work=name, problem=MEDIUM, on_chip=chip(name))
+    assert result.failure is None
+    assert result.latency is not None
+    assert result.latency.seconds is not None
 
 
 @pytest.mark.long
 def test_what_is_checked_is_what_was_compiled_whatever_changes_after_the_trace(contest: Path) -> None:
-    found = evaluated(contest, CHANGING, work="changing", problem=MEDIUM)
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("correctness", "wrong-result")
+    result = evaluated(contest, CHANGING, work="changing", problem=MEDIUM)
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("correctness", "wrong-result")

@@ -17,7 +17,7 @@ JAX_HOMES = ("harness/sandbox", "harness/judge/evaluate", "harness/workbench/cap
 
 
 def violations(user: str, used: str) -> str:
-    """What is wrong with an import, between parts; empty if nothing is."""
+    """The fault of an import between parts; empty if there is none."""
     if not used or user == used or not user:
         return ""
     if user not in FLOORS or used not in FLOORS:
@@ -33,7 +33,7 @@ def test_imports_go_down(name: str) -> None:
     if part(name) in ("judge", "problems", "cli"):
         return
     used = [other for other in imports(MODULES[name], set(MODULES)) if other.startswith("harness.")]
-    assert [said for other in used if (said := violations(part(name), part(other)))] == []
+    assert [violation for other in used if (violation := violations(part(name), part(other)))] == []
 
 
 def test_every_part_has_a_floor_and_every_floor_a_part() -> None:
@@ -89,15 +89,15 @@ def test_modules_and_files_that_texts_name_are_there() -> None:
     files = r"(?:harness|docs|benchmarks)/[\w/.-]+\.(?:py|md|tsv)\b|harness/[\w/]+/(?=`)"
     named = re.compile(rf"(?<![\w./-])(?:harness(?:\.\w+)+|{files})")
     pages = (*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("benchmarks/*.py"))
-    found = {
+    importers = {
         f"{path.relative_to(PROJECT)}: {name}": name
         for path in (*source_files(), *pages)
         for name in named.findall(path.read_text(encoding="utf-8"))
     }
-    assert len(found) > 500
+    assert len(importers) > 500
     # docs/ADD_AN_OPERATOR.md invents a folder, docs/ADD_A_RULE.md and docs/ADD_A_VERB.md a file each.
     invented = ("harness/operators/activations/", "harness/advice/rules/loads.py", "harness/verbs/tally.py")
-    assert [where for where, name in found.items() if not is_there(name) and not name.startswith(invented)] == []
+    assert [where for where, name in importers.items() if not is_there(name) and not name.startswith(invented)] == []
     assert not is_there("harness.judge.evaluate.timing.timing")
     assert is_there("harness.judge.evaluate.timing.device_timing.measure")
 
@@ -164,8 +164,8 @@ def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
 
 def test_the_judge_is_python_alone() -> None:
     """The key hashes modules: a table beside them would change a verdict and not the key."""
-    found = [path for home in ("judge", "sandbox") for path in (PACKAGE / home).rglob("*")]
-    files = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
+    paths = [path for home in ("judge", "sandbox") for path in (PACKAGE / home).rglob("*")]
+    files = [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
     assert [path for path in files if path.suffix != ".py"] == []
 
 

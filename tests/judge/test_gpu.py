@@ -99,7 +99,7 @@ def evaluated(contest: Path, source: str, work: str) -> Evidence:
 
 @pytest.fixture(scope="module")
 def baseline(contest: Path) -> str:
-    """What the first attempt prints that is no noise: on a busy machine, samples may scatter too much for an answer."""
+    """The output of the first conclusive attempt: on a busy machine, samples may scatter too much for an answer."""
     for _ in range(_TRIES):
         done = ratchet(contest, "experiment: baseline", "--on", "cpu")
         if done.returncode != _INCONCLUSIVE:
@@ -179,26 +179,26 @@ def test_what_is_known_before_the_device(good: Evidence) -> None:
 
 
 def test_the_program_is_triton_for_cuda() -> None:
-    (found,) = kernels.of_program(exported(KERNEL))
-    assert found.steps == 8
-    assert found.text.count('"tt.dot"') == 2
+    (kernel_read,) = kernels.of_program(exported(KERNEL))
+    assert kernel_read.steps == 8
+    assert kernel_read.text.count('"tt.dot"') == 2
     # CUDA's own exponential is counted as one.
-    assert found.text.count('"math.exp"') == 2
+    assert kernel_read.text.count('"math.exp"') == 2
 
 
 @pytest.mark.slow
 def test_a_fingerprint_is_of_what_is_computed() -> None:
-    own = normal_form.of_exported(exported(KERNEL)).digest
+    digest = normal_form.of_exported(exported(KERNEL)).digest
     renamed = kernel(('KERNEL_NAME = "attention_gpu"', '# Said at length.\nKERNEL_NAME = "another"'))
-    assert normal_form.of_exported(exported(renamed)).digest == own
-    assert normal_form.of_exported(exported(kernel(("WARPS = 8", "WARPS = 4")))).digest != own
-    assert normal_form.of_exported(exported(kernel(("BKV = 64", "BKV = 128")))).digest != own
+    assert normal_form.of_exported(exported(renamed)).digest == digest
+    assert normal_form.of_exported(exported(kernel(("WARPS = 8", "WARPS = 4")))).digest != digest
+    assert normal_form.of_exported(exported(kernel(("BKV = 64", "BKV = 128")))).digest != digest
 
 
 def test_a_sum_that_is_not_rescaled_is_refused(contest: Path, good: Evidence) -> None:
-    found = evaluated(contest, kernel(*NOT_RESCALED), "wrong")
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("correctness", "wrong-result")
+    result = evaluated(contest, kernel(*NOT_RESCALED), "wrong")
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("correctness", "wrong-result")
     # Its program beside the right kernel's: each is one exponential of its own.
     mixed = request(contest, good, for_chip="wrong")
     forged = normal_form.of_exported(jax.export.deserialize(bytearray(Path(mixed.for_chip).read_bytes())).mlir_module())
@@ -216,18 +216,18 @@ def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence)
 
 @pytest.mark.slow
 def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
-    found = evaluated(contest, kernel(*CARRIED), "carried")
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("correctness", "race")
+    result = evaluated(contest, kernel(*CARRIED), "carried")
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("correctness", "race")
     # Walked in order, as the CPU reference program does, it is right.
-    assert all(check.passed for check in found.checks if check.mode in ("full", "reduced"))
+    assert all(check.passed for check in result.checks if check.mode in ("full", "reduced"))
 
 
 def test_only_the_form_that_can_be_checked_is_taken(contest: Path) -> None:
     plain = kernel(("        compiler_params=plgpu.CompilerParams(num_warps=WARPS, num_stages=STAGES),\n", ""))
-    found = evaluated(contest, plain, "plain")
-    assert found.failure is not None
-    assert (found.failure.stage, found.failure.kind) == ("static", "not-triton")
+    result = evaluated(contest, plain, "plain")
+    assert result.failure is not None
+    assert (result.failure.stage, result.failure.kind) == ("static", "not-triton")
 
 
 def test_the_peer_is_right_as_far_as_a_cpu_can_tell(contest: Path) -> None:
@@ -271,10 +271,10 @@ def test_device_files_of_the_driver(tmp_path: Path) -> None:
 def test_the_timer_on_a_gpu_gets_an_environment_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=0")
-    given = environment.measuring("cuda")
-    assert given["CUDA_VISIBLE_DEVICES"] == "1"
-    assert given["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
-    assert not {"XLA_FLAGS", "LIBTPU_INIT_ARGS"} & set(given)
+    device = environment.measuring("cuda")
+    assert device["CUDA_VISIBLE_DEVICES"] == "1"
+    assert device["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert not {"XLA_FLAGS", "LIBTPU_INIT_ARGS"} & set(device)
 
 
 def xspace(folder: Path, *kernels_ns: tuple[int, int]) -> Path:
@@ -299,8 +299,8 @@ def xspace(folder: Path, *kernels_ns: tuple[int, int]) -> Path:
 
 
 def test_device_seconds_are_those_of_each_call(tmp_path: Path) -> None:
-    found = profiling.device_seconds(xspace(tmp_path, (1200, 2500), (5100, 6000), (7000, 8600)))
-    assert found == pytest.approx((1300e-9, 3500e-9))
+    seconds = profiling.device_seconds(xspace(tmp_path, (1200, 2500), (5100, 6000), (7000, 8600)))
+    assert seconds == pytest.approx((1300e-9, 3500e-9))
 
 
 def test_a_profile_that_is_not_understood_gives_no_device_seconds(tmp_path: Path) -> None:
@@ -312,5 +312,9 @@ def test_a_profile_that_is_not_understood_gives_no_device_seconds(tmp_path: Path
 def test_a_cache_may_hold_what_it_holds_and_no_more() -> None:
     work = load(EXAMPLE).problem.statement().work
     beyond = (work.minimum_hbm_bytes - H100.cache_bytes) / H100.hbm_bytes_per_second
-    assert not [said for said in roofline.impossibilities(work, 1.01 * beyond, H100) if "inputs and outputs" in said]
-    assert [said for said in roofline.impossibilities(work, 0.99 * beyond, H100) if "cached at most" in said]
+    assert not [
+        sentence for sentence in roofline.impossibilities(work, 1.01 * beyond, H100) if "inputs and outputs" in sentence
+    ]
+    assert [
+        sentence for sentence in roofline.impossibilities(work, 0.99 * beyond, H100) if "cached at most" in sentence
+    ]

@@ -188,10 +188,10 @@ def test_the_page_says_whose_keys_every_file_moves() -> None:
 
 
 def test_a_title_and_expected_counts_are_not_timed_and_a_shape_is() -> None:
-    known = statement()
-    assert keys.problem_digest(replace(known, title="another", expected=())) == keys.problem_digest(known)
-    assert keys.statement_digest(replace(known, title="another")) != keys.statement_digest(known)
-    assert keys.problem_digest(statement(8192)) != keys.problem_digest(known)
+    plain = statement()
+    assert keys.problem_digest(replace(plain, title="another", expected=())) == keys.problem_digest(plain)
+    assert keys.statement_digest(replace(plain, title="another")) != keys.statement_digest(plain)
+    assert keys.problem_digest(statement(8192)) != keys.problem_digest(plain)
 
 
 def test_tables_of_timed_calls_are_part_of_the_timing_key() -> None:

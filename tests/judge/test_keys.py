@@ -1,4 +1,4 @@
-"""What is compared with what: other chips, other sources, kernels changed by hand, and what records nothing."""
+"""Comparisons of times: other chips, other sources, kernels changed by hand, and what records nothing."""
 
 import json
 import os
@@ -38,8 +38,8 @@ def contest(template: Path, tmp_path: Path) -> Path:
 
 
 def record(contest: Path, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ratchet(contest, "show", str(number), "--json", expect=0).stdout)["attempt"]
-    return found
+    document: dict[str, Any] = json.loads(ratchet(contest, "show", str(number), "--json", expect=0).stdout)["attempt"]
+    return document
 
 
 def test_judge_and_prepare_record_nothing(contest: Path) -> None:

@@ -39,10 +39,10 @@ def judged(
         if state == "start":
             begun.append(stage)
 
-    def is_slower(found: Evidence) -> bool:
-        return against is not None and early_rejection.is_slower(found, against, POLICY, V5E)
+    def is_slower(judged_evidence: Evidence) -> bool:
+        return against is not None and early_rejection.is_slower(judged_evidence, against, POLICY, V5E)
 
-    found = evaluation.evaluate(
+    result = evaluation.evaluate(
         Request(
             directory=contest,
             candidate=Candidate(text=kernel.encode()),
@@ -56,7 +56,7 @@ def judged(
         ),
         Listener(is_slower=is_slower if against else None, progress=progress),
     )
-    return found, begun
+    return result, begun
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +69,16 @@ def good(contest: Path) -> Evidence:
     return judged(contest, naive())[0]
 
 
-def seconds(found: Evidence) -> float:
-    assert found.latency is not None
-    assert found.latency.seconds is not None
-    return found.latency.seconds
+def seconds(evidence: Evidence) -> float:
+    assert evidence.latency is not None
+    assert evidence.latency.seconds is not None
+    return evidence.latency.seconds
 
 
 def test_a_good_kernel_passes_at_every_member(good: Evidence) -> None:
     assert good.failure is None
     assert [member.name for member, _ in good.named_members] == ["short", "long"]
-    assert all(found.checks and found.failure is None for found in good.members)
+    assert all(each.checks and each.failure is None for each in good.members)
     assert {check.shape for check in good.all_checks if check.mode == "full"} == {(512, 128), (1024, 128)}
     assert decision.decide(good, None, None, POLICY, V5E).outcome == "accept"
 
@@ -89,14 +89,14 @@ def test_its_time_is_the_weighted_geometric_mean(good: Evidence) -> None:
     assert good.latency is not None
     assert good.latency.plus_minus_seconds is not None
     # Errors are the same in sign at all shapes: the mean is as uncertain as its members.
-    each = [found.latency.plus_minus_seconds / seconds(found) for found in good.members]  # type: ignore[union-attr,operator]
+    each = [each_evidence.latency.plus_minus_seconds / seconds(each_evidence) for each_evidence in good.members]  # type: ignore[union-attr,operator]
     assert min(each) <= good.latency.plus_minus_seconds / seconds(good) <= max(each)
 
 
 def test_each_member_is_compiled_once_and_traced_before_any(contest: Path) -> None:
     # A program that nothing has seen: with another VMEM limit.
-    found, begun = judged(contest, naive(("VMEM_LIMIT = None", "VMEM_LIMIT = 12 * 2**20")))
-    assert found.failure is None
+    result, begun = judged(contest, naive(("VMEM_LIMIT = None", "VMEM_LIMIT = 12 * 2**20")))
+    assert result.failure is None
     assert [stage for stage in begun if stage.endswith(("trace", "compile"))] == [
         "short trace",
         "long trace",
@@ -110,11 +110,11 @@ def test_each_member_is_compiled_once_and_traced_before_any(contest: Path) -> No
 
 def test_a_kernel_that_is_right_at_one_member_only_fails(contest: Path) -> None:
     wrong = "    scores = scores * scale * (1.5 if pl.num_programs(1) == 4 else 1)\n"
-    found, _ = judged(contest, naive(("    scores = scores * scale\n", wrong)))
-    assert found.failure is not None
-    assert found.failure.kind == "wrong-result"
-    assert found.failure.message.startswith("long: ")
-    verdict = decision.decide(found, None, None, POLICY, V5E)
+    result, _ = judged(contest, naive(("    scores = scores * scale\n", wrong)))
+    assert result.failure is not None
+    assert result.failure.kind == "wrong-result"
+    assert result.failure.message.startswith("long: ")
+    verdict = decision.decide(result, None, None, POLICY, V5E)
     assert verdict.outcome == "failed"
 
 
@@ -126,19 +126,19 @@ def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
         "v_ref[...].astype(jnp.float32).mean(0, keepdims=True), o_ref.shape).astype(o_ref.dtype)), "
         "out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype))(v)\n"
     )
-    found, begun = judged(contest, naive((SHAPES, shortcut)))
-    assert found.failure is not None
-    assert found.failure.message.startswith("short: ")
+    result, begun = judged(contest, naive((SHAPES, shortcut)))
+    assert result.failure is not None
+    assert result.failure.message.startswith("short: ")
     # The other member is traced and no more.
     assert [stage for stage in begun if stage.startswith("long")] == ["long trace"]
 
 
 @pytest.mark.slow
 def test_a_member_that_does_not_trace_ends_it_before_anything_is_compiled(contest: Path) -> None:
-    found, begun = judged(contest, naive(("BQ = 128", "BQ = 1024")))
-    assert found.failure is not None
-    assert found.failure.kind == "trace-error"
-    assert found.failure.message.startswith("short: ")
+    result, begun = judged(contest, naive(("BQ = 128", "BQ = 1024")))
+    assert result.failure is not None
+    assert result.failure.kind == "trace-error"
+    assert result.failure.message.startswith("short: ")
     assert begun == ["short trace"]
 
 
@@ -151,7 +151,7 @@ def test_a_gain_of_the_mean_that_costs_one_member_too_much_is_rejected(contest: 
     assert verdict.outcome == "reject"
     assert verdict.reasons[0].startswith("short takes ")
     assert "no member may lose more than 1.0%" in verdict.reasons[0]
-    assert {one.name: (one.time_ratio or 0) > 1 for one in verdict.members} == {"short": True, "long": False}
+    assert {member.name: (member.time_ratio or 0) > 1 for member in verdict.members} == {"short": True, "long": False}
     # That is certain without a check at the full shape, and none is run.
     assert candidate.unchecked
     assert not any(check.mode == "full" for check in candidate.all_checks)
@@ -166,10 +166,10 @@ def test_a_gain_at_one_member_is_a_gain_where_the_other_stays_the_same(contest: 
     verdict = decision.decide(candidate, champion, None, POLICY, V5E)
     # The pair was not simulated again.
     assert verdict.outcome == "inconclusive"
-    known = [one.time_ratio for one in verdict.members]
-    assert known[0] == 1
+    ratios = [each.time_ratio for each in verdict.members]
+    assert ratios[0] == 1
     weights = [member.weight for member, _ in candidate.named_members]
-    assert verdict.time_ratio == pytest.approx(weighted_geometric_mean([r or 0 for r in known], weights))
+    assert verdict.time_ratio == pytest.approx(weighted_geometric_mean([r or 0 for r in ratios], weights))
 
 
 def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> No
         Member(name="backward", problem=AttentionBackward(sequence=512, head_dim=128), function="backward"),
     )
     suite = Suite(members=members)
-    found, _ = judged(folder, f"{naive()}\n{backward}", suite=suite)
-    assert found.failure is None, found.failure
-    assert [len(one.problem.outputs) for one in found.members] == [1, 3]
+    result, _ = judged(folder, f"{naive()}\n{backward}", suite=suite)
+    assert result.failure is None, result.failure
+    assert [len(member.problem.outputs) for member in result.members] == [1, 3]
     lacking, _ = judged(folder, naive(), suite=suite)
     assert lacking.failure is not None
     assert lacking.failure.kind == "missing-kernel-fn"
@@ -218,7 +218,7 @@ def test_a_device_does_not_time_a_suite(contest: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ((Member(name="one", problem=SHORT),), "two members or more"),
         ((Member(name="one", problem=SHORT), Member(name="one", problem=LONG)), "a name of its own"),
@@ -227,8 +227,8 @@ def test_a_device_does_not_time_a_suite(contest: Path) -> None:
         ((Member(name="one", problem=SHORT, function="a b"), Member(name="two", problem=LONG)), "name of a function"),
     ],
 )
-def test_what_is_no_suite_is_refused(members: tuple[Member, ...], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_suite_is_refused(members: tuple[Member, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Suite(members=members)
 
 
@@ -256,9 +256,9 @@ def test_members_may_be_problems_of_the_contest_itself(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text((softmax / "kernel.py").read_text())
     loaded = contests.load(tmp_path)
     assert isinstance(loaded.problem, Suite)
-    found, _ = judged(tmp_path, (tmp_path / "kernel.py").read_text(), suite=loaded.problem)
-    assert found.failure is None, found.failure
-    assert [one.problem.title for one in found.members] == [
+    result, _ = judged(tmp_path, (tmp_path / "kernel.py").read_text(), suite=loaded.problem)
+    assert result.failure is None, result.failure
+    assert [each.problem.title for each in result.members] == [
         member.problem.statement().title for member in loaded.problem.members
     ]
     # What a member weighs is part of the problem.
@@ -269,19 +269,19 @@ def test_members_may_be_problems_of_the_contest_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ("Member(name='one', problem=Softmax(rows=512, columns=256)),", "two members or more"),
         ("Member(name='one', problem=3), Member(name='two', problem=4)", "a int without statement"),
     ],
 )
-def test_a_prepare_that_states_no_suite_is_refused(tmp_path: Path, members: str, said: str) -> None:
+def test_a_prepare_that_states_no_suite_is_refused(tmp_path: Path, members: str, message: str) -> None:
     softmax = ROOT / "tests" / "fixtures" / "softmax"
     prepare = (softmax / "prepare.py").read_text().partition("\ndef problem()")[0]
     returned = f"Suite(members=({members}))"
     suite = f"def problem():\n    from harness.operators import Member, Suite\n\n    return {returned}\n"
     (tmp_path / "prepare.py").write_text(f"{prepare}\n{suite}")
     (tmp_path / "kernel.py").write_text("")
-    with pytest.raises(RatchetError, match=said) as caught:
+    with pytest.raises(RatchetError, match=message) as caught:
         contests.load(tmp_path)
     assert caught.value.kind == "bad-prepare"

@@ -50,7 +50,7 @@ OTHER = traced(divergences.source(SCORES="scores = scores * 2"))
 
 
 def request(folder: Path, *, program: Any = PLAIN, for_chip: Any = PLAIN) -> CertifyRequest:
-    """What a candidate's process hands over, and reports of the program for the chip."""
+    """Programs as a candidate's process hands them over, and its report of the program for the chip."""
     chip = exported(for_chip, "tpu")
     (folder / "traced").write_bytes(program_codec.encode(program))
     (folder / "tpu").write_bytes(chip.serialize())
@@ -73,7 +73,7 @@ def request(folder: Path, *, program: Any = PLAIN, for_chip: Any = PLAIN) -> Cer
 
 @pytest.fixture(autouse=True)
 def _steps_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate, "_require_steps", lambda found, reported: None)
+    monkeypatch.setattr(certificate, "_require_steps", lambda steps, reported: None)
 
 
 def refusal(asked: CertifyRequest) -> tuple[str, str]:
@@ -83,15 +83,15 @@ def refusal(asked: CertifyRequest) -> tuple[str, str]:
 
 
 def test_one_program_is_certified(tmp_path: Path) -> None:
-    found = certificate.certify(request(tmp_path))
-    assert isinstance(found, Certificate)
-    assert found.platform == "tpu"
-    counted = dict(found.primitives)
+    certified = certificate.certify(request(tmp_path))
+    assert isinstance(certified, Certificate)
+    assert certified.platform == "tpu"
+    counted = dict(certified.primitives)
     assert counted["jax._src.lax:dot_general_p"] == 2
     assert all(place.startswith("jax.") for place in counted)
-    assert certificate.certify(request(tmp_path)) == found
+    assert certificate.certify(request(tmp_path)) == certified
     other = certificate.certify(request(tmp_path, program=OTHER, for_chip=OTHER))
-    assert other.sha256 != found.sha256
+    assert other.sha256 != certified.sha256
 
 
 def test_another_program_for_the_chip_is_named_with_its_line(tmp_path: Path) -> None:
@@ -120,7 +120,9 @@ def test_a_program_with_other_types_than_its_values_is_refused(tmp_path: Path, d
     """A compiler that believes what stands there, and an interpreter that computes, would make two of it."""
     closed = traced(divergences.source(SCORES="scores = scores.astype(jnp.bfloat16).astype(jnp.float32)"))
     (call,) = jaxprs.pallas_calls(closed.jaxpr)
-    rounded = next(one for one in call.params["jaxpr"].eqns if one.primitive is lax.convert_element_type_p)
+    rounded = next(
+        equation for equation in call.params["jaxpr"].eqns if equation.primitive is lax.convert_element_type_p
+    )
     rounded.params["new_dtype"] = jnp.dtype(dtype)
     if dtype == jnp.bfloat16:
         certificate.certify(request(tmp_path, program=closed, for_chip=closed))
@@ -146,7 +148,7 @@ def as_fields(asked: CertifyRequest) -> dict[str, Any]:
 
 
 def test_a_rule_for_one_platform_shows_around_kernels(tmp_path: Path) -> None:
-    """Where JAX itself lowers an operation otherwise for a chip, both are its own: neither is known to be the other."""
+    """If JAX itself lowers an operation otherwise for a chip, both are its own: neither is known to be the other."""
     closed = traced(divergences.source(CALL="return attention(q, k, -(-v))"))
     table = mlir._platform_specific_lowerings["tpu"]
     kept = dict(table)
@@ -205,15 +207,15 @@ def test_a_program_comes_back_as_it_was(case: divergences.Case) -> None:
     with asked_device.aiming_at(V5E):
         back = program_codec.decode(program_codec.encode(closed))
     assert normal_form.of_traced(back) == normal_form.of_traced(closed)
-    one, other = (exported(program, "tpu").mlir_module() for program in (closed, back))
-    assert normal_form.difference(one, other) is None
+    straight, other = (exported(program, "tpu").mlir_module() for program in (closed, back))
+    assert normal_form.difference(straight, other) is None
 
 
 def test_what_is_not_of_jax_does_not_travel() -> None:
-    own = core.Primitive("neg")
-    own.def_abstract_eval(lambda x: x)
+    imitation = core.Primitive("neg")
+    imitation.def_abstract_eval(lambda x: x)
     with pytest.raises(Rejected, match="the primitive 'neg', which no module of JAX has") as refused:
-        program_codec.encode(jax.make_jaxpr(own.bind)(1.0))
+        program_codec.encode(jax.make_jaxpr(imitation.bind)(1.0))
     assert refused.value.failure.kind == "not-portable"
 
 
@@ -274,7 +276,7 @@ def form(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def test_names_are_no_part_of_a_program() -> None:
-    def one(x: Any, y: Any) -> Any:
+    def kernel_of_two(x: Any, y: Any) -> Any:
         return jax.jit(lambda a, b: a * b)(x, y)
 
     @jax.jit
@@ -285,7 +287,7 @@ def test_names_are_no_part_of_a_program() -> None:
         with jax.named_scope("product"):
             return product(first, second)
 
-    assert form(one) == form(another)
+    assert form(kernel_of_two) == form(another)
 
 
 @pytest.mark.parametrize(
@@ -305,5 +307,5 @@ def test_whatever_is_computed_is_part_of_it(other: Callable[..., Any]) -> None:
 
 
 def test_constants_count_by_what_they_hold() -> None:
-    one, same, other = (np.full((8, 128), value, np.float32) for value in (3, 3, 4))
-    assert form(lambda x, y: x + one) == form(lambda x, y: x + same) != form(lambda x, y: x + other)
+    first, same, other = (np.full((8, 128), value, np.float32) for value in (3, 3, 4))
+    assert form(lambda x, y: x + first) == form(lambda x, y: x + same) != form(lambda x, y: x + other)

@@ -25,7 +25,7 @@ NARROW = (X * 20).astype(BFLOAT16)
 
 
 def on(name: str, function: Callable[..., Any], *arrays: Any, checked: bool = False) -> NDArray[Any]:
-    """What `function`, as the body of a kernel, makes of `arrays` on that chip, as float64 or as integers."""
+    """The result of `function`, as the body of a kernel, on `arrays` on that chip, as float64 or as integers."""
     shape = jax.eval_shape(function, *arrays)
 
     def body(*refs: Any) -> None:
@@ -61,13 +61,13 @@ def test_a_product_of_float32_is_one_of_bfloat16_by_default(checked: bool) -> No
 def test_the_default_precision_of_a_context_counts() -> None:
     y = X.T.copy()
     with jax.default_matmul_precision("highest"):
-        found = on("v6e", product(None), X, y)
-    np.testing.assert_allclose(found, X.astype(np.float64) @ y, rtol=1e-5, atol=1e-4)
+        result = on("v6e", product(None), X, y)
+    np.testing.assert_allclose(result, X.astype(np.float64) @ y, rtol=1e-5, atol=1e-4)
 
 
 def test_the_float32_of_a_mixed_product_is_rounded() -> None:
-    found = on("v6e", product(None), NARROW, X.T.copy())
-    np.testing.assert_allclose(found, NARROW.astype(np.float64) @ rounded(X.T), rtol=1e-5, atol=1e-4)
+    result = on("v6e", product(None), NARROW, X.T.copy())
+    np.testing.assert_allclose(result, NARROW.astype(np.float64) @ rounded(X.T), rtol=1e-5, atol=1e-4)
 
 
 def test_an_exponential_of_bfloat16_multiplies_in_bfloat16_on_v6e() -> None:
@@ -110,18 +110,18 @@ def test_an_approximate_reciprocal_is_the_exact_one_on_v6e() -> None:
 
 def test_a_false_hint_changes_what_it_is_about() -> None:
     positions = np.arange(16 * 128, dtype=np.int32).reshape(16, 128)
-    found = on("v5e", lambda x: pl.multiple_of(8 * x + 4, 8), positions)
-    np.testing.assert_array_equal(found, 8 * positions)
-    found = on("v5e", lambda x: pl.multiple_of(8 * x, 8), positions)
-    np.testing.assert_array_equal(found, 8 * positions)
+    result = on("v5e", lambda x: pl.multiple_of(8 * x + 4, 8), positions)
+    np.testing.assert_array_equal(result, 8 * positions)
+    result = on("v5e", lambda x: pl.multiple_of(8 * x, 8), positions)
+    np.testing.assert_array_equal(result, 8 * positions)
 
 
 def test_narrower_integers_keep_the_low_bits() -> None:
     # `vpack.c.b16` and `vpack.c.b8` are the same for both signs, so that they cannot saturate.
     integers = np.arange(-1024, 1024, dtype=np.int32).reshape(16, 128) * 331
     for dtype in (jnp.int16, jnp.uint16, jnp.int8, jnp.uint8):
-        found = on("v5e", lambda x, dtype=dtype: x.astype(dtype).astype(jnp.int32), integers)
-        np.testing.assert_array_equal(found, integers.astype(dtype).astype(np.int32))
+        result = on("v5e", lambda x, dtype=dtype: x.astype(dtype).astype(jnp.int32), integers)
+        np.testing.assert_array_equal(result, integers.astype(dtype).astype(np.int32))
 
 
 def test_results_that_nothing_defines_show() -> None:
@@ -135,10 +135,10 @@ def test_results_that_nothing_defines_show() -> None:
         (lambda x: x.astype(jnp.int4).astype(jnp.int32), (integers >= -8) & (integers < 8)),
         (lambda x: (x.astype(jnp.float32) * 1e7).astype(jnp.int32), np.abs(integers) < 215),
     ):
-        found, as_is = on("v5e", function, integers), np.asarray(jax.jit(function)(integers))
-        np.testing.assert_array_equal(found[is_defined], as_is[is_defined])
-        assert len(np.unique(found[~is_defined])) == 1
-        assert (found[~is_defined] != as_is[~is_defined]).mean() > 0.9
+        result, as_is = on("v5e", function, integers), np.asarray(jax.jit(function)(integers))
+        np.testing.assert_array_equal(result[is_defined], as_is[is_defined])
+        assert len(np.unique(result[~is_defined])) == 1
+        assert (result[~is_defined] != as_is[~is_defined]).mean() > 0.9
 
 
 @pytest.mark.parametrize("operation", [lax.div, lax.rem, lax.shift_left])
@@ -150,8 +150,8 @@ def test_a_column_and_a_row_of_integers_meet_in_every_element(operation: Callabl
         return operation(x, y).astype(jnp.int32)
 
     for checked in (False, True):
-        found = on("v5e", function, column, row, checked=checked)
-        np.testing.assert_array_equal(found, np.asarray(jax.jit(function)(column, row)))
+        result = on("v5e", function, column, row, checked=checked)
+        np.testing.assert_array_equal(result, np.asarray(jax.jit(function)(column, row)))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
@@ -160,10 +160,10 @@ def test_a_comparison_of_a_column_and_a_row_with_memory_that_nothing_wrote_is_fl
     row[0, 5] = np.asarray(undefined.marked_memory(jnp.zeros((), dtype)))
     closed = jax.make_jaxpr(lambda x, y: x < y)(column, row)
     flipped = closed.replace(jaxpr=undefined.with_flipped_comparisons(closed.jaxpr))
-    (found,) = core.jaxpr_as_fun(flipped)(column, row)
+    (result,) = core.jaxpr_as_fun(flipped)(column, row)
     expected = column < row
     expected[:, 5] = True
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize(("start", "is_within"), [(0, True), (8, True), (9, False), (-1, False)])
@@ -198,9 +198,9 @@ LONG = np.random.default_rng(3).standard_normal((64, 512), dtype=np.float32).ast
 @pytest.mark.parametrize("name", ["v4", "v5e", "v5p"])
 def test_a_sum_of_bfloat16_is_rounded_once_where_it_is_added_in_float32(name: str, axes: tuple[int, ...]) -> None:
     exact = rounded(LONG.astype(np.float32).sum(axis=axes, keepdims=True, dtype=np.float64))
-    found = on(name, sum_over(*axes), LONG)
-    np.testing.assert_allclose(found, np.broadcast_to(exact, LONG.shape), rtol=2**-7)
-    assert (found == exact).mean() > 0.95
+    result = on(name, sum_over(*axes), LONG)
+    np.testing.assert_allclose(result, np.broadcast_to(exact, LONG.shape), rtol=2**-7)
+    assert (result == exact).mean() > 0.95
 
 
 @pytest.mark.parametrize("checked", [False, True])
@@ -209,8 +209,8 @@ def test_a_sum_of_bfloat16_is_rounded_register_by_register(name: str, checked: b
     # Rows: 4 registers of 16 rows one after the other, then their rows in float32.
     registers = LONG.astype(np.float64).reshape(4, 16, 512)
     total = registers[0]
-    for one in registers[1:]:
-        total = rounded(total + one)
+    for register in registers[1:]:
+        total = rounded(total + register)
     expected = rounded(total.sum(axis=0))
     np.testing.assert_array_equal(on(name, sum_over(0), LONG, checked=checked)[0], expected)
     # Lanes: 4 registers of 128 lanes, then halves of what is left, rounded each time.
@@ -221,26 +221,26 @@ def test_a_sum_of_bfloat16_is_rounded_register_by_register(name: str, checked: b
     while total.shape[1] > 1:
         low, high = np.split(total, 2, axis=1)
         total = rounded(low + high)
-    found = on(name, sum_over(1), LONG, checked=checked)[:, :1]
-    np.testing.assert_array_equal(found, total)
+    result = on(name, sum_over(1), LONG, checked=checked)[:, :1]
+    np.testing.assert_array_equal(result, total)
     once = rounded(LONG.astype(np.float64).sum(axis=1, keepdims=True))
-    assert (found != once).mean() > 0.3
+    assert (result != once).mean() > 0.3
 
 
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("mode", ["fill", "promise_in_bounds"])
 def test_an_element_beyond_its_axis_is_a_mark(mode: str, checked: bool) -> None:
-    def taken(axis: int) -> Callable[..., Any]:
+    def gathered(axis: int) -> Callable[..., Any]:
         return lambda x, places: jnp.take_along_axis(x, places, axis, mode=mode)
 
     lanes = np.broadcast_to(np.arange(128, dtype=np.int32)[::-1], X.shape).copy()
-    np.testing.assert_array_equal(on("v6e", taken(1), X, lanes, checked=checked), X[:, ::-1])
+    np.testing.assert_array_equal(on("v6e", gathered(1), X, lanes, checked=checked), X[:, ::-1])
     lanes[3, 5] = 128
-    found = on("v6e", taken(1), X, lanes, checked=checked)
-    assert np.isnan(found[3, 5])
-    assert np.isnan(found).sum() == 1
+    result = on("v6e", gathered(1), X, lanes, checked=checked)
+    assert np.isnan(result[3, 5])
+    assert np.isnan(result).sum() == 1
     rows = np.zeros((8, 128), np.int32)
     rows[0, 0] = 8
-    found = on("v5e", taken(0), np.arange(8 * 128, dtype=np.int32).reshape(8, 128), rows, checked=checked)
-    assert abs(int(found[0, 0])) > 1 << 20
-    np.testing.assert_array_equal(found[1:], np.broadcast_to(np.arange(128), (7, 128)))
+    result = on("v5e", gathered(0), np.arange(8 * 128, dtype=np.int32).reshape(8, 128), rows, checked=checked)
+    assert abs(int(result[0, 0])) > 1 << 20
+    np.testing.assert_array_equal(result[1:], np.broadcast_to(np.arange(128), (7, 128)))

@@ -23,48 +23,48 @@ from harness.sandbox.messages import Rejected
 X = np.zeros((16, 128), np.float32)
 
 
-def in_a_kernel(held: Any) -> Any:
+def in_a_kernel(array: Any) -> Any:
     """`held` is a number of its body."""
 
     def kernel(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = x_ref[...] * held
+        o_ref[...] = x_ref[...] * array
 
     return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype))
 
 
-def in_an_index_map(held: Any) -> Any:
+def in_an_index_map(array: Any) -> Any:
     """`held` is a number of a block's place."""
     return pl.pallas_call(
         lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...]),
         out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype),
         grid=(2,),
-        in_specs=[pl.BlockSpec((8, 128), lambda i: (i * held, 0))],
+        in_specs=[pl.BlockSpec((8, 128), lambda i: (i * array, 0))],
         out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
     )
 
 
-def in_a_function(held: Any) -> Any:
+def in_a_function(array: Any) -> Any:
     """`held` is a constant of a function within."""
-    return jax.jit(lambda x: x + held)
+    return jax.jit(lambda x: x + array)
 
 
-def as_a_constant(held: Any) -> Any:
-    return lambda x: x + held
+def as_a_constant(array: Any) -> Any:
+    return lambda x: x + array
 
 
-def as_an_array_of_jax(held: Any) -> Any:
+def as_an_array_of_jax(array: Any) -> Any:
     """JAX may look at the same memory."""
-    return lambda x: x + jnp.asarray(held)
+    return lambda x: x + jnp.asarray(array)
 
 
-def beside_a_value_of_the_kernel(held: Any) -> Any:
+def beside_a_value_of_the_kernel(array: Any) -> Any:
     """`held` is a number of a region that uses a value of the kernel around it too."""
 
     def kernel(x_ref: Any, o_ref: Any) -> None:
         row = pl.program_id(0) * 8
 
         def region(scratch: Any) -> None:
-            scratch[...] = x_ref[...] * held
+            scratch[...] = x_ref[...] * array
             o_ref[...] = scratch[...] + row
 
         pl.run_scoped(region, pltpu.VMEM((8, 128), jnp.float32))
@@ -89,34 +89,34 @@ WAYS = (
 
 @pytest.mark.parametrize(("way", "made"), WAYS)
 def test_a_constant_that_changes_changes_no_program_that_was_traced(way: Any, made: Any) -> None:
-    held = made()
-    closed = constants.taken_over(jax.make_jaxpr(way(held))(X))
+    array = made()
+    closed = constants.taken_over(jax.make_jaxpr(way(array))(X))
     before = normal_form.of_traced(closed)
-    held[...] = 1
+    array[...] = 1
     assert normal_form.of_traced(closed) == before
 
 
 @pytest.mark.parametrize(("way", "made"), WAYS)
 def test_programs_of_other_constants_have_other_texts(way: Any, made: Any) -> None:
-    held, other = made(), made()
+    first, other = made(), made()
     other[...] = 1
-    one, another, same = (normal_form.of_traced(jax.make_jaxpr(way(each))(X)) for each in (held, other, made()))
-    assert one == same != another
+    digest, another, same = (normal_form.of_traced(jax.make_jaxpr(way(each))(X)) for each in (first, other, made()))
+    assert digest == same != another
 
 
 def test_a_literal_that_kernel_py_still_holds_is_none_of_the_program() -> None:
     """JAX caches what it traced of a function: kernel.py can ask for the very objects."""
     doubled = jax.jit(lambda x: x * 2.0)
     closed = jax.make_jaxpr(lambda x: doubled(doubled(x)))(X)
-    taken = constants.taken_over(closed)
-    before = normal_form.of_traced(taken)
+    constants_taken = constants.taken_over(closed)
+    before = normal_form.of_traced(constants_taken)
     within = doubled.trace(X).jaxpr
     for var in (var for equation in within.eqns for var in equation.invars if isinstance(var, core.Literal)):
         var.val = 1.0
     assert normal_form.of_traced(closed) != before
-    assert normal_form.of_traced(taken) == before
+    assert normal_form.of_traced(constants_taken) == before
     # A function that is called twice is still one.
-    assert len({id(equation.params["jaxpr"]) for equation in taken.eqns}) == 1
+    assert len({id(equation.params["jaxpr"]) for equation in constants_taken.eqns}) == 1
 
 
 def test_a_constant_that_would_have_to_be_asked_for_a_copy_is_refused() -> None:
@@ -126,9 +126,9 @@ def test_a_constant_that_would_have_to_be_asked_for_a_copy_is_refused() -> None:
         def copy(self, order: str = "C") -> Any:
             return self
 
-    held = Kept(np.full((16, 128), 2.0, np.float32))
+    kept = Kept(np.full((16, 128), 2.0, np.float32))
     with pytest.raises(Rejected, match="got one of type Kept") as refused:
-        constants.taken_over(jax.make_jaxpr(lambda x: x + held)(X))
+        constants.taken_over(jax.make_jaxpr(lambda x: x + kept)(X))
     assert refused.value.failure.kind == "unusual-constant"
 
 
@@ -136,20 +136,20 @@ def test_random_keys_are_constants_too() -> None:
     data = np.array([0, 3], np.uint32)
     key = jax.random.wrap_key_data(data)
     closed = jax.make_jaxpr(lambda x: x + jax.random.normal(key, x.shape))(X)
-    taken = constants.taken_over(closed)
-    assert same_program.difference(closed, taken) is None
-    before = normal_form.of_traced(taken)
+    constants_taken = constants.taken_over(closed)
+    assert same_program.difference(closed, constants_taken) is None
+    before = normal_form.of_traced(constants_taken)
     data[:] = 7
-    assert normal_form.of_traced(taken) == before
+    assert normal_form.of_traced(constants_taken) == before
     other = jax.make_jaxpr(lambda x: x + jax.random.normal(jax.random.key(1_000_003), x.shape))(X)
-    assert same_program.difference(taken, other) is not None
+    assert same_program.difference(constants_taken, other) is not None
 
 
 def test_constants_keep_their_types() -> None:
     weak = jax.make_jaxpr(lambda x: x * np.float32(3) + 2.0 + jnp.arange(128.0))(X)
-    taken = constants.taken_over(weak)
-    assert str(taken) == str(weak)
-    assert [var.aval for equation in taken.eqns for var in equation.outvars] == [
+    constants_taken = constants.taken_over(weak)
+    assert str(constants_taken) == str(weak)
+    assert [var.aval for equation in constants_taken.eqns for var in equation.outvars] == [
         var.aval for equation in weak.eqns for var in equation.outvars
     ]
 
@@ -197,8 +197,8 @@ def test_checks_for_debugging_are_left_out_with_what_they_count() -> None:
         o_ref[...] = x / largest
 
     call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype))
-    one, other = (constants.taken_over(jax.make_jaxpr(lambda x: call(x))(X)) for _ in range(2))
-    (equation,) = one.jaxpr.eqns
+    first, other = (constants.taken_over(jax.make_jaxpr(lambda x: call(x))(X)) for _ in range(2))
+    (equation,) = first.jaxpr.eqns
     names = [each.primitive.name for each in equation.params["jaxpr"].eqns]
     assert names == ["get", "reduce_max", "div", "swap"]
-    assert list(normal_form.of_traced(one)) == list(normal_form.of_traced(other))
+    assert list(normal_form.of_traced(first)) == list(normal_form.of_traced(other))

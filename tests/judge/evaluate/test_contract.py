@@ -1,4 +1,4 @@
-"""What the trace finds: broken contracts, foreign work, false claims; identity, traffic and buffers of good ones."""
+"""Findings of the trace: broken contracts, foreign work, false claims; identity, traffic and buffers of good ones."""
 
 import re
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from harness.operators import Attention
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracer]:
-    with tracer(tmp_path_factory.mktemp("tracer")) as one:
-        yield one
+    with tracer(tmp_path_factory.mktemp("tracer")) as opened:
+        yield opened
 
 
 CONTRACT = {
@@ -156,7 +156,7 @@ def test_an_overstated_flop_claim_fails_with_both_values(bench: Tracer) -> None:
 
 def test_a_false_tiling_claim_is_a_warning_with_both_values(bench: Tracer) -> None:
     source = naive(('"k": reads * once', '"k": once'), ('"grid": grid', '"grid": (1, 1)'))
-    warnings = tuple(said for said in bench.traced(source).warnings if said.startswith("get_tiling_meta()"))
+    warnings = tuple(warning for warning in bench.traced(source).warnings if warning.startswith("get_tiling_meta()"))
     once = 2 * 512 * 128
     assert warnings == (
         "get_tiling_meta() claims grid (1, 1), the trace shows (4, 2)",
@@ -166,7 +166,7 @@ def test_a_false_tiling_claim_is_a_warning_with_both_values(bench: Tracer) -> No
 
 def test_the_contests_kernel_claims_the_truth(bench: Tracer) -> None:
     reply = bench.traced(NAIVE)
-    assert not [said for said in reply.warnings if said.startswith("get_tiling_meta()")]
+    assert not [warning for warning in reply.warnings if warning.startswith("get_tiling_meta()")]
     assert reply.claims.kernel_name == "naive_attention"
 
 
@@ -271,8 +271,8 @@ def test_the_reduced_shape_keeps_several_blocks_along_each_axis(bench: Tracer) -
 def test_a_file_beside_the_kernel_is_not_imported_unseen(tmp_path: Path) -> None:
     imported = "import math\nimport pathlib\nimport sys\npathlib.Path('stranger.py').write_text('BQ = 128\\n')\n"
     imported += "sys.path.insert(0, '')\nfrom stranger import BQ as ROWS\n"
-    with tracer(tmp_path) as one:
-        failure = one.failure(naive(("import math\n", imported)))
+    with tracer(tmp_path) as bench:
+        failure = bench.failure(naive(("import math\n", imported)))
     assert (failure.stage, failure.kind) == ("contract", "foreign-import")
     assert "stranger" in failure.message
 
@@ -282,24 +282,24 @@ def test_helpers_belong_to_the_candidate(tmp_path: Path) -> None:
     (tmp_path / "sizes.py").write_text("from deeper import ROWS\n\nBQ = ROWS\n")
     (tmp_path / "deeper.py").write_text("ROWS = 256\n")
     kernel = naive(("import math\n", "import math\n\nfrom sizes import BQ\n"), ("BQ = 128\n", ""))
-    with tracer(tmp_path) as one:
-        reply = one.traced(kernel)
+    with tracer(tmp_path) as bench:
+        reply = bench.traced(kernel)
         assert reply.trace.pallas_calls[0].grid[0] == 2
-        assert not [said for said in reply.warnings if "sizes" in said]
+        assert not [warning for warning in reply.warnings if "sizes" in warning]
         (tmp_path / "deeper.py").write_text("import math\nROWS = math.no_such_number\n")
-        assert "deeper.py line 2: AttributeError" in one.failure(kernel).message
+        assert "deeper.py line 2: AttributeError" in bench.failure(kernel).message
         (tmp_path / "deeper.py").write_text("import socket\nROWS = 128\n")
-        failure = one.failure(kernel)
+        failure = bench.failure(kernel)
         assert (failure.kind, failure.message[:26]) == ("forbidden-import", "deeper.py line 1 imports s")
         (tmp_path / "deeper.py").write_text("ROWS = = 128\n")
-        assert "deeper.py line 1" in one.failure(kernel).message
+        assert "deeper.py line 1" in bench.failure(kernel).message
 
 
 @pytest.mark.parametrize("name", ["numpy", "math", "ml_dtypes", "harness", "tabulate"])
 def test_a_helper_must_not_be_called_like_an_installed_module(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("BQ = 128\n")
-    with tracer(tmp_path) as one:
-        failure = one.failure(naive())
+    with tracer(tmp_path) as bench:
+        failure = bench.failure(naive())
     assert (failure.stage, failure.kind) == ("contract", "helper-name")
     assert name in failure.message
 
@@ -309,15 +309,15 @@ def test_packages_that_are_imported_count(tmp_path: Path) -> None:
         "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n\n\ndef kernel_fn(q, k, v):\n"
     )
     kernel += "    return flash_attention(*(x[None, None] for x in (q, k, v)), sm_scale=q.shape[-1] ** -0.5)[0, 0]\n"
-    with tracer(tmp_path) as one:
-        trace = one.traced(kernel).trace
+    with tracer(tmp_path) as bench:
+        trace = bench.traced(kernel).trace
     assert [package.name for package in trace.imported] == ["jax"]
     assert trace.imported[0].files >= 2
     assert [source.name for source in trace.sources] == ["jax/experimental/pallas/ops/tpu/flash_attention.py"]
     program = "0" * 64
     assert packages.digested(program, ()) == program
     other = replace(trace.imported[0], sha256="1" * 64)
-    assert len({packages.digested(program, found) for found in ((), trace.imported, (other,))}) == 3
+    assert len({packages.digested(program, packages_used) for packages_used in ((), trace.imported, (other,))}) == 3
 
 
 # What a kernel.py may do in passing to the process that traces it: the line, and how the failure names it.
@@ -349,9 +349,9 @@ SETTINGS = {
 @pytest.mark.parametrize("what", SETTINGS)
 def test_what_an_import_sets_is_put_back_and_said(tmp_path: Path, what: str) -> None:
     patch = f"import math\nimport jax\n{SETTINGS[what]}\n"
-    with tracer(tmp_path) as one:
-        reply = one.traced(naive(("import math\n", patch)))
-        again = one.traced(naive())
+    with tracer(tmp_path) as bench:
+        reply = bench.traced(naive(("import math\n", patch)))
+        again = bench.traced(naive())
     assert [warning for warning in reply.warnings if f"importing kernel.py sets {what}, which is put back" in warning]
     assert not [warning for warning in again.warnings if "put back" in warning]
     assert reply.trace.fingerprint == again.trace.fingerprint
@@ -359,8 +359,8 @@ def test_what_an_import_sets_is_put_back_and_said(tmp_path: Path, what: str) -> 
 
 def test_a_variable_that_is_set_while_it_is_traced_is_refused(tmp_path: Path) -> None:
     setting = "os.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=true'"
-    with tracer(tmp_path) as one:
-        failure = one.failure(with_wrapper(f"    import os\n    {setting}\n    return honest(q, k, v)\n"))
+    with tracer(tmp_path) as bench:
+        failure = bench.failure(with_wrapper(f"    import os\n    {setting}\n    return honest(q, k, v)\n"))
     assert (failure.kind, "XLA_FLAGS" in failure.message) == ("settings-changed", True)
 
 
@@ -370,8 +370,8 @@ def test_a_kernel_that_changes_the_process_that_traces_it_is_refused(tmp_path: P
     patch = "import math\nimport sys\nimport jax\n"
     if name.startswith("interpretation"):
         patch += "judge = sys.modules['harness.judge.evaluate.interpret.interpretation']\n"
-    with tracer(tmp_path) as one:
-        failure = one.failure(naive(("import math\n", f"{patch}{code}\n")))
+    with tracer(tmp_path) as bench:
+        failure = bench.failure(naive(("import math\n", f"{patch}{code}\n")))
     assert (failure.stage, failure.kind) == ("static", kind)
     assert name in failure.message
 
@@ -389,10 +389,10 @@ assert jax.devices("cpu")[0].platform == "cpu"
 
 
 def test_the_device_that_a_kernel_asks_for_is_the_chip(tmp_path: Path) -> None:
-    with tracer(tmp_path) as one:
-        on_chip = one.traced(naive(("import math\n", f"import math\n{ASKS}")))
-        plain = one.traced(naive())
-        strange = one.failure(naive(("import math\n", "import math\nimport jax\njax.devices()[0].client\n")))
+    with tracer(tmp_path) as bench:
+        on_chip = bench.traced(naive(("import math\n", f"import math\n{ASKS}")))
+        plain = bench.traced(naive())
+        strange = bench.failure(naive(("import math\n", "import math\nimport jax\njax.devices()[0].client\n")))
     assert on_chip.trace.fingerprint == plain.trace.fingerprint
     assert "a device is asked for 'client', which is not known of a v5e" in strange.message
 
@@ -406,8 +406,8 @@ def kernel_fn(q, k, v):
     sizes = BlockSizes(block_q=700, block_k_major=128, block_k=128, block_b=1)
     return flash_attention(q[None, None], k[None, None], v[None, None], block_sizes=sizes)[0, 0]
 """
-    with tracer(tmp_path) as one:
-        found = one.failure(source)
-    assert found.kind == "trace-error"
+    with tracer(tmp_path) as bench:
+        failure = bench.failure(source)
+    assert failure.kind == "trace-error"
     place = r"kernel\.py line 7, in jax/experimental/pallas/ops/tpu/flash_attention\.py line \d+: "
-    assert re.search(place, found.message), found.message
+    assert re.search(place, failure.message), failure.message

@@ -1,4 +1,4 @@
-"""What the checking process notices of a program beside its outputs."""
+"""Findings of the checking process on a program besides its outputs."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -50,14 +50,14 @@ def unwritten(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
 
 
 def call(kernel: Callable[..., None], x: Any, y: Any, *, rows: int = BLOCK, aliased: bool = False) -> Any:
-    own = pl.BlockSpec((rows, COLUMNS), lambda i, j: (i, 0))
+    row_block = pl.BlockSpec((rows, COLUMNS), lambda i, j: (i, 0))
     other = pl.BlockSpec((rows, COLUMNS), lambda i, j: ((i + j) % (y.shape[0] // rows), 0))
     return pl.pallas_call(
         kernel,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
         grid=(-(-x.shape[0] // rows), STEPS),
-        in_specs=[own, other],
-        out_specs=own,
+        in_specs=[row_block, other],
+        out_specs=row_block,
         scratch_shapes=[pltpu.VMEM((rows, COLUMNS), jnp.float32)],
         input_output_aliases={0: 0} if aliased else {},
         interpret=True,
@@ -89,9 +89,9 @@ def test_the_bits_are_those_of_jax(kernel: Callable[..., None], dtype: Any, how:
     expected = compiled(function, *arrays)(*arrays)
     with quick_grid_loop():
         program = compiled(function, *arrays)
-    found = program(*arrays)
-    assert found.dtype == dtype
-    assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+    results = program(*arrays)
+    assert results.dtype == dtype
+    assert np.asarray(results).tobytes() == np.asarray(expected).tobytes()
 
 
 def test_a_step_costs_its_blocks() -> None:

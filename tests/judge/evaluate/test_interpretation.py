@@ -45,7 +45,7 @@ def test_an_interpreted_kernel_rounds_to_bfloat16_where_it_says_so(checked: bool
 
 
 def test_xla_on_a_cpu_leaves_such_roundings_out() -> None:
-    """Where this fails, XLA has changed, and what rounds in `chip_model` may go."""
+    """If this fails, XLA has changed, and the code that rounds in `chip_model` may go."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
     expected = (x.astype(ml_dtypes.bfloat16) - ml_dtypes.bfloat16(0.3)).astype(np.float32)
     rounded = jax.jit(lambda x: (x.astype(jnp.bfloat16) - jnp.bfloat16(0.3)).astype(jnp.float32))
@@ -170,8 +170,8 @@ def test_a_call_is_interpreted_whatever_encloses_it(wrapped: Any) -> None:
     traced, v5p = jax.make_jaxpr(wrapped)(x), chip("v5p")
     expected = np.asarray(jax.jit(interpretation.runnable(jax.make_jaxpr(call)(x), True, v5p))(x)[0])
     for interpret in (True, interpretation.checking_parameters(v5p, 1)):
-        found = jax.jit(interpretation.runnable(traced, interpret, v5p))(x)[0]
-        np.testing.assert_array_equal(np.asarray(found), expected)
+        result = jax.jit(interpretation.runnable(traced, interpret, v5p))(x)[0]
+        np.testing.assert_array_equal(np.asarray(result), expected)
 
 
 def gridded(axes: tuple[int, ...], declared: tuple[str, ...] | None) -> Any:
@@ -197,13 +197,13 @@ def gridded(axes: tuple[int, ...], declared: tuple[str, ...] | None) -> Any:
     ],
 )
 def test_how_a_grid_is_walked(axes: tuple[int, ...], declared: tuple[str, ...], walked: tuple[str, ...]) -> None:
-    told = grids.as_interpreted(gridded(axes, declared), pltpu.InterpretParams())["compiler_params"]
-    assert told.dimension_semantics == walked
+    options = grids.as_interpreted(gridded(axes, declared), pltpu.InterpretParams())["compiler_params"]
+    assert options.dimension_semantics == walked
     for seed in (None, 0, 1):
         with grid_order.orders_from(seed):
             drawn = [
                 np.asarray(order).tolist()
-                for order in interpret_pallas_call._get_randomized_grid_coordinates(axes, told, 0)
+                for order in interpret_pallas_call._get_randomized_grid_coordinates(axes, options, 0)
             ]
         for kind, steps, order in zip(walked, axes, drawn, strict=True):
             assert sorted(order) == list(range(steps if kind == "parallel" else 0))
@@ -238,7 +238,7 @@ def test_a_program_that_is_traced_once_has_the_order_of_each_run() -> None:
     v5e = chip("v5e")
     closed = jax.make_jaxpr(in_order)(np.zeros((8 * STEPS, 128), np.float32))
     program = jax.jit(interpretation.runnable(closed, interpretation.checking_parameters(v5e, STEPS), v5e))
-    found = {}
+    results = {}
     for seed in (None, 1, 2, 1):
         first = STEPS - 1 if seed is None else int(grid_order_of(seed)[0])
         x = np.ones((8 * STEPS, 128), np.float32)
@@ -247,13 +247,13 @@ def test_a_program_that_is_traced_once_has_the_order_of_each_run() -> None:
             (places,) = program(x)
         interpretation.reset()
         expected = list(range(STEPS))[::-1] if seed is None else grid_order_of(seed).tolist()
-        found[seed] = np.argsort(np.asarray(places)[::8, 0]).tolist()
-        assert found[seed] == expected
-    assert len(set(map(tuple, found.values()))) == 3
+        results[seed] = np.argsort(np.asarray(places)[::8, 0]).tolist()
+        assert results[seed] == expected
+    assert len(set(map(tuple, results.values()))) == 3
 
 
 def grid_order_of(seed: int) -> Any:
-    """What the order of the first axis is drawn as."""
+    """The orders of the first axis that are drawn."""
     with grid_order.orders_from(seed):
         return grid_order._order(0, STEPS)
 
@@ -305,8 +305,8 @@ def test_what_a_step_leaves_in_its_table_the_next_one_finds(checked: bool) -> No
 
     x = np.zeros((4 * 8, COLUMNS), np.float32)
     interpret = interpretation.checking_parameters(chip("v5e"), 4) if checked else True
-    found = interpretation.runnable(jax.make_jaxpr(program)(x), interpret, chip("v5e"))
-    out = np.asarray(jax.jit(found)(x)[0])
+    runnable = interpretation.runnable(jax.make_jaxpr(program)(x), interpret, chip("v5e"))
+    out = np.asarray(jax.jit(runnable)(x)[0])
     assert [float(out[8 * step, 0]) for step in range(4)] == [311.0, 312.0, 313.0, 314.0]
 
 
@@ -317,8 +317,8 @@ def test_memory_seen_as_another_shape_and_writes_under_a_mask(checked: bool) -> 
 
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
     interpret = interpretation.checking_parameters(chip("v5e"), 1) if checked else True
-    found = interpretation.runnable(jax.make_jaxpr(program)(x), interpret, chip("v5e"))
-    out = np.asarray(jax.jit(found)(x)[0])
+    runnable = interpretation.runnable(jax.make_jaxpr(program)(x), interpret, chip("v5e"))
+    out = np.asarray(jax.jit(runnable)(x)[0])
     expected = np.zeros((ROWS // 2, 2, COLUMNS), np.float32)
     expected[:, 0, :100] = 2 * x[1::2, :100]
     np.testing.assert_array_equal(out, expected)

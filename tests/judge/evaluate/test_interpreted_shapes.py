@@ -1,4 +1,4 @@
-"""Which kernels are interpreted at every step of the contest's own shape, however many there are."""
+"""Kernels that are interpreted at every step of the contest's own shape, however many steps there are."""
 
 from collections.abc import Callable
 from typing import Any
@@ -92,10 +92,10 @@ def of_rows(rows: int) -> Callable[..., Any]:
 def test_where_no_smaller_shape_will_do_the_warning_says_why(rows: int, length: int, why: str) -> None:
     function = of_rows(rows)
     full = traced_program(function, Matmul(m=length, n=256, k=256), chip("v5e"))
-    position, reduced, found = smaller_shapes.choose_reduced(function, full)
+    position, reduced, failure = smaller_shapes.choose_reduced(function, full)
     assert (position is None) == (reduced is full) == bool(why)
-    assert why in found
+    assert why in failure
     if why:
-        _, (warning,) = smaller_shapes.second(function, full, reduced, found)
+        _, (warning,) = smaller_shapes.second(function, full, reduced, failure)
         assert "`reduced shapes` takes the contest's own" in warning
         assert why in warning

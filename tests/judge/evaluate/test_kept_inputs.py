@@ -34,7 +34,7 @@ def doubled(x: Any, aliases: dict[int, int]) -> Any:
     )(x)
 
 
-def found(function: Any, statement: Statement) -> tuple[str, ...]:
+def overwritten(function: Any, statement: Statement) -> tuple[str, ...]:
     jaxpr = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((16, 128), jnp.float32)).jaxpr
     return kept_inputs.written_over(jaxpr, statement)
 
@@ -49,13 +49,13 @@ def found(function: Any, statement: Statement) -> tuple[str, ...]:
     ],
 )
 def test_an_input_that_the_caller_keeps_is_named(function: Any) -> None:
-    assert [text.partition(" in ")[0] for text in found(function, stated())] == ["x"]
+    assert [text.partition(" in ")[0] for text in overwritten(function, stated())] == ["x"]
 
 
 @pytest.mark.parametrize("function", [lambda x: doubled(x, {}), lambda x: doubled(x + 1, {0: 0})])
 def test_what_is_made_on_the_way_is_the_kernels_own(function: Any) -> None:
-    assert found(function, stated()) == ()
+    assert overwritten(function, stated()) == ()
 
 
 def test_state_is_there_to_be_written_over() -> None:
-    assert found(lambda x: doubled(x, {0: 0}), stated("x")) == ()
+    assert overwritten(lambda x: doubled(x, {0: 0}), stated("x")) == ()

@@ -49,27 +49,27 @@ def test_what_follows_from_tables_is_known(bound: Callable[..., Any]) -> None:
     assert grid(lambda x, sizes: called(x, bound(x, sizes)), HELD)[1] == (2, 6)
     # Within a function, as packages have it.
     within = jax.jit(lambda x, sizes: called(x, bound(x, sizes)))
-    call, found = grid(lambda x, sizes: within(x, sizes) + 1, HELD)
-    assert found == (2, 6)
-    assert traffic.pallas_call(call, chip("v5e"), found).steps == 12
+    call, bounds = grid(lambda x, sizes: within(x, sizes) + 1, HELD)
+    assert bounds == (2, 6)
+    assert traffic.pallas_call(call, chip("v5e"), bounds).steps == 12
 
 
 def with_vjp(function: Callable[..., Any]) -> Any:
-    found: Any = jax.custom_vjp(function)
-    found.defvjp(lambda *given: (function(*given), None), lambda kept, gradient: (gradient, None))
-    return found
+    derived: Any = jax.custom_vjp(function)
+    derived.defvjp(lambda *arguments: (function(*arguments), None), lambda kept, gradient: (gradient, None))
+    return derived
 
 
 def with_jvp(function: Callable[..., Any]) -> Any:
-    found: Any = jax.custom_jvp(function)
-    found.defjvp(lambda given, tangents: (function(*given), tangents[0]))
-    return found
+    derived: Any = jax.custom_jvp(function)
+    derived.defjvp(lambda arguments, tangents: (function(*arguments), tangents[0]))
+    return derived
 
 
 def with_vmap(function: Callable[..., Any]) -> Any:
-    found: Any = jax.custom_batching.custom_vmap(function)
-    found.def_vmap(lambda size, batched, *given: (function(*given), False))
-    return found
+    derived: Any = jax.custom_batching.custom_vmap(function)
+    derived.def_vmap(lambda size, batched, *arguments: (function(*arguments), False))
+    return derived
 
 
 @pytest.mark.parametrize("wrapped", [jax.jit, jax.checkpoint, with_vjp, with_jvp, with_vmap])
@@ -88,10 +88,10 @@ def test_it_is_known_within_whatever_packages_wrap_their_kernels_in(wrapped: Cal
     ],
 )
 def test_what_does_not_follow_from_integers_is_refused(function: Callable[..., Any]) -> None:
-    call, found = grid(function, HELD)
-    assert found == (2, None)
+    call, bounds = grid(function, HELD)
+    assert bounds == (2, None)
     with pytest.raises(Rejected, match=r"got 2 x \?: steps and traffic cannot be derived") as caught:
-        traffic.pallas_call(call, chip("v5e"), found)
+        traffic.pallas_call(call, chip("v5e"), bounds)
     assert caught.value.failure.kind == "dynamic-grid"
 
 

@@ -1,4 +1,4 @@
-"""What ends an evaluation: the same on a machine that is slow in any place, and as little as settles it."""
+"""The end of an evaluation: the same on a machine that is slow in any place, and as soon as the outcome is settled."""
 
 import os
 import signal
@@ -85,15 +85,15 @@ def slowed(name: str, when: str, seconds: float) -> Progress:
 
 
 def children() -> list[int]:
-    found: list[int] = []
+    priorities: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, path.read_text().split())
-    return found
+            priorities += map(int, path.read_text().split())
+    return priorities
 
 
-def told(evidence: Evidence) -> tuple[object, ...]:
-    """What must not depend on the machine's load: how it ended, and what was checked."""
+def outcome(evidence: Evidence) -> tuple[object, ...]:
+    """The parts that must not depend on the machine's load: how the evaluation ended, and what was checked."""
     failure = evidence.failure and (evidence.failure.stage, evidence.failure.kind)
     return failure, tuple((check.family, check.mode, check.shape) for check in evidence.checks), evidence.unchecked
 
@@ -133,19 +133,19 @@ def test_draws_of_every_earlier_place_are_repeated_somewhere(tmp_path: Path) -> 
         Draw(mode=mode, shape=(length, 128), family=family, seed=seed)
         for seed, (mode, length, family) in enumerate(places, start=11)
     )
-    found = judged(tmp_path, naive(), draws=draws)
-    repeated = {(check.shape[0], check.seed): check.family for check in found.checks if check.seed in range(11, 19)}
+    result = judged(tmp_path, naive(), draws=draws)
+    repeated = {(check.shape[0], check.seed): check.family for check in result.checks if check.seed in range(11, 19)}
     for draw in draws:
         family = repeated[draw.shape[0], draw.seed]
         assert family == draw.family if draw.family else family not in MEDIUM.families(full=False)
 
 
 def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, complete: Evidence) -> None:
-    found = judged(tmp_path, naive(), is_slower=lambda evidence: evidence.latency is not None)
-    assert found.failure is None
-    assert {check.shape for check in found.checks} == {(512, 128), (768, 128)}
+    result = judged(tmp_path, naive(), is_slower=lambda evidence: evidence.latency is not None)
+    assert result.failure is None
+    assert {check.shape for check in result.checks} == {(512, 128), (768, 128)}
     # What ran, and what did not, is what runs otherwise.
-    assert len(found.checks) + len(found.unchecked) == len(complete.checks)
+    assert len(result.checks) + len(result.unchecked) == len(complete.checks)
     assert complete.unchecked == ()
     assert complete.simulation is not None
     assert complete.latency is not None
@@ -155,17 +155,17 @@ def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, c
         latency=replace(complete.latency, seconds=complete.latency.seconds / 2),
         simulation=replace(complete.simulation, seconds=complete.latency.seconds / 2),
     )
-    verdict = decision.decide(found, faster, None, POLICY, V5E)
+    verdict = decision.decide(result, faster, None, POLICY, V5E)
     assert verdict.outcome == "reject"
-    assert f"slower, {len(found.checks)} of {len(complete.checks)} checks run" in verdict.reasons[-1]
+    assert f"slower, {len(result.checks)} of {len(complete.checks)} checks run" in verdict.reasons[-1]
     # It serves nothing else: no win, no champion, no baseline.
-    slow = replace(found, latency=replace(complete.latency, seconds=complete.latency.seconds * 2))
-    assert decision.decide(found, slow, None, POLICY, V5E).outcome == "inconclusive"
-    assert decision.decide(complete, found, None, POLICY, V5E).outcome == "inconclusive"
-    assert decision.decide(found, complete, None, POLICY, V5E).outcome == "inconclusive"
-    alone = decision.decide(found, None, None, POLICY, V5E)
+    slow = replace(result, latency=replace(complete.latency, seconds=complete.latency.seconds * 2))
+    assert decision.decide(result, slow, None, POLICY, V5E).outcome == "inconclusive"
+    assert decision.decide(complete, result, None, POLICY, V5E).outcome == "inconclusive"
+    assert decision.decide(result, complete, None, POLICY, V5E).outcome == "inconclusive"
+    alone = decision.decide(result, None, None, POLICY, V5E)
     assert alone.outcome == "inconclusive"
-    assert alone.reasons[0].startswith(f"{len(found.unchecked)} checks of the candidate were not run, and nothing")
+    assert alone.reasons[0].startswith(f"{len(result.unchecked)} checks of the candidate were not run, and nothing")
 
 
 def test_only_an_interval_wholly_above_the_champions_time_is_slower(complete: Evidence) -> None:
@@ -190,7 +190,7 @@ forked = pytest.mark.skipif(
 def test_wrong_outranks_what_the_compiler_says_on_any_machine(tmp_path: Path) -> None:
     # Either way round: the compiler is done long before the checks, and long after them.
     first, second = (
-        told(judged(tmp_path / name, WRONG_AND_GREEDY, progress=slowed(name, "compile", 8.0)))
+        outcome(judged(tmp_path / name, WRONG_AND_GREEDY, progress=slowed(name, "compile", 8.0)))
         for name in ("checker", "compiler")
     )
     assert first[0] == ("correctness", "non-finite")
@@ -202,15 +202,17 @@ def test_wrong_outranks_what_the_compiler_says_on_any_machine(tmp_path: Path) ->
     ("name", "when"), [("checker", "compile"), pytest.param("simulator", "simulate", marks=pytest.mark.slow)]
 )
 def test_wrong_outranks_slow_on_any_machine(tmp_path: Path, name: str, when: str) -> None:
-    found = told(judged(tmp_path, WRONG, is_slower=lambda _: True, progress=slowed(name, when, 8.0)))
-    assert found[0] == ("correctness", "wrong-result")
+    slowed_outcome = outcome(judged(tmp_path, WRONG, is_slower=lambda _: True, progress=slowed(name, when, 8.0)))
+    assert slowed_outcome[0] == ("correctness", "wrong-result")
 
 
 @pytest.mark.slow
 @forked
 def test_slow_outranks_the_full_shape_on_any_machine(tmp_path: Path) -> None:
-    assert told(judged(tmp_path / "checked", WRONG_AT_FULL))[0] == ("correctness", "wrong-result")
+    assert outcome(judged(tmp_path / "checked", WRONG_AT_FULL))[0] == ("correctness", "wrong-result")
     for name, when in (("checker", "compile"), ("simulator", "simulate")):
-        found = told(judged(tmp_path / name, WRONG_AT_FULL, is_slower=lambda _: True, progress=slowed(name, when, 8.0)))
-        assert found[0] is None
-        assert found[2]
+        slowed_outcome = outcome(
+            judged(tmp_path / name, WRONG_AT_FULL, is_slower=lambda _: True, progress=slowed(name, when, 8.0))
+        )
+        assert slowed_outcome[0] is None
+        assert slowed_outcome[2]

@@ -13,7 +13,7 @@ def sent(*signals: tuple[int, int, list[int]]) -> list[tuple[int, int, np.ndarra
 
 
 @pytest.mark.parametrize(
-    ("signals", "taken", "known"),
+    ("signals", "units", "expected"),
     [
         # One of two signals: it may be either.
         ([(1, 1, [0, 5, 0]), (2, 1, [0, 0, 7])], 1, NOTHING),
@@ -28,10 +28,10 @@ def sent(*signals: tuple[int, int, list[int]]) -> list[tuple[int, int, np.ndarra
     ],
 )
 def test_a_wait_knows_what_must_have_happened(
-    signals: list[tuple[int, int, list[int]]], taken: int, known: list[int]
+    signals: list[tuple[int, int, list[int]]], units: int, expected: list[int]
 ) -> None:
     arrived = np.array([9, 9, 9], np.int32)
-    assert _known(arrived, sent(*signals), taken).tolist() == known
+    assert _known(arrived, sent(*signals), units).tolist() == expected
     assert arrived.tolist() == [9, 9, 9]
 
 

@@ -40,7 +40,7 @@ def test_what_the_table_calls_modelled_is_modelled() -> None:
 
 
 def test_every_listed_operation_is_one_of_jax() -> None:
-    names = {one.name for one, _ in integrity.snapshot().primitives.values()}
+    names = {primitive.name for primitive, _ in integrity.snapshot().primitives.values()}
     # jax 0.12 has no calls of their own for these two.
     assert set(semantics.OUTSIDE_ENTRIES) - names <= {"call", "closed_call"}
 
@@ -48,15 +48,15 @@ def test_every_listed_operation_is_one_of_jax() -> None:
 @pytest.mark.parametrize(("at", "is_marked"), [([1, 3], False), ([3, 3], True), ([3, 3, 5], True)])
 def test_two_updates_of_one_element_are_a_mark(at: list[int], is_marked: bool) -> None:
     values = jnp.arange(len(at), dtype=jnp.float32) + 100
-    (found,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array(at), values)
-    assert np.isnan(found[3]) == is_marked
-    assert not np.isnan(np.delete(found, 3)).any()
+    (result,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array(at), values)
+    assert np.isnan(result[3]) == is_marked
+    assert not np.isnan(np.delete(result, 3)).any()
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0, 1.0], [0.0, -0.0, 0.0]])
 def test_updates_that_read_the_same_from_both_ends_are_marks_too(values: list[float]) -> None:
-    (found,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3, 3]), jnp.array(values))
-    assert np.isnan(found[3])
+    (result,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3, 3]), jnp.array(values))
+    assert np.isnan(result[3])
     same = jnp.zeros(3, jnp.int32)
     _, ordered = marked(lambda k, v: lax.sort((k, v), is_stable=False, num_keys=1), same, jnp.array(values))
     assert np.isnan(ordered).all()
@@ -76,17 +76,17 @@ def test_a_sort_of_several_rows_is_marked_row_by_row() -> None:
 
 def test_equal_updates_of_one_element_and_sums_are_none() -> None:
     same = jnp.full(2, 7.0)
-    (found,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3]), same)
-    assert found[3] == 7
+    (result,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3]), same)
+    assert result[3] == 7
     (total,) = marked(lambda x, i, v: x.at[i].add(v), ROWS, jnp.array([3, 3]), same)
     assert total[3] == 17
 
 
 def test_rows_written_twice_are_marked_whole() -> None:
     table = jnp.zeros((4, 8))
-    (found,) = marked(lambda x, i, v: x.at[i].set(v), table, jnp.array([2, 2]), jnp.stack((ROWS, ROWS + 1)))
-    assert np.isnan(found[2]).all()
-    assert (found[[0, 1, 3]] == 0).all()
+    (result,) = marked(lambda x, i, v: x.at[i].set(v), table, jnp.array([2, 2]), jnp.stack((ROWS, ROWS + 1)))
+    assert np.isnan(result[2]).all()
+    assert (result[[0, 1, 3]] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,11 @@ def test_a_program_that_the_trace_does_not_show_is_refused() -> None:
 
 def test_a_primitive_counts_by_identity() -> None:
     before = integrity.snapshot()
-    own = core.Primitive("neg")
-    own.def_abstract_eval(lambda array: array)
+    imitation = core.Primitive("neg")
+    imitation.def_abstract_eval(lambda array: array)
     integrity.require_known_primitives(before, jax.make_jaxpr(lambda x: -x)(ROWS).jaxpr)
     with pytest.raises(Rejected, match="'neg'") as caught:
-        integrity.require_known_primitives(before, jax.make_jaxpr(lambda x: jnp.sin(own.bind(x)))(ROWS).jaxpr)
+        integrity.require_known_primitives(before, jax.make_jaxpr(lambda x: jnp.sin(imitation.bind(x)))(ROWS).jaxpr)
     assert caught.value.failure.kind == "foreign-primitive"
 
 
@@ -171,7 +171,7 @@ def test_a_changed_rule_is_found(place: str) -> None:
 
 
 def test_a_class_is_of_jax_only_as_the_object_that_jax_has() -> None:
-    own = type("Primitive", (core.Primitive,), {"__module__": "jax._src.core"})
+    imitation = type("Primitive", (core.Primitive,), {"__module__": "jax._src.core"})
     assert semantics._is_of_jax(type(lax.neg_p))
-    assert not semantics._is_of_jax(own)
+    assert not semantics._is_of_jax(imitation)
     assert not semantics._is_of_jax(type("Mine", (), {}))

@@ -47,7 +47,7 @@ OUTCOMES = {
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, str]:
-    """What came of each program, in a process with as many devices as a check has."""
+    """The result of each program, in a process with as many devices as a check has."""
     done = subprocess.run(
         [sys.executable, str(RUNS), *OUTCOMES],
         env={**environment.checking(1, 4), "PYTHONPATH": str(PROJECT)},
@@ -148,8 +148,8 @@ def test_the_bound_of_the_links_is_the_bytes_that_come_over_both(problem: Any) -
     # On a slice of 2x2 each chip has two neighbours, at 50 GB/s each way.
     assert roofline.link_only_seconds(work, V5E) == pytest.approx(INCOMING[problem] / 100e9)
     assert roofline.link_only_seconds(work, chip("v5e")) is None
-    (said,) = roofline.impossibilities(work, 0.99 * INCOMING[problem] / 100e9, V5E)
-    assert "have to come to each chip" in said
+    (sentence,) = roofline.impossibilities(work, 0.99 * INCOMING[problem] / 100e9, V5E)
+    assert "have to come to each chip" in sentence
 
 
 def test_the_work_of_a_problem_on_several_chips_is_that_of_one() -> None:

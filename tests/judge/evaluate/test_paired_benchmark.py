@@ -22,21 +22,21 @@ POLICY = Policy(looks=(20, 40, 80))
 
 def batch(seconds: float, pairs: int, device: int | None = None) -> pairing.Slots:
     """So many rounds in which every slot takes the same time; a profile that shows `device` calls of each."""
-    one = Samples(
+    samples = Samples(
         device_kind="TPU v5 lite",
         host_seconds=(seconds,) * pairs,
         device_seconds=(seconds / 2,) * (pairs if device is None else device),
     )
-    return one, one, one
+    return samples, samples, samples
 
 
-def batches(*given: pairing.Slots | Failure) -> Iterator[pairing.Slots | Failure]:
+def batches(*answers: pairing.Slots | Failure) -> Iterator[pairing.Slots | Failure]:
     """These and no more: to ask for another is an error."""
-    yield from given
+    yield from answers
     raise AssertionError("a batch too many was asked for")
 
 
-def never(found: PairedBenchmark) -> bool:
+def never(benchmark: PairedBenchmark) -> bool:
     return False
 
 
@@ -47,17 +47,22 @@ def still() -> float:
 def test_the_paired_benchmark_ends_with_the_look_that_settles_it() -> None:
     seen: list[tuple[int, int]] = []
 
-    def is_settled(found: PairedBenchmark) -> bool:
-        seen.append((found.looks, len(found.candidate_seconds)))
-        return found.looks == 2
+    def is_settled(benchmark: PairedBenchmark) -> bool:
+        seen.append((benchmark.looks, len(benchmark.candidate_seconds)))
+        return benchmark.looks == 2
 
     outcome = pairing.sample(batches(batch(1e-3, 20), batch(2e-3, 20)), POLICY, is_settled, still)
     assert isinstance(outcome, tuple)
-    found, champion, candidate = outcome
+    benchmark, champion, candidate = outcome
     assert seen == [(1, 20), (2, 40)]
-    assert found.looks == 2
-    assert found.clock == "device"
-    assert found.champion_seconds == found.control_seconds == found.candidate_seconds == (5e-4,) * 20 + (1e-3,) * 20
+    assert benchmark.looks == 2
+    assert benchmark.clock == "device"
+    assert (
+        benchmark.champion_seconds
+        == benchmark.control_seconds
+        == benchmark.candidate_seconds
+        == (5e-4,) * 20 + (1e-3,) * 20
+    )
     assert champion.host_seconds == candidate.host_seconds == (1e-3,) * 20 + (2e-3,) * 20
 
 
@@ -92,7 +97,7 @@ def test_a_failure_in_any_batch_is_the_outcome() -> None:
 def test_one_call_missing_in_a_profile_and_all_pairs_are_the_hosts() -> None:
     for device in (0, 19):
         outcome = pairing.sample(
-            batches(batch(1, 20), batch(1, 20, device)), POLICY, lambda found: found.looks == 2, still
+            batches(batch(1, 20), batch(1, 20, device)), POLICY, lambda benchmark: benchmark.looks == 2, still
         )
         assert isinstance(outcome, tuple)
         assert outcome[0].clock == "host"
@@ -132,7 +137,9 @@ def test_more_rounds_need_programs() -> None:
 
 def profile(folder: Path, plane: str, line: str, events: Iterable[tuple[int, int]]) -> Path:
     """A profile with one line of events, each (offset, duration) in picoseconds."""
-    text = "".join(f"events {{ metadata_id: 1 offset_ps: {offset} duration_ps: {taken} }}" for offset, taken in events)
+    text = "".join(
+        f"events {{ metadata_id: 1 offset_ps: {offset} duration_ps: {duration} }}" for offset, duration in events
+    )
     whole = (
         f'planes {{ name: "{plane}" lines {{ name: "{line}" {text} }} event_metadata {{ key: 1 value {{ id: 1 }} }} }}'
     )
@@ -142,8 +149,8 @@ def profile(folder: Path, plane: str, line: str, events: Iterable[tuple[int, int
 
 def test_device_time_is_read_from_the_profile_in_the_order_of_time(tmp_path: Path) -> None:
     events = [(7_000_000, 3_000_000), (1_000_000, 2_000_000)]
-    found = device_seconds(profile(tmp_path, "/device:TPU:0", "XLA Modules", events))
-    assert found == pytest.approx((2e-6, 3e-6))
+    seconds = device_seconds(profile(tmp_path, "/device:TPU:0", "XLA Modules", events))
+    assert seconds == pytest.approx((2e-6, 3e-6))
 
 
 @pytest.mark.parametrize(("plane", "line"), [("/host:CPU", "XLA Modules"), ("/device:TPU:0", "XLA Ops")])
@@ -160,8 +167,8 @@ def test_what_gains_nothing_is_not_accepted_on_any_machine(machine: noise.Machin
 
 @pytest.mark.parametrize("since", [1, 1000])
 def test_a_gain_of_three_percent_is_accepted_at_the_published_spread(since: int) -> None:
-    found = false_accepts_replays.tally(noise.QUIET, 50, ratio=0.97, since_accept=lambda number: since)
-    assert found.accepted == 50
+    tally = false_accepts_replays.tally(noise.QUIET, 50, ratio=0.97, since_accept=lambda number: since)
+    assert tally.accepted == 50
 
 
 @pytest.mark.parametrize("machine", [noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL], ids=lambda machine: machine.name)
@@ -180,6 +187,6 @@ def test_the_guard_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_this_machines_recorded_noise_is_replayed() -> None:
     recorded = noise.recorded()
     assert false_accepts_replays.tally(recorded, 50).accepted == 0
-    found, ruling = false_accepts_replays.attempt(recorded, np.random.default_rng(1), 0.2, 1)
+    replayed, ruling = false_accepts_replays.attempt(recorded, np.random.default_rng(1), 0.2, 1)
     assert ruling.outcome == "accept"
-    assert compare_measured.rule(found, false_accepts_replays.POLICY, 1) == ruling
+    assert compare_measured.rule(replayed, false_accepts_replays.POLICY, 1) == ruling

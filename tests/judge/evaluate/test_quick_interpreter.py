@@ -50,9 +50,9 @@ def state_of(kind: Any) -> Any:
 
 
 def reported(kind: Any, accesses: list[Any]) -> list[str]:
-    """What it says after each access, "" if it has nothing to say."""
+    """The race detector's message after each access, "" without one."""
     state = state_of(kind)
-    found = []
+    outcomes = []
     who = (0,) if hasattr(vector_clock, "NpVectorClock") else (0, 0)
     for is_write, buffer, components, start, length in accesses:
         check = state.check_write if is_write else state.check_read
@@ -66,9 +66,9 @@ def reported(kind: Any, accesses: list[Any]) -> list[str]:
             logging.getLogger().removeHandler(handler)
         text = printed.getvalue() + logged.getvalue()
         # A class of clocks shows its address.
-        found.append("\n".join(line for line in text.splitlines() if "clock" not in line))
-    assert state.races_found == any(found)
-    return found
+        outcomes.append("\n".join(line for line in text.splitlines() if "clock" not in line))
+    assert state.races_found == any(outcomes)
+    return outcomes
 
 
 @given(st.lists(_access, max_size=25))
@@ -116,7 +116,7 @@ def fresh() -> Iterator[None]:
 
 
 def outcome(kernel: Any, detection: Any, cores_of: str = "v5e") -> tuple[str, Any]:
-    """What TPU interpret mode says of a kernel over 32 blocks of 8 rows, and what comes out."""
+    """The messages of TPU interpret mode on a kernel over 32 blocks of 8 rows, and its output."""
 
     def call(x: Any) -> Any:
         return pl.pallas_call(
@@ -132,25 +132,25 @@ def outcome(kernel: Any, detection: Any, cores_of: str = "v5e") -> tuple[str, An
     x = np.arange(256 * 128, dtype=np.float32).reshape(256, 128)
     on = chip(cores_of)
     program = interpretation.runnable(jax.make_jaxpr(call)(x), interpretation.checking_parameters(on, 32), on)
-    printed, failure, found = io.StringIO(), None, None
+    printed, failure, result = io.StringIO(), None, None
     try:
         with contextlib.redirect_stdout(printed), detection():
-            found = np.asarray(jax.jit(program)(x)[0])
+            result = np.asarray(jax.jit(program)(x)[0])
     except jax.errors.JaxRuntimeError as error:
         failure = error
     race = interpretation.race_of(failure, printed.getvalue())
-    return "race" if race else "out of bounds" if "ut-of-bounds" in str(failure) else str(failure or ""), found
+    return "race" if race else "out of bounds" if "ut-of-bounds" in str(failure) else str(failure or ""), result
 
 
 DETECTIONS = (contextlib.nullcontext, quick_interpreter.quick_interpreter)
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(("late", "said"), [(30, "race"), (99, "")])
+@pytest.mark.parametrize(("late", "message"), [(30, "race"), (99, "")])
 @pytest.mark.parametrize("cores_of", ["v5e", "v5p"])
 @pytest.mark.parametrize("detection", DETECTIONS)
-def test_a_race_at_a_late_step_is_found(detection: Any, late: int, said: str, cores_of: str) -> None:
-    assert outcome(functools.partial(unwaited, late=late), detection, cores_of)[0] == said
+def test_a_race_at_a_late_step_is_found(detection: Any, late: int, message: str, cores_of: str) -> None:
+    assert outcome(functools.partial(unwaited, late=late), detection, cores_of)[0] == message
 
 
 def reaching(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any, *, last: int) -> None:
@@ -163,13 +163,13 @@ def reaching(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any, *, last: int) 
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(("last", "said"), [(31, ""), (32, "out of bounds")])
-def test_it_reads_and_writes_what_jax_does(last: int, said: str) -> None:
+@pytest.mark.parametrize(("last", "message"), [(31, ""), (32, "out of bounds")])
+def test_it_reads_and_writes_what_jax_does(last: int, message: str) -> None:
     kernel = functools.partial(reaching, last=last)
-    (one, first), (other, second) = (outcome(kernel, detection) for detection in DETECTIONS)
-    assert one == other == said
+    (plain, first), (other, second) = (outcome(kernel, detection) for detection in DETECTIONS)
+    assert plain == other == message
     np.testing.assert_array_equal(first, second)
-    assert (second is None) == bool(said)
+    assert (second is None) == bool(message)
 
 
 def shared(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any) -> None:
@@ -181,10 +181,10 @@ def shared(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(("cores_of", "said"), [("v5e", ""), ("v5p", "race")])
+@pytest.mark.parametrize(("cores_of", "message"), [("v5e", ""), ("v5p", "race")])
 @pytest.mark.parametrize("detection", DETECTIONS)
-def test_two_cores_that_write_the_same_memory_race(detection: Any, cores_of: str, said: str) -> None:
-    assert outcome(shared, detection, cores_of)[0] == said
+def test_two_cores_that_write_the_same_memory_race(detection: Any, cores_of: str, message: str) -> None:
+    assert outcome(shared, detection, cores_of)[0] == message
 
 
 def test_another_jax_is_left_as_it_is() -> None:

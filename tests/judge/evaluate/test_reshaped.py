@@ -102,16 +102,16 @@ def interpreted(x: Any, closed: Any) -> Any:
         return np.asarray(jax.block_until_ready(run(x))[0])
 
 
-@pytest.mark.parametrize(("body", "shape", "out", "between"), COPIES, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(("body", "shape", "out", "between"), COPIES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_part_of_a_reshaped_reference(
     body: Callable[..., None], shape: tuple[int, ...], out: tuple[int, ...], between: tuple[int, ...]
 ) -> None:
     scratch = [pltpu.VMEM(between, F32), pltpu.SemaphoreType.DMA]
     x, closed = traced(body, shape, out, scratch, pl.BlockSpec(memory_space=pl.ANY))
-    found = interpreted(x, closed)
-    np.testing.assert_array_equal(found, on_cpu(x, closed))
+    result = interpreted(x, closed)
+    np.testing.assert_array_equal(result, on_cpu(x, closed))
     if body is axes_together:
-        np.testing.assert_array_equal(found, x.reshape(64, 128)[16:48])
+        np.testing.assert_array_equal(result, x.reshape(64, 128)[16:48])
 
 
 def test_a_part_that_is_no_block_is_refused() -> None:
@@ -134,17 +134,17 @@ def test_two_parts_of_a_reshaped_reference_are_apart() -> None:
             pltpu.make_async_copy(x.reshape(64, 128).at[part], b.reshape(64, 128).at[part], s.at[place])
             for place, part in enumerate(parts)
         ]
-        for one in copies:
-            one.start()
-        for one in copies:
-            one.wait()
+        for start in copies:
+            start.start()
+        for start in copies:
+            start.wait()
         copy(b, o, s.at[0])
 
     scratch = [pltpu.VMEM((4, 16, 128), F32), pltpu.SemaphoreType.DMA((2,))]
     x, closed = traced(halves, (4, 16, 128), (4, 16, 128), scratch, pl.BlockSpec(memory_space=pl.ANY))
-    found = interpreted(x, closed)
+    result = interpreted(x, closed)
     assert interpretation.race_of(None, "") is None
-    np.testing.assert_array_equal(found, x)
+    np.testing.assert_array_equal(result, x)
 
 
 def three_deep(x_ref: Any, o_ref: Any) -> None:

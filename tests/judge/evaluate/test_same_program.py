@@ -19,7 +19,7 @@ Body = Callable[[Any, Any, Any, int], None]
 
 
 def difference(body: Body, **options: Any) -> str | None:
-    """What is found between the kernel of that body at both lengths."""
+    """The difference between the kernels of that body at both lengths."""
 
     def traced(rows: int) -> Any:
         call = pl.pallas_call(
@@ -76,8 +76,8 @@ def other_factor(x: Any, o: Any, kept: Any, rows: int) -> None:
 
 def other_operand(x: Any, o: Any, kept: Any, rows: int) -> None:
     read = x[...]
-    one, other = read + 1.0, read + 2.0
-    o[...] = one / other if rows == LARGE else other / one
+    first, other = read + 1.0, read + 2.0
+    o[...] = first / other if rows == LARGE else other / first
 
 
 def late_step(x: Any, o: Any, kept: Any, rows: int) -> None:
@@ -93,7 +93,7 @@ def other_place(x: Any, o: Any, kept: Any, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (unrolled, "an operation"),
         (another_at_full_length, "an operation is add at the full shape and sub at a smaller one"),
@@ -104,24 +104,24 @@ def other_place(x: Any, o: Any, kept: Any, rows: int) -> None:
         (other_place, "get"),
     ],
 )
-def test_differences_are_named(body: Body, said: str) -> None:
-    found = difference(body)
-    assert found is not None
-    assert said in found
+def test_differences_are_named(body: Body, message: str) -> None:
+    reason = difference(body)
+    assert reason is not None
+    assert message in reason
 
 
 def test_options_of_the_compiler_are_compared() -> None:
     assert difference(mean, dimension_semantics=lambda rows: ("parallel",)) is None
-    found = difference(mean, dimension_semantics=lambda rows: ("parallel" if rows == LARGE else "arbitrary",))
-    assert found is not None
-    assert "dimension_semantics" in found
+    reason = difference(mean, dimension_semantics=lambda rows: ("parallel" if rows == LARGE else "arbitrary",))
+    assert reason is not None
+    assert "dimension_semantics" in reason
 
 
 def test_what_is_said_where_there_is_no_time_to_interpret() -> None:
     late = Failure(stage="correctness", kind="timeout", message="interpret took more than 1 s.")
     assert not_interpreted(late, "").kind == "timeout"
-    told = not_interpreted(late, "an operation is add")
-    assert told.kind == "differs-at-full-shape"
-    assert "an operation is add" in told.message
+    reason = not_interpreted(late, "an operation is add")
+    assert reason.kind == "differs-at-full-shape"
+    assert "an operation is add" in reason.message
     raced = Failure(stage="correctness", kind="race", message="a race")
     assert not_interpreted(raced, "an operation is add") == raced

@@ -1,4 +1,4 @@
-"""What is kept of compilations and simulations: given back whole or not at all, under its key, never correctness."""
+"""Kept compilations and simulations: given back whole or not at all, under its key, never correctness."""
 
 import hashlib
 import multiprocessing
@@ -40,7 +40,7 @@ def judged(
         if state != "start":
             ended[stage] = state
 
-    found = evaluation.evaluate(
+    result = evaluation.evaluate(
         Request(
             directory=contest,
             candidate=Candidate(text=kernel.encode()),
@@ -54,7 +54,7 @@ def judged(
         ),
         Listener(progress=progress),
     )
-    return found, ended
+    return result, ended
 
 
 def dumps(contest: Path) -> dict[str, bytes]:
@@ -71,15 +71,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[SeenPrograms, Path, 
     """A folder with one entry, the contest that it came from, and the evidence."""
     folder = tmp_path_factory.mktemp("seen")
     programs = SeenPrograms(directory=folder / "programs", judge="this judge")
-    found, ended = judged(folder / "contest", programs)
+    result, ended = judged(folder / "contest", programs)
     assert ended["compile"] == ended["simulate"] == "done"
     (entry,) = programs.directory.iterdir()
     assert entry.suffix == ".program"
-    return programs, folder / "contest", found
+    return programs, folder / "contest", result
 
 
 @pytest.fixture
-def own(kept: tuple[SeenPrograms, Path, Evidence], tmp_path: Path) -> tuple[SeenPrograms, str, Path]:
+def copied(kept: tuple[SeenPrograms, Path, Evidence], tmp_path: Path) -> tuple[SeenPrograms, str, Path]:
     """The same in a folder that a test may spoil, the entry's key, and an empty folder for what is restored."""
     programs = replace(kept[0], directory=tmp_path / "programs")
     programs.directory.mkdir()
@@ -146,13 +146,13 @@ def test_a_wrong_program_that_was_seen_is_still_wrong(tmp_path: Path) -> None:
     screened, _ = judged(tmp_path, programs, WRONG, checked=False)
     assert screened.failure is None
     for _ in range(2):
-        found, _ = judged(tmp_path, programs, WRONG)
-        assert found.failure is not None
-        assert found.failure.kind == "wrong-result"
+        result, _ = judged(tmp_path, programs, WRONG)
+        assert result.failure is not None
+        assert result.failure.kind == "wrong-result"
 
 
-def test_compiler_flags_simulator_and_timing_tables_are_part_of_the_key(own: tuple[SeenPrograms, str, Path]) -> None:
-    programs, _, work = own
+def test_compiler_flags_simulator_and_timing_tables_are_part_of_the_key(copied: tuple[SeenPrograms, str, Path]) -> None:
+    programs, _, work = copied
     artifact, dumps = work / "artifact", work / "dumps"
     dumps.mkdir()
     artifact.write_bytes(b"a program")
@@ -197,8 +197,8 @@ def resealed(data: bytes, edit: Callable[[bytes], bytes]) -> bytes:
     ],
     ids=["cut", "half", "head", "empty", "bit", "longer", "older", "no archive", "elsewhere", "nothing"],
 )
-def test_a_damaged_entry_is_dropped(own: tuple[SeenPrograms, str, Path], spoil: Callable[[bytes], bytes]) -> None:
-    programs, key, work = own
+def test_a_damaged_entry_is_dropped(copied: tuple[SeenPrograms, str, Path], spoil: Callable[[bytes], bytes]) -> None:
+    programs, key, work = copied
     path = programs.directory / f"{key}.program"
     path.write_bytes(spoil(path.read_bytes()))
     assert programs.restored(key, work) is None
@@ -208,8 +208,8 @@ def test_a_damaged_entry_is_dropped(own: tuple[SeenPrograms, str, Path], spoil: 
     assert sorted(path.name for path in work.parent.iterdir()) == ["programs", "work"]
 
 
-def test_an_entry_under_another_name_is_dropped(own: tuple[SeenPrograms, str, Path]) -> None:
-    programs, key, work = own
+def test_an_entry_under_another_name_is_dropped(copied: tuple[SeenPrograms, str, Path]) -> None:
+    programs, key, work = copied
     other = "0" * len(key)
     (programs.directory / f"{key}.program").rename(programs.directory / f"{other}.program")
     assert programs.restored(other, work) is None
@@ -221,8 +221,8 @@ def kept_often(programs: SeenPrograms, key: str, work: Path, seen: Seen) -> None
         programs.keep(key, work, seen.compiled, seen.simulation)
 
 
-def test_two_processes_keep_and_read_the_same_at_once(own: tuple[SeenPrograms, str, Path]) -> None:
-    programs, key, work = own
+def test_two_processes_keep_and_read_the_same_at_once(copied: tuple[SeenPrograms, str, Path]) -> None:
+    programs, key, work = copied
     seen = programs.restored(key, work)
     assert seen is not None
     context = multiprocessing.get_context("spawn")
@@ -243,8 +243,8 @@ def test_two_processes_keep_and_read_the_same_at_once(own: tuple[SeenPrograms, s
     assert [path.name for path in programs.directory.iterdir()] == [f"{key}.program"]
 
 
-def test_no_more_is_kept_than_the_limit_and_what_was_asked_for_stays(own: tuple[SeenPrograms, str, Path]) -> None:
-    programs, key, work = own
+def test_no_more_is_kept_than_the_limit_and_what_was_asked_for_stays(copied: tuple[SeenPrograms, str, Path]) -> None:
+    programs, key, work = copied
     seen = programs.restored(key, work)
     assert seen is not None
     size = (programs.directory / f"{key}.program").stat().st_size
@@ -268,8 +268,8 @@ def test_no_more_is_kept_than_the_limit_and_what_was_asked_for_stays(own: tuple[
     assert "f" * 64 not in {path.stem for path in programs.directory.iterdir()}
 
 
-def test_links_among_the_dumps_are_not_followed(own: tuple[SeenPrograms, str, Path]) -> None:
-    programs, key, work = own
+def test_links_among_the_dumps_are_not_followed(copied: tuple[SeenPrograms, str, Path]) -> None:
+    programs, key, work = copied
     seen = programs.restored(key, work)
     assert seen is not None
     (work / "dumps" / "link").symlink_to("/etc/passwd")
@@ -280,8 +280,8 @@ def test_links_among_the_dumps_are_not_followed(own: tuple[SeenPrograms, str, Pa
 @pytest.mark.slow
 def test_a_folder_that_cannot_be_written_costs_no_more_than_the_time(tmp_path: Path) -> None:
     (tmp_path / "programs").write_text("no folder")
-    found, ended = judged(tmp_path, SeenPrograms(directory=tmp_path / "programs", judge="this judge"))
-    assert found.failure is None
+    result, ended = judged(tmp_path, SeenPrograms(directory=tmp_path / "programs", judge="this judge"))
+    assert result.failure is None
     assert ended["compile"] == "done"
 
 

@@ -41,9 +41,9 @@ def shape(*sizes: int, dtype: Any = BF16) -> jax.ShapeDtypeStruct:
 
 def test_the_table_knows_what_mosaic_can_lower() -> None:
     # Those of a SparseCore, for which kernels are refused, are loaded with the first lowering for any chip.
-    known = {primitive.name for primitive in lowering.lowering_rules[pltpu.CoreType.TC]}
-    assert len(known) > 100
-    missing = sorted(known - set(semantics.ENTRIES))
+    lowered = {primitive.name for primitive in lowering.lowering_rules[pltpu.CoreType.TC]}
+    assert len(lowered) > 100
+    missing = sorted(lowered - set(semantics.ENTRIES))
     assert not missing, f"{jax.__version__}: classify {missing} in semantics_table.py"
 
 
@@ -79,8 +79,8 @@ def ragged(*arrays: Any) -> Any:
 
 
 def gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    found: Callable[..., Any] = jax.grad(lambda *arrays: function(*arrays).astype(F32).sum(), argnums=(0, 1, 2))
-    return found
+    gradient: Callable[..., Any] = jax.grad(lambda *arrays: function(*arrays).astype(F32).sum(), argnums=(0, 1, 2))
+    return gradient
 
 
 HEADS, SINGLE = (shape(1, 2, 512, 128),) * 3, (shape(2, 512, 128, dtype=F32),) * 3
@@ -114,10 +114,10 @@ def test_every_operation_of_the_kernels_that_jax_ships_is_accepted(name: str) ->
 
 
 def kernel(body: Callable[..., None], *, scratch: tuple[Any, ...] = (), **options: Any) -> Callable[..., Any]:
-    found: Callable[..., Any] = pl.pallas_call(
+    call: Callable[..., Any] = pl.pallas_call(
         body, out_shape=X, scratch_shapes=scratch, compiler_params=pltpu.CompilerParams(**options)
     )
-    return found
+    return call
 
 
 def applied(function: Callable[[Any], Any], dtype: Any = F32) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ def copies(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = x_ref[...]
 
 
-def taken(x: Any, mode: str = "fill", *, sorted_places: bool = False) -> Any:
+def gathered(x: Any, mode: str = "fill", *, sorted_places: bool = False) -> Any:
     places = 127 - jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
     if not sorted_places:
         return jnp.take_along_axis(x, places, 1, mode=mode)
@@ -173,9 +173,9 @@ REFUSED = {
     ),
     "the largest's place": (applied(lambda x: jnp.argmax(x, 1)[:, None]), "refused-primitive", "argmax"),
     "a gather of rows": (applied(lambda x: x[x[0, :16].astype(jnp.int32)]), "refused-primitive", "does not lower"),
-    "a gather that clips": (applied(lambda x: taken(x, mode="clip")), "refused-primitive", "does not lower"),
-    "a gather of bfloat16": (applied(taken, BF16), "refused-primitive", "gather of bfloat16"),
-    "a sorted gather": (applied(lambda x: taken(x, sorted_places=True)), "refused-primitive", "promises"),
+    "a gather that clips": (applied(lambda x: gathered(x, mode="clip")), "refused-primitive", "does not lower"),
+    "a gather of bfloat16": (applied(gathered, BF16), "refused-primitive", "gather of bfloat16"),
+    "a sorted gather": (applied(lambda x: gathered(x, sorted_places=True)), "refused-primitive", "promises"),
     "a check": (applied(checked), "refused-primitive", "check without debug"),
 }
 
@@ -193,7 +193,7 @@ ACCEPTED = {
     "a sine": applied(jnp.sin),
     "an exponential of bfloat16": applied(jnp.exp, BF16),
     "a power of two in bfloat16": applied(lambda x: jnp.bfloat16(2) ** x, BF16),
-    "a gather along lanes": applied(taken),
+    "a gather along lanes": applied(gathered),
     "a check for debugging": applied(checked_for_debugging),
     "places": lambda x: kernel(copies)(jnp.take(x, jnp.arange(16), 0)),
     "a copy": kernel(copies, vmem_limit_bytes=1 << 20, flags={"XLA_TPU_FORCE_LP_LLO_SCHEDULER": True}),

@@ -1,4 +1,4 @@
-"""What stands in for packages that are not installed: it can be imported and named, and decides nothing."""
+"""Stand-ins for packages that are not installed: they can be imported and named, and decide nothing."""
 
 import importlib
 import sys

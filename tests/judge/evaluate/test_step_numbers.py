@@ -75,6 +75,6 @@ def test_the_step_is_known_wherever_it_is_asked_for(
     interpret = interpretation.checking_parameters(chip("v5e"), STEPS) if is_checked else True
     with transfers.transfers_end("last"):
         program = interpretation.runnable(jax.make_jaxpr(call)(x), interpret, chip("v5e"))
-        found = np.asarray(jax.jit(program)(x)[0])
+        numbers = np.asarray(jax.jit(program)(x)[0])
     interpretation.reset()
-    assert found[:: BLOCK[0], 0].tolist() == expected
+    assert numbers[:: BLOCK[0], 0].tolist() == expected

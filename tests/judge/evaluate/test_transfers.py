@@ -58,8 +58,8 @@ def one_semaphore(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, wai
     """Two fetches signal one semaphore, the second block's first."""
     for block in range(0, BLOCKS, 2):
         both = [fetch(x, buffer, fetched, block + slot, slot, 0) for slot in (1, 0)]
-        for one in both:
-            one.start()
+        for transfer in both:
+            transfer.start()
         both[1].wait()
         if waits_for_both:
             both[0].wait()
@@ -82,32 +82,32 @@ def takes_the_last_one(*refs: Any) -> None:
 
 
 def reads_before_the_wait(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
-    one = fetch(x, buffer, fetched, 0, 0, 0)
-    one.start()
+    first = fetch(x, buffer, fetched, 0, 0, 0)
+    first.start()
     buffer[1] = buffer[0]
-    one.wait()
+    first.wait()
     copies_all(x, o, buffer, fetched, stored)
 
 
 def writes_twice(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
     both = [pltpu.make_async_copy(x, o, stored.at[slot]) for slot in (0, 1)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.wait()
+    for transfer in both:
+        transfer.start()
+    for transfer in both:
+        transfer.wait()
 
 
 def copies_all(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
-    one = pltpu.make_async_copy(x, o, stored.at[0])
-    one.start()
-    one.wait()
+    copy = pltpu.make_async_copy(x, o, stored.at[0])
+    copy.start()
+    copy.wait()
 
 
 def moves_within(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, by: int) -> None:
     copies_all(x, o, buffer, fetched, stored)
-    one = pltpu.make_async_copy(o.at[pl.ds(0, ROWS)], o.at[pl.ds(by, ROWS)], stored.at[0])
-    one.start()
-    one.wait()
+    copy = pltpu.make_async_copy(o.at[pl.ds(0, ROWS)], o.at[pl.ds(by, ROWS)], stored.at[0])
+    copy.start()
+    copy.wait()
 
 
 def ends_too_early(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
@@ -117,10 +117,10 @@ def ends_too_early(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> No
 
 def many_at_a_time(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
     rows = [pltpu.make_async_copy(x.at[pl.ds(row, 1)], o.at[pl.ds(row, 1)], stored.at[0]) for row in range(64)]
-    for one in rows:
-        one.start()
-    for one in rows:
-        one.wait()
+    for each in rows:
+        each.start()
+    for each in rows:
+        each.wait()
 
 
 class Run:
@@ -198,7 +198,7 @@ def test_after_too_many_the_same_program_runs_with_larger_clocks() -> None:
 
 
 def test_jax_itself_finds_no_such_race() -> None:
-    """Where this fails, JAX has changed, and what `transfers` does about its clocks may go."""
+    """If this fails, JAX has changed, and the code of `transfers` for its clocks may go."""
     assert Run(fetches_over_a_store, None, 1).race is None
     assert Run(takes_the_last_one, None, 62).is_right
 
@@ -222,13 +222,13 @@ def the_middle_one_of_three(x: Any, o: Any, buffer: Any, fetched: Any, stored: A
     copies = [
         pltpu.make_async_copy(x.at[pl.ds(0, 2)], buffer.at[0, pl.ds(2 * slot, 2)], fetched.at[0]) for slot in range(3)
     ]
-    for one in copies:
-        one.start()
-    for one in copies[:waits]:
-        one.wait()
+    for copy in copies:
+        copy.start()
+    for copy in copies[:waits]:
+        copy.wait()
     kept = buffer[0, 2:4]
-    for one in copies[waits:]:
-        one.wait()
+    for copy in copies[waits:]:
+        copy.wait()
     copies_all(x, o, buffer, fetched, stored)
     buffer[1, 2:4] = kept
 

@@ -1,4 +1,4 @@
-"""What other chips send to is no program's twice: one collective_id in two kernels, scopes after each other."""
+"""Memory that other chips send to may not be used twice: one collective_id in two kernels, scopes after each other."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What is refused from block shapes alone libtpu refuses too, and what it takes never is: at each chip's limit."""
+"""Refusals from block shapes alone: libtpu refuses these kernels too, and none that it takes, at each chip's limit."""
 
 import functools
 import subprocess
@@ -26,8 +26,8 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 TEMPLATE = scaffold.text("attention", "kernel.py").decode()
 
 
-def found(program: Call, shape: jax.ShapeDtypeStruct, name: str) -> str:
-    """What is said of it here."""
+def refusal(program: Call, shape: jax.ShapeDtypeStruct, name: str) -> str:
+    """The judge's refusal of the program, "" without one."""
     on = chip(name)
     with asked_device.aiming_at(on):
         closed = jax.make_jaxpr(program)(shape)
@@ -38,19 +38,19 @@ def found(program: Call, shape: jax.ShapeDtypeStruct, name: str) -> str:
 @pytest.mark.parametrize("case", CASES)
 def test_what_fits_is_not_refused_and_eight_rows_more_are(case: str) -> None:
     kernel, rows, options, _, is_certain = CASES[case]
-    assert found(*vmem_cases.call(kernel, rows, **options), "v5e") == ""
-    said = found(*vmem_cases.larger(case), "v5e")
-    assert bool(said) == is_certain
-    assert not said or "expected at most 2.00" in said
+    assert refusal(*vmem_cases.call(kernel, rows, **options), "v5e") == ""
+    message = refusal(*vmem_cases.larger(case), "v5e")
+    assert bool(message) == is_certain
+    assert not message or "expected at most 2.00" in message
 
 
 @functools.cache
 def compiled(name: str) -> dict[str, str]:
-    """What libtpu says of each case, asked in a process of its own: "" where it takes it."""
-    given = environment.compiling(chip(name), with_lines=False)
+    """libtpu's message on each case, asked in a process of its own: "" if it takes it."""
+    compiler = environment.compiling(chip(name), with_lines=False)
     done = subprocess.run(
         [sys.executable, vmem_cases.__file__, name],
-        env={**given, "LIBTPU_INIT_ARGS": ""},
+        env={**compiler, "LIBTPU_INIT_ARGS": ""},
         capture_output=True,
         text=True,
         check=False,
@@ -69,18 +69,18 @@ def test_libtpu_takes_what_is_not_refused_and_refuses_what_is(case: str) -> None
 
 
 def test_scratch_that_libtpu_may_do_without_is_none_of_what_is_refused() -> None:
-    """Where this fails for all of them, libtpu has changed, and more could be refused."""
+    """If this fails for all of them, libtpu has changed, and more could be refused."""
     assert compiled("v5e")["scratch written_first: larger"] == ""
     assert compiled("v5e")["scratch read_in_vain: larger"] == ""
 
 
 @pytest.mark.parametrize(
-    "name", ["v5e", *(pytest.param(one.name, marks=pytest.mark.slow) for one in TPUS if one.name != "v5e")]
+    "name", ["v5e", *(pytest.param(tpu.name, marks=pytest.mark.slow) for tpu in TPUS if tpu.name != "v5e")]
 )
 def test_each_chip_has_the_limit_that_is_assumed_where_a_kernel_names_none(name: str) -> None:
     rows = vmem_cases.default_rows(chip(name).scoped_vmem_bytes)
     for more, is_refused in ((-8, False), (8, True)):
-        assert bool(found(*vmem_cases.call(vmem_cases.add, rows + more, limit=None), name)) == is_refused
+        assert bool(refusal(*vmem_cases.call(vmem_cases.add, rows + more, limit=None), name)) == is_refused
         assert ("vmem" in compiled(name)[f"default {more}"]) == is_refused
 
 

@@ -53,15 +53,15 @@ def test_windows_that_are_apart_pass(windows: Any, index_map: Any, steps: tuple[
 
 
 @pytest.mark.parametrize(
-    ("windows", "index_map", "steps", "said"),
+    ("windows", "index_map", "steps", "message"),
     [
         (ELEMENTS, lambda i: (i * 8, 0), (4,), r"\(0, 0\) and \(8, 0\), of \(16, 256\)"),
         (ELEMENTS, lambda i: (jnp.minimum(i * BLOCK, 40), 0), (4,), r"\(32, 0\) and \(40, 0\)"),
         ((pl.Element(BLOCK), 128), lambda i, j: (i * 8, j), (4, 2), r"\(0, 0\) and \(8, 0\)"),
     ],
 )
-def test_windows_that_overlap_are_refused(windows: Any, index_map: Any, steps: tuple[int, ...], said: str) -> None:
-    with pytest.raises(Rejected, match=said) as caught:
+def test_windows_that_overlap_are_refused(windows: Any, index_map: Any, steps: tuple[int, ...], message: str) -> None:
+    with pytest.raises(Rejected, match=message) as caught:
         traced(windows, index_map, steps)
     assert caught.value.failure.kind == "overlapping-windows"
 

@@ -26,7 +26,7 @@ CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 
 
 def simulated(kernel: str, name: str, folder: Path) -> Simulation:
-    """What the simulator says of a kernel of compiled_kernels.py, compiled now for the chip of that name."""
+    """The simulation of a kernel of compiled_kernels.py, compiled now for the chip of that name."""
     work = folder / kernel / "work" / "compiler"
     work.mkdir(parents=True)
     done = subprocess.run(

@@ -35,17 +35,17 @@ def judged(again: tuple[Resimulation, ...], candidate: Evidence = CANDIDATE) -> 
 
 
 def test_a_gain_on_every_machine_is_accepted_and_the_worst_is_named() -> None:
-    outcome, said = judged(resimulated(CANDIDATE, CHAMPION, eager_pushes=0.97))
+    outcome, reason = judged(resimulated(CANDIDATE, CHAMPION, eager_pushes=0.97))
     assert outcome == "accept"
-    assert "the smallest gain, 3.0% less time, is under eager_pushes: 1.886 ms against 1.944 ms" in said
+    assert "the smallest gain, 3.0% less time, is under eager_pushes: 1.886 ms against 1.944 ms" in reason
 
 
 @pytest.mark.parametrize(("ratio", "outcome"), [(0.999, "accept"), (1.0, "inconclusive"), (1.05, "inconclusive")])
 def test_a_gain_that_one_constant_takes_away_is_inconclusive(ratio: float, outcome: str) -> None:
-    got, said = judged(resimulated(CANDIDATE, CHAMPION, fast_transfers=ratio))
+    got, reason = judged(resimulated(CANDIDATE, CHAMPION, fast_transfers=ratio))
     assert got == outcome
-    assert ("hangs on a constant" in said) == (outcome == "inconclusive")
-    assert "fast_transfers" in said
+    assert ("hangs on a constant" in reason) == (outcome == "inconclusive")
+    assert "fast_transfers" in reason
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_a_gain_that_one_constant_takes_away_is_inconclusive(ratio: float, outco
     ],
 )
 def test_without_sound_runs_no_gain_is_accepted(again: tuple[Resimulation, ...], words: str) -> None:
-    outcome, said = judged(again)
+    outcome, reason = judged(again)
     assert outcome == "inconclusive"
-    assert words in said
+    assert words in reason
 
 
 def test_only_a_gain_is_worth_the_runs() -> None:
@@ -106,11 +106,11 @@ def test_what_only_the_schedule_shows_leaves_doubt(kind: OffenceKind, words: str
 
 def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
     """In processes of their own; what a program cannot feel is not run again, and comes to what a run would."""
-    two, one = (unpack(NEWEST, f"v5e-1024x512-2048{kind}", tmp_path / f"dumps{kind}") for kind in ("", "-single"))
-    runs = resimulation.run(one, two, chip("v5e"), Policy(), MACHINES, machine_variants.seconds_on)
+    two, single = (unpack(NEWEST, f"v5e-1024x512-2048{kind}", tmp_path / f"dumps{kind}") for kind in ("", "-single"))
+    runs = resimulation.run(single, two, chip("v5e"), Policy(), MACHINES, machine_variants.seconds_on)
     assert not isinstance(runs, Failure), runs
     assert tuple(run.name for run in runs) == MACHINES
-    dumps = read_module(one), read_module(two)
+    dumps = read_module(single), read_module(two)
     machines = {NOMINAL: machine_of(V5E), **machine_variants.doubts(V5E)}
     for run in runs:
         again = [run_module(dump, V5E, machine=machines[run.name]).seconds for dump in dumps]
@@ -189,16 +189,16 @@ def test_what_xla_keeps_in_vmem_is_no_traffic(compiler: str, tmp_path: Path) -> 
     windows = tuple(replace(call.windows[0], array=array, hbm_bytes=once) for _ in range(2))
     trace = replace(TRACE, pallas_calls=(replace(call, windows=windows),) * 2, pallas_flops=0, exponentials=0)
     latency = replace(LATENCY, seconds=run.seconds)
-    found = replace(CANDIDATE, problem=problem, trace=trace, simulation=run, latency=latency)
-    told = report(found, V5E)
-    assert (told.hbm_bytes, told.traffic_source) == (2 * once, "simulated DMA")
+    simulated = replace(CANDIDATE, problem=problem, trace=trace, simulation=run, latency=latency)
+    figures = report(simulated, V5E)
+    assert (figures.hbm_bytes, figures.traffic_source) == (2 * once, "simulated DMA")
     assert run.seconds is not None
-    assert told.bandwidth_util == pytest.approx(2 * once / V5E.hbm_bytes_per_second / run.seconds)
-    assert told.bandwidth_util is not None
-    assert told.bandwidth_util < 1 < 2 * told.bandwidth_util
-    assert decide(found, None, None, Policy(), V5E).outcome == "accept"
+    assert figures.bandwidth_util == pytest.approx(2 * once / V5E.hbm_bytes_per_second / run.seconds)
+    assert figures.bandwidth_util is not None
+    assert figures.bandwidth_util < 1 < 2 * figures.bandwidth_util
+    assert decide(simulated, None, None, Policy(), V5E).outcome == "accept"
     # The same program, said to move twice as much in the same time.
-    more = replace(found, simulation=replace(run, hbm_read_bytes=3 * once))
+    more = replace(simulated, simulation=replace(run, hbm_read_bytes=3 * once))
     verdict = decide(more, None, None, Policy(), V5E)
     assert verdict.failure is not None
     assert verdict.failure.kind == "impossible"

@@ -78,8 +78,8 @@ def test_a_table_can_be_handed_in(tmp_path: Path, capsys: pytest.CaptureFixture[
     for path in directory.glob("*TLP*final_bundles*"):
         path.write_text(path.read_text().replace(named, "table"))
     assert simulate.run(directory, chip("v6e")).seconds is None
-    given = simulate.run(directory, chip("v6e"), operands={"table": whole})
-    assert given.seconds == simulate.run(tmp_path / "plain", chip("v6e")).seconds
+    simulation = simulate.run(directory, chip("v6e"), operands={"table": whole})
+    assert simulation.seconds == simulate.run(tmp_path / "plain", chip("v6e")).seconds
     np.save(tmp_path / "table.npy", whole)
     assert main(["simulate", str(directory), "--chip", "v6e", "--operand", f"table={tmp_path / 'table.npy'}"]) == 0
     assert "simulated v6e" in capsys.readouterr().out
@@ -292,15 +292,15 @@ def test_cores_wait_for_each_other_at_barriers() -> None:
 def test_a_signal_to_the_other_core_and_a_wait_for_its_own_are_a_barrier_on_v4() -> None:
     late = ("%s1_s3 = sld [smem:[#allocation5]] /* core id */", "%p1_p0 = scmp.eq.s32.totalorder %s1_s3, 1")
     delay = "%1 = vdelay (%p1_p0), 100"
-    signal, taken = "%2 = vsyncadd.remote %s1_s3, 1", "%4 = vsyncadd [#allocation9], 4294967295"
+    signal, decrement = "%2 = vsyncadd.remote %s1_s3, 1", "%4 = vsyncadd [#allocation9], 4294967295"
     wait = "%3 = vwait.ge.trace [#allocation9], 1 /* barrier-megacore-wait */"
     alone, _, _ = module(*late, delay, CALL.format("a"), chip_name="v4")
-    cycles, _, reason = module(*late, delay, signal, wait, taken, CALL.format("a"), chip_name="v4")
+    cycles, _, reason = module(*late, delay, signal, wait, decrement, CALL.format("a"), chip_name="v4")
     assert reason == ""
     assert cycles == alone + 3 + 100, "core 0 waits for core 1"
     # Without the wait it tells somebody else to go on, and the wait alone is for a signal that nobody gives.
-    assert "another chip" in module(*late, delay, signal, taken, CALL.format("a"), chip_name="v4")[2]
-    assert "can never be satisfied" in module(*late, delay, wait, taken, CALL.format("a"), chip_name="v4")[2]
+    assert "another chip" in module(*late, delay, signal, decrement, CALL.format("a"), chip_name="v4")[2]
+    assert "can never be satisfied" in module(*late, delay, wait, decrement, CALL.format("a"), chip_name="v4")[2]
 
 
 def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
@@ -313,8 +313,8 @@ def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
         "/*overrides=*/%s1_s3, /*dst_syncflagno_1=*/0 /* vmem-to-vmem */"
     )
     ended = "%{} = vsyncadd (%p{}_p{}), [#allocation{}], 4294967040"
-    told = "%8 = vsyncadd.remote (%p0_p0), %s1_s3, 4294967295"
-    taken = "%9 = vwait.eq.trace (%p1_p1), [#allocation8], 0"
+    signal = "%8 = vsyncadd.remote (%p0_p0), %s1_s3, 4294967295"
+    wait_for_signal = "%9 = vwait.eq.trace (%p1_p1), [#allocation8], 0"
 
     def summed(granules: int) -> tuple[int | None, str]:
         sent = (
@@ -323,9 +323,9 @@ def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
             copy,
             wait.format(7, 1, 1, 7, granules),
             ended.format(10, 1, 1, 7),
-            taken,
+            wait_for_signal,
         )
-        received = wait.format(11, 0, 0, 9, granules), ended.format(12, 0, 0, 9), told
+        received = wait.format(11, 0, 0, 9, granules), ended.format(12, 0, 0, 9), signal
         cycles, _, reason = module(core, first, second, *sent, *received, CALL.format("a"), chip_name="v4")
         return cycles, reason
 
@@ -380,8 +380,8 @@ def test_quotients_and_remainders_are_those_of_jax(compiler: str, chip_name: str
     places = jnp.arange(steps, dtype=jnp.int32)
     copied = sum(8 * number * int(quotient(places).sum()) for number, quotient in enumerate(QUOTIENTS, 1))
     windows = [int(place) for place in places // 3 + 8 * (places % 3)]
-    fetched = 1 + sum(one != other for one, other in itertools.pairwise(windows))
-    found = simulate.run(unpack(compiler, f"{chip_name}-divided-1024", tmp_path), chip(chip_name))
-    assert (found.unknown, found.offences) == ((), ())
-    assert found.hbm_read_bytes == (copied + 8 * fetched) * row_bytes
-    assert found.hbm_written_bytes == 8 * steps * row_bytes
+    fetched = 1 + sum(window != other for window, other in itertools.pairwise(windows))
+    simulation = simulate.run(unpack(compiler, f"{chip_name}-divided-1024", tmp_path), chip(chip_name))
+    assert (simulation.unknown, simulation.offences) == ((), ())
+    assert simulation.hbm_read_bytes == (copied + 8 * fetched) * row_bytes
+    assert simulation.hbm_written_bytes == 8 * steps * row_bytes

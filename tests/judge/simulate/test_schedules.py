@@ -1,4 +1,4 @@
-"""What the table of semantics says about a chip stands in the schedules that its compiler makes."""
+"""Statements of the table of semantics about a chip, found in the schedules that its compiler makes."""
 
 import functools
 import json
@@ -41,8 +41,8 @@ def schedules(name: str) -> dict[str, dict[str, int]]:
             check=False,
         )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, dict[str, int]] = json.loads(done.stdout)
-    return found
+    counts: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return counts
 
 
 def count(name: str, case: str, *beginnings: str) -> int:

@@ -189,7 +189,7 @@ def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> 
     def times(source: int, destination: int, units: float) -> list[list[tuple[float, float]]]:
         """When a transfer that begins at once has each link on its way, in the time that `size` bytes take."""
         way = network.passage(source, destination, int(units * size), flag=1, begins=0.0, read=0.0).route
-        return [[(start / unit, end / unit) for start, end in taken] for _, taken in way]
+        return [[(start / unit, end / unit) for start, end in busy] for _, busy in way]
 
     def approximately(*pairs: tuple[float, float]) -> list[object]:
         return [pytest.approx(pair) for pair in pairs]
@@ -297,10 +297,10 @@ def test_a_dimension_is_split_over_two_axes(tmp_path: Path) -> None:
 def test_waits_for_other_chips_are_off_by_a_part_of_their_own(dumps) -> None:  # type: ignore[no-untyped-def]
     simulation = simulated(dumps("gathered", "v5e"))
     assert simulation.seconds is not None
-    own = plus_minus_seconds(simulation.seconds, simulation.relative_uncertainty, is_understood=True)
+    alone = plus_minus_seconds(simulation.seconds, simulation.relative_uncertainty, is_understood=True)
     waits = simulation.link_wait_cycles / simulation.clock_hz
     assert waits > simulation.seconds / 2
-    assert simulation.plus_minus_seconds == pytest.approx(math.hypot(own, 0.1 * waits))
+    assert simulation.plus_minus_seconds == pytest.approx(math.hypot(alone, 0.1 * waits))
 
 
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:

@@ -264,10 +264,10 @@ def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> N
     cycles = {}
     for number in (0.0005, 0.002):
 
-        def known(text: str, number: float = number) -> str:
+        def compute(text: str, number: float = number) -> str:
             return re.sub(r"(scmp\.gt\.f32\.partialorder) %s\d+_s\d+, 0\.001", rf"\1 {number}, 0.001", text)
 
-        folder = unpack(NEWEST, "v5e-converged-1024", tmp_path / str(number), known, where=r"TLP-\d+-final_bundles")
+        folder = unpack(NEWEST, "v5e-converged-1024", tmp_path / str(number), compute, where=r"TLP-\d+-final_bundles")
         result = simulate.run(folder, chip("v5e"))
         assert result.unknown == ()
         cycles[number] = result.cycles or 0
@@ -275,7 +275,7 @@ def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "one", "other", "expected"),
+    ("name", "left", "other", "expected"),
     [
         ("lt", -1.5, 2.0, True),
         ("gt", -1.5, 2.0, False),
@@ -286,8 +286,8 @@ def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> N
         ("gt", 1e-40, 0.0, None),
     ],
 )
-def test_words_compared_as_floats(name: str, one: float, other: float, expected: bool | None) -> None:
-    result = floats_compared(name, float_word(one), float_word(other))
+def test_words_compared_as_floats(name: str, left: float, other: float, expected: bool | None) -> None:
+    result = floats_compared(name, float_word(left), float_word(other))
     assert (None if isinstance(result, Unknown) else result) == expected
 
 
@@ -504,13 +504,13 @@ def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> 
     start = "dma.hbm_to_vmem [thread:$0]  %s1_s0, /*size_in_granules=*/{}, %s1_s1, [#allocation1]"
     wait = "%9 = dma.done.wait [#allocation1], {}"
     setup = "%s1_s0 = smov 0  ;;  %s1_s1 = smov 0"
-    one = execute(setup, "%1 = " + start.format(32768), wait.format(32768))
+    single = execute(setup, "%1 = " + start.format(32768), wait.format(32768))
     bytes_cycles = 32768 * 32 / V5E.hbm_bytes_per_cycle + V5E.transfer_cycles
-    assert one.wait_cycles == pytest.approx(bytes_cycles + V5E.dma_latency_cycles - 1, abs=1)
-    assert one.cycles == one.bundle_cycles + one.wait_cycles + V5E.wait_cycles
+    assert single.wait_cycles == pytest.approx(bytes_cycles + V5E.dma_latency_cycles - 1, abs=1)
+    assert single.cycles == single.bundle_cycles + single.wait_cycles + V5E.wait_cycles
     two = execute(setup, "%1 = " + start.format(32768), "%2 = " + start.format(32768), wait.format(65536))
     assert two.wait_cycles == pytest.approx(2 * bytes_cycles + V5E.dma_latency_cycles - 2, abs=1)
-    assert (two.read_bytes, two.transfers) == (2 * one.read_bytes, 2)
+    assert (two.read_bytes, two.transfers) == (2 * single.read_bytes, 2)
 
 
 @pytest.mark.parametrize(("expected", "halts"), [(5, True), (4, False)])
@@ -810,7 +810,7 @@ def test_remembered_stretches_equal_one_long_execution(work: list[tuple[int, str
 
 
 def units_of(machine: Machine, *opcodes: str) -> tuple[tuple[int, tuple[Use, ...]], ...]:
-    """What one operation a bundle does to the units."""
+    """The use of the units with one operation a bundle."""
     lines = (f"   {i:#x}   : > {{ %v{i}_v{i} = {opcode} %v9_v9 }}\n" for i, opcode in enumerate(opcodes))
     bundles = parse_schedule("test", "".join(lines)).bundles
     return tuple((i, uses_of(op, machine)) for i, bundle in enumerate(bundles) for op in bundle.ops)
@@ -917,7 +917,7 @@ def test_unknown_spreads_through_arithmetic_and_stops_decisions() -> None:
         decided(unknown, "a wait")
 
 
-@pytest.mark.parametrize("name", [known.name for known in TPUS])
+@pytest.mark.parametrize("name", [tpu.name for tpu in TPUS])
 def test_every_chips_constants_are_positive_and_respect_its_peak(name: str) -> None:
     hardware, machine = chip(name), machine_of(chip(name))
     rate = 2 * machine.mxu_size**2 * machine.matmul_rows_per_cycle * machine.mxus * hardware.cores * machine.clock_hz

@@ -21,24 +21,24 @@ def of(directory: Path, name: str, steps_shown: int = 2) -> Timeline:
     return timeline(read_module(directory), chip(name), steps_shown=steps_shown)
 
 
-def on(found: Timeline, row: str) -> list[Span]:
-    return [span for span in found.spans if span.row == row]
+def on(timeline: Timeline, row: str) -> list[Span]:
+    return [span for span in timeline.spans if span.row == row]
 
 
 @pytest.mark.parametrize("case", [SMALL, "v5p-512x512-2048", "v7x-resident-2048", "v6e-causal-4096"])
 def test_a_timeline_holds_what_the_simulation_counts(case: str, tmp_path: Path) -> None:
     result = run(case, tmp_path)
-    found = of(tmp_path, result.chip)
+    timeline = of(tmp_path, result.chip)
     assert result.breakdown is not None
-    assert (found.cycles, found.clock_hz, found.left_out) == (result.cycles, result.clock_hz, ())
-    assert all(0 <= span.start < span.end <= found.cycles for span in found.spans)
-    transfers = [span for span in found.spans if span.kind == "transfer"]
+    assert (timeline.cycles, timeline.clock_hz, timeline.left_out) == (result.cycles, result.clock_hz, ())
+    assert all(0 <= span.start < span.end <= timeline.cycles for span in timeline.spans)
+    transfers = [span for span in timeline.spans if span.kind == "transfer"]
     assert len(transfers) == result.dma_transfers
     assert sum(span.hbm_bytes for span in transfers) == result.hbm_read_bytes + result.hbm_written_bytes
-    steps = Counter(span.name for span in found.spans if span.kind == "step" and span.name.startswith("step"))
+    steps = Counter(span.name for span in timeline.spans if span.kind == "step" and span.name.startswith("step"))
     assert sum(steps.values()) == result.executed_steps
     waited: Counter[str] = Counter()
-    for span in on(found, "core 0 waits"):
+    for span in on(timeline, "core 0 waits"):
         waited[span.name] += span.end - span.start
     parts: Counter[str] = Counter()
     for part in result.breakdown.parts:
@@ -46,27 +46,27 @@ def test_a_timeline_holds_what_the_simulation_counts(case: str, tmp_path: Path) 
             parts[part.name] += int(part.cycles)
     if chip(result.chip).cores == 1:
         assert waited == parts
-        assert sum(span.flops for span in found.spans if span.kind == "op") == result.mxu_flops
+        assert sum(span.flops for span in timeline.spans if span.kind == "op") == result.mxu_flops
 
 
 def test_steps_follow_each_other_and_the_pipeline_fills_and_drains(tmp_path: Path) -> None:
-    found = of(unpack(NEWEST, SMALL, tmp_path), "v5e")
-    steps = on(found, "core 0 steps")
+    timeline = of(unpack(NEWEST, SMALL, tmp_path), "v5e")
+    steps = on(timeline, "core 0 steps")
     assert [span.name for span in steps] == ["fill", *(f"step {i}" for i in range(SMALL_STEPS)), "drain"]
-    assert all(one.end == other.start for one, other in itertools.pairwise(steps))
-    (op,) = on(found, "core 0 ops")
+    assert all(step.end == other.start for step, other in itertools.pairwise(steps))
+    (op,) = on(timeline, "core 0 ops")
     assert (steps[0].start, steps[-1].end) == (op.start, op.end)
 
 
 def test_the_window_accounts_for_each_of_its_cycles(tmp_path: Path) -> None:
-    found = of(unpack(NEWEST, SMALL, tmp_path), "v5e", steps_shown=3)
-    assert found.window is not None
-    first, last = found.window
-    shown = [span for span in on(found, "core 0 steps") if first <= span.start and span.end <= last]
+    timeline = of(unpack(NEWEST, SMALL, tmp_path), "v5e", steps_shown=3)
+    assert timeline.window is not None
+    first, last = timeline.window
+    shown = [span for span in on(timeline, "core 0 steps") if first <= span.start and span.end <= last]
     assert (shown[0].start, shown[-1].end, len(shown)) == (first, last, 3)
     idle = Counter[str]()
     busy: set[int] = set()
-    for span in found.spans:
+    for span in timeline.spans:
         if span.kind == "issue":
             assert first <= span.start
             assert span.end <= last
@@ -77,8 +77,8 @@ def test_the_window_accounts_for_each_of_its_cycles(tmp_path: Path) -> None:
     assert idle["stall"] > 0
     # What is left are bundles without an operation that takes a slot.
     assert 0.9 * (last - first) < len(busy) + sum(idle.values()) <= last - first
-    assert {"core 0 MXU", "core 0 VALU", "core 0 EUP", "core 0 XLU", "core 0 VLOAD"} <= {s.row for s in found.spans}
-    lines = {span.line for span in on(found, "core 0 MXU")}
+    assert {"core 0 MXU", "core 0 VALU", "core 0 EUP", "core 0 XLU", "core 0 VLOAD"} <= {s.row for s in timeline.spans}
+    lines = {span.line for span in on(timeline, "core 0 MXU")}
     assert len(lines) == 2
     assert 0 not in lines
 
@@ -86,25 +86,25 @@ def test_the_window_accounts_for_each_of_its_cycles(tmp_path: Path) -> None:
 def test_a_very_long_run_stays_small_and_says_what_it_left_out(tmp_path: Path) -> None:
     factor = 96
     directory = unpack(NEWEST, SMALL, tmp_path, longer(factor))
-    found = of(directory, "v5e", steps_shown=1)
-    left_out = dict(found.left_out)
+    timeline = of(directory, "v5e", steps_shown=1)
+    left_out = dict(timeline.left_out)
     steps = SMALL_STEPS * factor
-    transfers = len(on(found, "core 0 DMA in"))
+    transfers = len(on(timeline, "core 0 DMA in"))
     # A key and a value block in every step, a query block in every eighth.
     assert transfers + left_out["core 0 DMA in"] == 2 * steps + steps // 8
-    assert len(found.spans) < 50_000
-    assert found.window is not None
-    assert [span for span in on(found, "core 0 DMA in") if found.window[0] <= span.start < found.window[1]]
-    assert max(span.end for span in found.spans) > 0.999 * found.cycles
+    assert len(timeline.spans) < 50_000
+    assert timeline.window is not None
+    assert [span for span in on(timeline, "core 0 DMA in") if timeline.window[0] <= span.start < timeline.window[1]]
+    assert max(span.end for span in timeline.spans) > 0.999 * timeline.cycles
 
 
 def test_without_steps_there_is_no_window_and_without_a_grid_some_cycles(tmp_path: Path) -> None:
     assert of(unpack(NEWEST, SMALL, tmp_path / "small"), "v5e", steps_shown=0).window is None
-    found = of(unpack(NEWEST, "v5e-dot-8192", tmp_path / "dot"), "v5e")
-    assert found.window is not None
-    assert 0 < found.window[1] - found.window[0] < found.cycles / 10
-    assert on(found, "core 0 MXU")
-    assert not on(found, "core 0 steps")
+    timeline = of(unpack(NEWEST, "v5e-dot-8192", tmp_path / "dot"), "v5e")
+    assert timeline.window is not None
+    assert 0 < timeline.window[1] - timeline.window[0] < timeline.cycles / 10
+    assert on(timeline, "core 0 MXU")
+    assert not on(timeline, "core 0 steps")
 
 
 def test_a_run_without_an_end_has_no_timeline(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_run_without_an_end_has_no_timeline(tmp_path: Path) -> None:
 
 def small(directory: Path, name: str) -> tuple[Simulation, Timeline]:
     path = directory / "run.timeline"
-    found = simulate.run(directory, chip(name), timeline=path)
-    return found, msgspec.json.decode(path.read_bytes(), type=Timeline)
+    simulation = simulate.run(directory, chip(name), timeline=path)
+    return simulation, msgspec.json.decode(path.read_bytes(), type=Timeline)
 
 
 def covered(spans: list[Span]) -> set[int]:
@@ -130,8 +130,8 @@ def covered(spans: list[Span]) -> set[int]:
 @pytest.mark.parametrize("case", [SMALL, "v5p-512x512-2048", "v5e-dot-8192"])
 def test_an_attempts_timeline_costs_no_second_run_and_changes_nothing(case: str, tmp_path: Path) -> None:
     plain = run(case, tmp_path)
-    found, noted = small(tmp_path, plain.chip)
-    assert found == plain
+    drawn, noted = small(tmp_path, plain.chip)
+    assert drawn == plain
     assert (noted.cycles, noted.clock_hz, noted.chip) == (plain.cycles, plain.clock_hz, plain.chip)
     assert plain.breakdown is not None
     assert plain.breakdown.parts in [core.parts for core in noted.parts]

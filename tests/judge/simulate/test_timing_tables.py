@@ -29,18 +29,18 @@ CASE, COUNTS = "v5e-counted-1024", np.array([3, 0, 1, 2, 0, 4, 5, 1], np.int32)
 
 
 def timed(seconds: float | None, **changes: float) -> TimedRun:
-    given = {"plus_minus_seconds": 0.02 * (seconds or 1), "relative_uncertainty": 0.02, "hbm_bytes": 100}
-    return TimedRun(name=f"at {seconds}", seconds=seconds, mxu_flops=10, **{**given, **changes})  # type: ignore[arg-type]
+    fields = {"plus_minus_seconds": 0.02 * (seconds or 1), "relative_uncertainty": 0.02, "hbm_bytes": 100}
+    return TimedRun(name=f"at {seconds}", seconds=seconds, mxu_flops=10, **{**fields, **changes})  # type: ignore[arg-type]
 
 
 def test_what_is_written_beside_a_dump_is_read_again(tmp_path: Path) -> None:
-    held: dict[int, Values] = {0: np.array([[1, -2], [3, 4]], np.int32), 2: np.zeros((0,), np.int16)}
-    timing_tables.write(tmp_path, (timing_tables.timing_tables("balanced", held),))
-    (found,) = timing_tables.read(tmp_path)
-    assert found.name == "balanced"
-    for position, values in held.items():
-        assert np.array_equal(found.arguments[position], values)
-        assert found.arguments[position].dtype == values.dtype
+    tables: dict[int, Values] = {0: np.array([[1, -2], [3, 4]], np.int32), 2: np.zeros((0,), np.int16)}
+    timing_tables.write(tmp_path, (timing_tables.timing_tables("balanced", tables),))
+    (call,) = timing_tables.read(tmp_path)
+    assert call.name == "balanced"
+    for position, values in tables.items():
+        assert np.array_equal(call.arguments[position], values)
+        assert call.arguments[position].dtype == values.dtype
     timing_tables.write(tmp_path / "none", ())
     assert timing_tables.read(tmp_path / "none") == ()
     next(tmp_path.glob("*.json")).write_text("[{}]")
@@ -69,10 +69,10 @@ ENTRY %main (x: f32[2], y: s32[2]) -> s32[2] {
 
 def test_the_mean_over_timing_inputs_is_judged() -> None:
     run = simulation(1e-3, runs=(timed(1e-3), timed(3e-3, hbm_bytes=300, relative_uncertainty=0.05)))
-    found = latency.simulated(run)
-    assert found.seconds == pytest.approx(2e-3)
-    assert found.plus_minus_seconds == pytest.approx(0.04e-3)
-    assert "at 0.001, at 0.003" in found.reasons[0]
+    result = latency.simulated(run)
+    assert result.seconds == pytest.approx(2e-3)
+    assert result.plus_minus_seconds == pytest.approx(0.04e-3)
+    assert "at 0.001, at 0.003" in result.reasons[0]
     assert (run.mean_hbm_bytes, run.mean_mxu_flops) == (200, 10)
     assert not work_not_done(run, 10)
     assert work_not_done(run, 11)[0].kind == "work-not-done"
@@ -96,8 +96,8 @@ def test_one_run_without_a_latency_leaves_none() -> None:
             ),
         ),
     )
-    found = latency.simulated(run)
-    assert (found.seconds, found.reasons) == (None, ("skewed: it waits for ever",))
+    result = latency.simulated(run)
+    assert (result.seconds, result.reasons) == (None, ("skewed: it waits for ever",))
 
 
 def test_the_schedule_is_executed_with_each_set(tmp_path: Path) -> None:
@@ -107,20 +107,20 @@ def test_the_schedule_is_executed_with_each_set(tmp_path: Path) -> None:
     alone = [simulate.run(directory, chip("v5e"), operands={"given_1_.1": times * COUNTS}) for times in (1, 2)]
     sets = [timing_tables.timing_tables(f"times {times}", {position: times * COUNTS}) for times in (1, 2)]
     timing_tables.write(directory, sets)
-    found = simulate.run(directory, chip("v5e"))
-    assert [run.name for run in found.runs] == ["times 1", "times 2"]
-    assert [run.seconds for run in found.runs] == [run.seconds for run in alone]
-    assert found.seconds == alone[0].seconds
+    simulation = simulate.run(directory, chip("v5e"))
+    assert [run.name for run in simulation.runs] == ["times 1", "times 2"]
+    assert [run.seconds for run in simulation.runs] == [run.seconds for run in alone]
+    assert simulation.seconds == alone[0].seconds
     seconds = [run.seconds for run in alone if run.seconds is not None]
     assert seconds[0] < seconds[1]
-    assert found.mean_seconds is not None
-    assert math.isclose(found.mean_seconds, sum(seconds) / 2)
+    assert simulation.mean_seconds is not None
+    assert math.isclose(simulation.mean_seconds, sum(seconds) / 2)
     # What a gain is held against is the same mean; on other machines too, which take their time.
     machines = machine_variants.doubts(chip("v5e"))
     doubts = [doubt for doubt in machines if doubt.startswith(("transfer_seconds", "wait_seconds"))]
     assert len(doubts) == 4
     nominal, *others = machine_variants.seconds_on(directory, chip("v5e"), names=(NOMINAL, *doubts))
-    assert nominal == found.mean_seconds
+    assert nominal == simulation.mean_seconds
     dump = read_module(directory)
     for doubt, other in zip(doubts, others, strict=True):
         assert run_module(dump, chip("v5e"), machine=machines[doubt]).mean_seconds == other != nominal, doubt

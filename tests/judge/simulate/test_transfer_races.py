@@ -42,7 +42,7 @@ def _wait(flag: int, granules: int = 256) -> tuple[str, str]:
 
 
 def offences(*bundles: str, entry: str = _ENTRY) -> tuple[Offence, ...]:
-    """What was named in a kernel of these bundles behind the beginning."""
+    """The races that are named in a kernel of these bundles after the beginning."""
     lines = [
         f"   {address:#x}   : > {{ {bundle} }}{entry if not address else ''}"
         for address, bundle in enumerate((*_BEGIN, *bundles))
@@ -75,11 +75,11 @@ def races(*bundles: str, entry: str = _ENTRY) -> list[tuple[str, str]]:
     ],
 )
 def test_what_touches_the_memory_of_a_transfer_is_named(bundles: tuple[str, ...], what: str, line: str) -> None:
-    found = races(*bundles)
-    assert len(found) == 1, found
-    assert found[0][0].startswith(what), found
-    assert found[0][1] == line
-    assert "which nothing has waited for" in found[0][0]
+    offences = races(*bundles)
+    assert len(offences) == 1, offences
+    assert offences[0][0].startswith(what), offences
+    assert offences[0][1] == line
+    assert "which nothing has waited for" in offences[0][0]
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ LONG = 1.0
 
 
 def claimed(point: Point, factor: float = 1) -> float:
-    """What the judge would say of the row, times `factor`."""
+    """The judge's uncertainty of the row, times `factor`."""
     return factor * uncertainty.relative_uncertainty(point.chip, point.operation_seconds)
 
 
 @pytest.fixture(scope="module")
 def earned() -> tuple[statistics.Spread, float, float]:
-    """What rows show that nothing was fitted to, and by how much 68 % and 95 % of them, each left out, exceed that."""
+    """The errors of rows that nothing was fitted to, and bounds for 68 % and 95 % of them, each left out."""
     scored = statistics.scores(UNFITTED)
     once, mostly = (statistics.expected(scored, part) for part in (statistics.ONE_DEVIATION, statistics.TWO_DEVIATIONS))
     return statistics.spread(UNFITTED), once, mostly
@@ -74,6 +74,6 @@ def test_old_records_without_the_number_keep_theirs() -> None:
 
 
 def test_what_is_not_understood_doubles_the_plus_minus() -> None:
-    known = uncertainty.plus_minus_seconds(1e-3, 0.05, is_understood=True)
-    assert known == pytest.approx(1.2 * 0.05 * 1e-3)
-    assert uncertainty.plus_minus_seconds(1e-3, 0.05, is_understood=False) == 2 * known
+    understood = uncertainty.plus_minus_seconds(1e-3, 0.05, is_understood=True)
+    assert understood == pytest.approx(1.2 * 0.05 * 1e-3)
+    assert uncertainty.plus_minus_seconds(1e-3, 0.05, is_understood=False) == 2 * understood

@@ -104,12 +104,12 @@ def test_exponentials_that_the_trace_has_must_be_executed(slots: int, traced: in
     assert whole.trace is not None
     assert whole.simulation is not None
     unit = Unit(name="EUP", slots_per_bundle=1, static_slots=1, executed_slots=slots, offered_slots=1 << 30)
-    found = replace(
+    simulated = replace(
         whole,
         problem=replace(whole.problem, work=replace(whole.problem.work, exponentials=16384 * 16384)),
         trace=replace(whole.trace, exponentials=traced),
         simulation=replace(whole.simulation, units=(unit,)),
     )
-    failure = crosscheck.failure(found)
+    failure = crosscheck.failure(simulated)
     assert (failure is not None) == is_refused
     assert failure is None or f"exponentials (simulated) of {traced:,}" in failure.message

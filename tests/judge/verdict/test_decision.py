@@ -40,16 +40,16 @@ def pairs_of(
     )
 
 
-def with_host(found: Evidence, seconds: float, pairs: int = 40) -> Evidence:
+def with_host(judged: Evidence, seconds: float, pairs: int = 40) -> Evidence:
     """The same evidence with so many host times near `seconds`."""
     host = tuple(seconds * np.exp(np.random.default_rng(8).normal(0, 0.003, pairs)))
-    return replace(found, samples=Samples(device_kind="TPU v5 lite", host_seconds=host))
+    return replace(judged, samples=Samples(device_kind="TPU v5 lite", host_seconds=host))
 
 
 def uncertain(seconds: float, fraction: float) -> Evidence:
-    found = evidence(seconds)
-    assert found.simulation is not None
-    return replace(found, simulation=replace(found.simulation, relative_uncertainty=fraction))
+    judged = evidence(seconds)
+    assert judged.simulation is not None
+    return replace(judged, simulation=replace(judged.simulation, relative_uncertainty=fraction))
 
 
 def test_baseline_is_accepted_when_everything_passed() -> None:
@@ -70,8 +70,8 @@ def test_a_failure_is_failed_whatever_else_there_is() -> None:
     "change", [{"passed": False}, {"error": float("nan")}, {"error": 1.0}, {"error": None, "passed": True}]
 )
 def test_a_check_that_did_not_pass_fails_even_without_a_failure(change: dict[str, Any]) -> None:
-    given = evidence(1e-3)
-    bad = replace(given, checks=(given.checks[0], replace(given.checks[1], **change)))
+    plain = evidence(1e-3)
+    bad = replace(plain, checks=(plain.checks[0], replace(plain.checks[1], **change)))
     verdict = judged(bad, evidence(2e-3))
     assert verdict.outcome == "failed"
     assert verdict.failure is not None
@@ -317,8 +317,8 @@ def test_a_paired_benchmark_with_unusable_samples_is_inconclusive() -> None:
 
 
 def line(number: int, outcome: str, kind: str = "experiment", source: str = "measured") -> Row:
-    found = attempt(measured(), Verdict(outcome=outcome, reasons=()), number=number, kind=kind)  # type: ignore[arg-type]
-    return replace(row(found, report(found.evidence, V5E), "digest"), source=source)  # type: ignore[arg-type]
+    recorded = attempt(measured(), Verdict(outcome=outcome, reasons=()), number=number, kind=kind)  # type: ignore[arg-type]
+    return replace(row(recorded, report(recorded.evidence, V5E), "digest"), source=source)  # type: ignore[arg-type]
 
 
 def test_attempts_are_counted_from_the_last_accept_repeats_included() -> None:
@@ -349,9 +349,9 @@ def test_a_paired_benchmark_from_before_there_was_a_control_is_still_read_and_se
     ):
         for name in names:
             del document["attempt"][part][name]
-    found = decode_attempt(json.dumps(document).encode(), "here")
-    assert found.paired is not None
-    assert judged(measured(), measured(2e-3), found.paired).outcome == "inconclusive"
+    decoded = decode_attempt(json.dumps(document).encode(), "here")
+    assert decoded.paired is not None
+    assert judged(measured(), measured(2e-3), decoded.paired).outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a suite settles: the mean has to gain, no member may lose too much, and doubt never accepts."""
+"""The verdict on a suite: the mean has to gain, no member may lose too much, and doubt never accepts."""
 
 import re
 from dataclasses import replace
@@ -33,18 +33,22 @@ def suite(may_lose: float = 0.01) -> Statement:
     return replace(statement(), title="suite of 2", inputs=(), outputs=(), members=stated, may_lose=may_lose)
 
 
-def one(seconds: float | None, program: str) -> Evidence:
-    found = evidence(seconds)
-    assert found.trace is not None
-    assert found.latency is not None
+def member_evidence(seconds: float | None, program: str) -> Evidence:
+    judged = evidence(seconds)
+    assert judged.trace is not None
+    assert judged.latency is not None
     off = None if seconds is None else 0.02 * seconds
     return replace(
-        found, trace=replace(found.trace, fingerprint=program), latency=replace(found.latency, plus_minus_seconds=off)
+        judged,
+        trace=replace(judged.trace, fingerprint=program),
+        latency=replace(judged.latency, plus_minus_seconds=off),
     )
 
 
 def whole(times: tuple[float | None, ...], programs: str = "cd", may_lose: float = 0.01) -> Evidence:
-    return combined(suite(may_lose), [one(time, program) for time, program in zip(times, programs, strict=True)])
+    return combined(
+        suite(may_lose), [member_evidence(time, program) for time, program in zip(times, programs, strict=True)]
+    )
 
 
 CHAMPION = whole(BEFORE, "ab")
@@ -58,7 +62,7 @@ def again(candidate: Evidence, champion: Evidence = CHAMPION, **under: float) ->
     for (name, ours), (_, theirs) in members.pairs(candidate, champion):
         if members.is_same_program(ours, theirs):
             continue
-        new, old = (found.latency.seconds for found in (ours, theirs) if found.latency)
+        new, old = (judged.latency.seconds for judged in (ours, theirs) if judged.latency)
         assert old is not None
         ratio = under.get(name.replace("-", "_"))
         runs[name] = (
@@ -174,12 +178,12 @@ def test_what_a_member_may_lose_and_its_weight_are_part_of_the_problem() -> None
 
 
 def test_a_failure_ends_the_suite_at_its_member() -> None:
-    found = combined(suite(), [failed()])
-    assert found.failure is not None
-    assert found.failure.message.startswith("prefill-2k: ")
-    assert found.latency is None
-    assert found.trace is None
-    assert judged(found).outcome == "failed"
+    result = combined(suite(), [failed()])
+    assert result.failure is not None
+    assert result.failure.message.startswith("prefill-2k: ")
+    assert result.latency is None
+    assert result.trace is None
+    assert judged(result).outcome == "failed"
 
 
 def test_what_is_recorded_is_read_as_it_was() -> None:
@@ -220,8 +224,8 @@ def test_what_is_suggested_for_several_members_is_said_once() -> None:
 def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> None:
     candidate = replace(after(1.5, 0.5), unchecked=("needles",))
     verdict = judged(candidate)
-    found, number = report(candidate, V5E), 2
-    text = report_text(attempt(candidate, verdict, number=number), found, (), None, View(width=200))
+    figures, number = report(candidate, V5E), 2
+    text = report_text(attempt(candidate, verdict, number=number), figures, (), None, View(width=200))
     assert "1 were not run, because prefill-2k loses more than a member may" in text
     mean = next(line for line in text.splitlines() if line.startswith("latency is"))
     assert re.fullmatch(
@@ -233,13 +237,13 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
             row(attempt(CHAMPION, first, number=1, kind="baseline"), report(CHAMPION, V5E), "key"),
             kernel_sha256="first",
         ),
-        row(attempt(candidate, verdict, number=number), found, "key"),
+        row(attempt(candidate, verdict, number=number), figures, "key"),
     )
-    lost = next(line for line in results_table(shown(rows, 1), width=200).splitlines() if line.startswith(" 2 "))
-    assert " 3.000! " in lost
-    assert lost.count("!") == 1
+    loser = next(line for line in results_table(shown(rows, 1), width=200).splitlines() if line.startswith(" 2 "))
+    assert " 3.000! " in loser
+    assert loser.count("!") == 1
     slower = judged(replace(after(1.5, 2.0), unchecked=("needles",)))
     text = report_text(
-        attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), found, (), None, View(width=200)
+        attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), figures, (), None, View(width=200)
     )
     assert "were not run, because it is slower" in text

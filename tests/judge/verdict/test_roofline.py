@@ -34,8 +34,8 @@ def test_narrow_types_are_judged_by_their_own_peaks() -> None:
     assert impossibilities(statement().work, seconds, V5E)
     assert not impossibilities(work, seconds, V5E)
     assert "394.0 TFLOP/s that a v5e can do in int8" in impossibilities(work, seconds / 1.5, V5E)[0]
-    found = report(replace(evidence(2.16e-3), problem=replace(statement(), work=work)), V5E)
-    assert found.util == pytest.approx(0.326 / 2, abs=0.0005)
+    figures = report(replace(evidence(2.16e-3), problem=replace(statement(), work=work)), V5E)
+    assert figures.util == pytest.approx(0.326 / 2, abs=0.0005)
     # Chips without a faster unit for a type multiply it as bfloat16.
     for name in ("v5e", "v6e"):
         assert chip(name).peak_flops_per_second("float8_e4m3fn") == chip(name).peak_bf16_flops_per_second
@@ -46,27 +46,27 @@ def test_narrow_types_are_judged_by_their_own_peaks() -> None:
 
 def test_published_score() -> None:
     assert score(0.648, 2.12e-3) == pytest.approx(3057, abs=0.5)
-    found = report(evidence(2.16e-3), V5E)
-    assert found.score == pytest.approx(1509.9, abs=0.5)
-    assert found.util == pytest.approx(0.326, abs=0.0005)
-    assert found.flops_per_second == pytest.approx(64.3e12, rel=1e-3)
+    figures = report(evidence(2.16e-3), V5E)
+    assert figures.score == pytest.approx(1509.9, abs=0.5)
+    assert figures.util == pytest.approx(0.326, abs=0.0005)
+    assert figures.flops_per_second == pytest.approx(64.3e12, rel=1e-3)
 
 
 def test_report_of_the_naive_kernel() -> None:
-    found = report(evidence(2.16e-3, bq=128), V5E)
-    assert found.traffic_source == "block index maps"
-    assert found.hbm_bytes == 2 * 128 * 16384 * 128 * 2 + 2 * 16384 * 128 * 2
-    assert found.intensity == pytest.approx(128, abs=0.5)
-    assert found.regime == "memory-bound"
-    assert found.bandwidth_util == pytest.approx(0.612, abs=0.001)
-    assert found.memory_only_seconds is not None
-    assert found.gap_seconds == pytest.approx(2.16e-3 - found.memory_only_seconds)
-    assert found.gap_size == "large"
-    assert found.mxu_util is not None
-    assert found.mxu_util < (found.util or 0)
-    assert found.vmem_bytes == pallas_call().vmem_bytes
-    assert found.vmem_limit_bytes == 16 << 20
-    assert not found.impossible
+    figures = report(evidence(2.16e-3, bq=128), V5E)
+    assert figures.traffic_source == "block index maps"
+    assert figures.hbm_bytes == 2 * 128 * 16384 * 128 * 2 + 2 * 16384 * 128 * 2
+    assert figures.intensity == pytest.approx(128, abs=0.5)
+    assert figures.regime == "memory-bound"
+    assert figures.bandwidth_util == pytest.approx(0.612, abs=0.001)
+    assert figures.memory_only_seconds is not None
+    assert figures.gap_seconds == pytest.approx(2.16e-3 - figures.memory_only_seconds)
+    assert figures.gap_size == "large"
+    assert figures.mxu_util is not None
+    assert figures.mxu_util < (figures.util or 0)
+    assert figures.vmem_bytes == pallas_call().vmem_bytes
+    assert figures.vmem_limit_bytes == 16 << 20
+    assert not figures.impossible
 
 
 @pytest.mark.parametrize(
@@ -121,37 +121,37 @@ def test_faster_than_the_minimum_traffic_is_impossible() -> None:
 
 
 def test_traffic_of_a_kernel_that_moves_data_by_hand_is_the_simulators() -> None:
-    given = evidence()
-    assert given.trace is not None
-    call = given.trace.pallas_calls[0]
+    judged = evidence()
+    assert judged.trace is not None
+    call = judged.trace.pallas_calls[0]
     by_hand = replace(call.windows[1], fetches=None, hbm_bytes=None)
     call = replace(call, windows=(call.windows[0], by_hand, *call.windows[2:]))
-    given = replace(given, trace=replace(given.trace, pallas_calls=(call,)))
-    found = report(given, V5E)
-    assert (found.hbm_bytes, found.traffic_source) == (1_082_130_432, "simulated DMA")
+    judged = replace(judged, trace=replace(judged.trace, pallas_calls=(call,)))
+    figures = report(judged, V5E)
+    assert (figures.hbm_bytes, figures.traffic_source) == (1_082_130_432, "simulated DMA")
     # A run that stopped half-way has counted only a part.
-    partial = report(replace(given, simulation=simulation(None)), V5E)
+    partial = report(replace(judged, simulation=simulation(None)), V5E)
     assert (partial.hbm_bytes, partial.traffic_source) == (None, "unknown")
     assert partial.regime is None
     assert partial.gap_fraction is None
     assert partial.memory_only_seconds is None
     # On v5p the simulator runs both cores and reports the whole chip's bytes.
-    both = report(replace(given, chip="v5p"), chip("v5p"))
+    both = report(replace(judged, chip="v5p"), chip("v5p"))
     assert both.hbm_bytes == 1_082_130_432
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, float("nan"), float("inf")])
 def test_an_unbelievable_latency_is_unknown_and_not_zero(seconds: float | None) -> None:
-    given = evidence()
-    assert given.latency is not None
-    given = replace(given, latency=replace(given.latency, seconds=seconds))
-    found = report(given, V5E)
-    assert found.seconds is None
-    assert found.score is None
-    assert found.util is None
-    assert found.regime is None
-    assert found.hbm_bytes is not None
-    assert advise(given, found) == ()
+    judged = evidence()
+    assert judged.latency is not None
+    judged = replace(judged, latency=replace(judged.latency, seconds=seconds))
+    figures = report(judged, V5E)
+    assert figures.seconds is None
+    assert figures.score is None
+    assert figures.util is None
+    assert figures.regime is None
+    assert figures.hbm_bytes is not None
+    assert advise(judged, figures) == ()
 
 
 def test_evidence_of_another_chip_is_refused() -> None:
@@ -160,14 +160,14 @@ def test_evidence_of_another_chip_is_refused() -> None:
 
 
 def test_counters_have_expectations_and_remarks() -> None:
-    given = evidence()
-    assert given.hlo is not None
-    assert given.mosaic is not None
+    judged = evidence()
+    assert judged.hlo is not None
+    assert judged.mosaic is not None
     run = simulation(executed_spills=12, executed_steps=4096)
     odd = replace(
-        given,
-        hlo=replace(given.hlo, copy=3),
-        mosaic=replace(given.mosaic, matmul=4, reduction=5),
+        judged,
+        hlo=replace(judged.hlo, copy=3),
+        mosaic=replace(judged.mosaic, matmul=4, reduction=5),
         simulation=replace(run, ops=(*run.ops, replace(run.ops[0], name="copy.9"))),
     )
     lines = {(line.level, line.name): line for line in report(odd, V5E).counters}
@@ -180,12 +180,12 @@ def test_counters_have_expectations_and_remarks() -> None:
     assert lines["schedule", "spills executed"].remark
     assert lines["schedule", "grid steps executed"].expected == "8192"
     assert "fewer" in lines["schedule", "grid steps executed"].remark
-    assert not any(line.remark for line in report(given, V5E).counters)
+    assert not any(line.remark for line in report(judged, V5E).counters)
     # The compiler peels a step of a core's loop, which runs beside the loop.
     peeled = replace(odd, simulation=simulation(executed_steps=8193))
     (line,) = [line for line in report(peeled, V5E).counters if line.name == "grid steps executed"]
     assert (line.count, line.remark) == (8193, "")
-    strange = replace(given, mosaic=replace(given.mosaic, not_understood=("tpu.new", "x.y")))
+    strange = replace(judged, mosaic=replace(judged.mosaic, not_understood=("tpu.new", "x.y")))
     (line,) = [line for line in report(strange, V5E).counters if line.name == "not understood"]
     assert (line.count, line.remark) == (2, "tpu.new, x.y")
 
@@ -219,12 +219,12 @@ def test_source_of_a_candidate_without_latency() -> None:
 
 
 def test_row_takes_the_figures_of_the_table() -> None:
-    given = evidence()
-    found = report(given, V5E)
+    judged = evidence()
+    figures = report(judged, V5E)
     line = row(
-        attempt(given, Verdict(outcome="accept", reasons=(), time_ratio=0.5), expected_time_ratio=0.7), found, "abc"
+        attempt(judged, Verdict(outcome="accept", reasons=(), time_ratio=0.5), expected_time_ratio=0.7), figures, "abc"
     )
     assert (line.number, line.outcome, line.key_digest, line.key) == (2, "accept", "abc", KEY)
-    assert (line.score, line.seconds, line.util) == (found.score, 2.16e-3, found.util)
+    assert (line.score, line.seconds, line.util) == (figures.score, 2.16e-3, figures.util)
     assert (line.copies, line.spills, line.time_ratio, line.expected_time_ratio) == (0, 0, 0.5, 0.7)
     assert (line.fingerprint, line.source, line.chip, line.commit) == ("a1b2c3", "simulated", "v5e", "")

@@ -44,10 +44,10 @@ anything else. After {looks} rounds the samples are looked at, until
 - the rounds or the {budget:.0f} s are used up: inconclusive.
 
 Every look and every attempt is a chance to be lucky; together the chances are at most their sum. A rate of {rate:.1%}
-for everything between two accepts is spent as rate / (k (k + 1)) on the k-th attempt since the last accept, repeats
-under `--again` included, in equal parts on the {count} looks: {first:.4%} for each look of the first attempt (at least
-14 rounds before there is an interval at all), {thousandth:.1e} for the thousandth (33 rounds). The sum over all
-attempts is the rate.
+for everything between two accepts is divided among the attempts: the k-th since the last accept, repeats under
+`--again` included, gets rate / (k (k + 1)), in equal parts on the {count} looks: {first:.4%} for each look of the first
+attempt (at least 14 rounds before there is an interval at all), {thousandth:.1e} for the thousandth (33 rounds). The
+sum over all attempts is the rate.
 """
 
 _NULLS = """## Attempts that change nothing

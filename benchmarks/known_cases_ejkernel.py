@@ -137,7 +137,7 @@ def _divergence() -> Program:
 # Each block of rows has targets, and so much to do.
 ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
 _OLD = "the package's: pltpu.repeat is of an older JAX, and neither of these two has it"
-_NAMED = "the package's: it takes no chip whose name is not `TPU v` and a digit, as v7x calls itself TPU7x"
+_NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
 _XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
 _SLOW = "the compiler's: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"
 # By reading the package.

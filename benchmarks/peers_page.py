@@ -319,8 +319,8 @@ def _counts(plan: Plan, entries: Entries) -> str:
     listed = "\n".join(f"- {count} times: {text}" for text, count in reasons.most_common(12))
     return f"""## How many configurations
 
-Tried, and refused among these: by the contender, by the compiler, because it took too long, or because the simulator
-has no time for it.
+The configurations that were tried, and those of them that were refused: by the contender, by the compiler, for taking
+too long, or because the simulator has no time for them.
 
 {table(lines, ["chip", "contender", *plan.problems])}
 

@@ -13,8 +13,8 @@ class Diff(Verb):
     line = "two kernels: time, cycles by kind and by line, VMEM, text"
     example = "diff 3 7"
     description = (
-        "Holds two kernels against each other: their times, what the cycles of each are spent on, the cycles of each "
-        "source line, bundles, spills, VMEM and traffic, and the diff of the texts. Each is an attempt's number, or a "
+        "Compares two kernels: their times, the cycles of each by kind and by source line, bundles, spills, VMEM and "
+        "traffic, and the diff of the texts. Each is an attempt's number, or a "
         "file with a kernel, which is judged first and not recorded."
     )
     examples = "ratchet.sh diff (the champion and kernel.py as it stands); ratchet.sh diff 3 7; ratchet.sh diff 3 my.py"

@@ -1,4 +1,4 @@
-"""The inputs that outputs depend on: honest kernels keep what probes promise; each probe sees what nothing else does."""
+"""The inputs that outputs depend on: honest kernels keep what probes promise, each probe sees what no other does."""
 
 import math
 import re

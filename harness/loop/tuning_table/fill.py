@@ -413,14 +413,14 @@ def _latency(evidence: Evidence) -> float | None:
 
 
 def _range(evidence: Evidence) -> Ends | None:
-    """The least and the most where there is no latency, because the SparseCore does a part."""
+    """The ends of the range of a program without a latency, because the SparseCore does a part of it."""
     if evidence.failure or evidence.simulation is None or _latency(evidence) is not None:
         return None
     return evidence.simulation.mean_range_seconds
 
 
 def _ends(evidence: Evidence) -> Ends | None:
-    """The ends that settings are ranked by: the range, or the latency twice.
+    """The ends that settings are ranked by: those of the range, or the latency as both.
 
     What the SparseCore does hardly depends on the settings, so that it takes the same share of its bound in all of
     them: a setting that is the fastest at both ends is the fastest whatever that share is.

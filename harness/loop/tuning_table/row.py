@@ -88,12 +88,12 @@ class Row:
 
     @property
     def best_ends(self) -> Ends | None:
-        """The least and the most of the best setting; its time twice if it has one."""
+        """The ends of the best setting's range; if it has a time, both are that time."""
         return self.range_seconds if self.seconds is None else (self.seconds, self.seconds)
 
     @property
     def fallback_ends(self) -> Ends | None:
-        """The least and the most of the fallback; its time twice if it has one."""
+        """The ends of the fallback's range; if it has a time, both are that time."""
         seconds = self.fallback_seconds
         return self.fallback_range_seconds if seconds is None else (seconds, seconds)
 

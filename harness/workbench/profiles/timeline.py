@@ -169,8 +169,8 @@ _PATTERNS = Analysis(
         from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
             a(pattern, advice) using (pattern) order by at_""",
     notes=(
-        "Patterns: protocol, section 3. For a pattern without a number there, the limit is the red flag of its item "
-        "4; half of the time as the limit for one long block is ours.",
+        "Patterns: protocol, section 3. If it gives no number for a pattern, the limit is the red flag of its item 4. "
+        "The limit for one long block, half of the time, is ours.",
     ),
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)

@@ -279,8 +279,7 @@ def small_call(seen: Observed) -> RuleCase | None:
     calls = len(trace.pallas_calls) if trace else 0
     suggestion = "merge the Pallas calls into one: each call has a beginning and an end of its own"
     if calls <= 1:
-        suggestion = "keep the kernel and give each call more work (batch, heads): the kernel's own time is the "
-        "smaller part"
+        suggestion = "keep the kernel and give each call more work (batch, heads): its own time is the smaller part"
     return RuleCase(
         observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch, in {calls} Pallas calls "
         f"and {len(seen.run.ops)} ops [simulated {seen.report.chip}]",

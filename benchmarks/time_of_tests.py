@@ -1,6 +1,7 @@
 """Wall clock, CPU seconds and results of the project's test runs, repeated: the figures of benchmarks/TESTS.md.
 
 Run with the project's Python: .venv/bin/python benchmarks/time_of_tests.py quick|default|collect [--runs 3]
+The tests that took more than --over CPU seconds (default 0.3) follow the table, the longest first.
 """
 
 import argparse
@@ -9,9 +10,12 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import cpu_of_tests
 
 PROJECT = Path(__file__).parents[1]
 RUNS = {"quick": ("--quick",), "default": (), "collect": ("--collect-only", "-q")}
@@ -30,6 +34,7 @@ class Timed:
     exit_code: int
     load_before: float
     load_after: float
+    costs: tuple[tuple[float, str], ...]
 
     @property
     def row(self) -> str:
@@ -56,7 +61,14 @@ def counted(output: str, word: str) -> int:
 def timed(name: str) -> Timed:
     """Runs the tests once, in this checkout."""
     load, cpu, began = os.getloadavg()[0], cpu_seconds(), time.monotonic()
-    done = subprocess.run([PROJECT / "ratchet.sh", "test", *RUNS[name]], stdout=subprocess.PIPE, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [PROJECT / "ratchet.sh", "test", *RUNS[name], "-p", "cpu_of_tests"],
+            env={**os.environ, "PYTHONPATH": str(PROJECT / "benchmarks"), cpu_of_tests.FOLDER: folder},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        costs = tuple(cpu_of_tests.costs(Path(folder)))
     if done.returncode:
         print(done.stdout, file=sys.stderr)
     return Timed(
@@ -68,6 +80,7 @@ def timed(name: str) -> Timed:
         exit_code=done.returncode,
         load_before=load,
         load_after=os.getloadavg()[0],
+        costs=costs,
     )
 
 
@@ -76,6 +89,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RUNS, help="the tests to run")
     parser.add_argument("--runs", type=int, default=1, help="how often each is run (default 1)")
+    parser.add_argument("--over", type=float, default=0.3, help="list tests of more CPU seconds (default 0.3)")
     given = parser.parse_args()
     print(HEAD, flush=True)
     failed = False
@@ -83,6 +97,10 @@ def main() -> int:
         found = timed(given.name)
         failed |= found.exit_code != 0
         print(found.row, flush=True)
+    # Of the last run. A test that is the first to import a library, or to make what others share, takes longer for it.
+    for seconds, test_id in found.costs:
+        if seconds > given.over:
+            print(f"{seconds:7.2f} {test_id}")
     return int(failed)
 
 

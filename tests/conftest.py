@@ -1,9 +1,19 @@
-"""Settings of all tests: the tests that `./ratchet.sh test --quick` leaves out, and the number of threads."""
+"""Settings of all tests: the tests that `./ratchet.sh test --quick` leaves out, bytecode, and the number of threads.
 
+The quick run has every test that takes less than 0.3 CPU seconds, and one judged kernel (judge/test_evidence.py). A
+test that takes more is marked `long`. A file that is mostly such tests has the line `pytestmark = pytest.mark.long`,
+and the quick run does not import it. What the first of several tests makes for the others counts for all of them.
+`benchmarks/time_of_tests.py quick` lists the tests over the limit.
+"""
+
+import compileall
+import gc
 import os
+import re
 import signal
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,46 +31,40 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Files of the default run only: their tests judge whole kernels, start many processes, kill them or start a browser. A
-# single test that takes more than the rest of its file is marked `long`. These are handed out first, the longest before
-# all others.
-_LONG = (
-    "loop/test_loop", "loop/test_rescale", "judge/test_suite", "judge/test_gpu", "judge/test_key", "cli/test_mcp",
-    "loop/test_replay", "loop/test_undo", "cli/test_bad_input", "ledger/test_fault_injection",
-    "ledger/test_fault_moments", "loop/test_new_contest", "judge/evaluate/test_contract",
-    "judge/evaluate/test_seen_programs", "operators/test_attention_tolerance", "judge/test_keys",
-    "operators/test_operators", "judge/evaluate/test_order", "loop/test_revoke_loop", "workbench/test_profile_capture",
-    "benchmarks/test_peers", "loop/test_revoke", "loop/test_gate", "sandbox/test_warm",
-    "judge/evaluate/test_quick_interpreter", "sandbox/test_isolation", "ledger/test_fsck", "ledger/test_notes",
-    "ledger/test_packed", "ledger/test_recovery", "ledger/test_ledger", "operators/test_problems",
-    "operators/test_probes", "render/test_report_browser", "render/test_report_page", "cli/test_limits",
-    "judge/evaluate/test_interpretation", "cli/test_completion", "judge/evaluate/test_vmem", "loop/test_sweep",
-    "sandbox/test_child", "workbench/test_hlo_modules", "loop/test_helpers", "render/test_compare_browser",
-    "render/test_lines", "workbench/test_doctor", "workbench/test_flags", "workbench/test_profile_serve",
-    "loop/test_guard", "loop/test_attack", "ledger/test_clones", "test_collection", "loop/test_bisect",
-    "cli/test_schemas", "render/test_contests_page", "loop/test_tuning_table", "judge/simulate/test_timing_tables",
-    "loop/test_ablate", "ledger/test_branch", "workbench/test_profile_memory", "judge/evaluate/test_chip_model",
-    "loop/test_tune", "cli/test_simulate_cli", "judge/simulate/test_machine_variants", "cli/test_first_use",
-    "cli/test_profile_analyses_cli", "workbench/test_profile_tools", "advice/test_whatif",
-    "judge/simulate/test_cycle_breakdown", "cli/test_strangers_folder", "render/test_plots", "loop/test_screening",
-    "sandbox/test_replies", "workbench/test_capture_bytes", "workbench/test_traces", "render/test_lanes",
-    "cli/test_hlo_cli", "cli/test_validate", "cli/test_fuzz", "benchmarks/test_fidelity",
-    "workbench/test_profile_remote", "workbench/test_profile_agreement", "judge/simulate/test_timeline",
-    "loop/test_driver", "chips/test_new_chip",
-)  # fmt: skip
-# The longest files of the quick run; the first two are also among the longest of the default run.
-_FIRST = (
-    "judge/test_evidence",
-    "selftest/test_selftest",
-    "judge/test_floors",
-    "judge/simulate/test_simulate",
-    "prepare/test_prepare",
-    "hlo/test_sharding",
-    "judge/simulate/test_module",
-    "cli/test_commands",
+# A mark for all tests of a file, as it stands there: what the quick run leaves out it does not import.
+_LEFT_OUT = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(long|slow|device)\b", re.M)
+# The longest files of the quick run and of the default run. They are handed out in this order, before the other long
+# ones: none is left for the end.
+_FIRST = tuple(
+    Path(__file__).parent / f"{name}.py"
+    for name in (
+        "judge/test_evidence",
+        "selftest/test_selftest",
+        "loop/test_loop",
+        "loop/test_rescale",
+        "judge/test_suite",
+        "judge/test_gpu",
+        "judge/test_key",
+        "cli/test_mcp",
+        "loop/test_replay",
+        "loop/test_undo",
+        "cli/test_bad_input",
+        "ledger/test_fault_injection",
+        "ledger/test_fault_moments",
+        "loop/test_new_contest",
+        "judge/evaluate/test_contract",
+        "judge/evaluate/test_seen_programs",
+        "workbench/test_capture_tables",
+        "judge/simulate/test_several_chips",
+        "judge/test_floors",
+        "judge/simulate/test_simulate",
+        "prepare/test_prepare",
+    )
 )
-_PLACES = {Path(__file__).parent / f"{name}.py": place for place, name in enumerate((*_FIRST, *_LONG))}
-_LONG_FILES = frozenset(Path(__file__).parent / f"{name}.py" for name in _LONG)
+
+_HARNESS = Path(__file__).parents[1] / "harness"
+# Planted candidates, some of them no programs, and templates.
+_KERNELS = re.compile(r"/(candidates|templates|existing)/")
 
 # Of one run of the tests, and of the processes that it starts: programs that were seen, in nobody's home.
 _CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
@@ -77,13 +81,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     device.addoption("--minutes", type=float, default=30.0, help="what begins later is skipped (30)")
 
 
+@cache
+def _is_left_out(path: Path) -> bool:
+    """True if all tests of the file have a mark that the quick run leaves out."""
+    return path.match("test_*.py") and _LEFT_OUT.search(path.read_text(encoding="utf-8")) is not None
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Long files are not even imported for the quick run."""
-    return True if config.getoption("quick") and collection_path in _LONG_FILES else None
+    """Files that the quick run leaves out are not even imported for it."""
+    return True if config.getoption("quick") and _is_left_out(collection_path) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
+        # Processes that tests start keep no bytecode (see above): each would compile the harness again.
+        compileall.compile_dir(_HARNESS, quiet=2, rx=_KERNELS)
         config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="ratchet-tests-")
         os.environ["XDG_CACHE_HOME"] = config.stash[_CACHE].name
     else:
@@ -92,6 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.unfreeze()
     if _CACHE in config.stash:
         config.stash[_CACHE].cleanup()
 
@@ -103,18 +116,19 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    missing = [path for path in _PLACES if not path.is_file()]
+    missing = [path for path in _FIRST if not path.is_file()]
     assert not missing, f"tests/conftest.py names files that are not there: {missing}"
-    for item in items:
-        if item.path in _LONG_FILES:
-            item.add_marker("long")
-    # Files are handed out in this order, so that none of the long ones is left for the end.
-    items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
+    places = {path: place for place, path in enumerate(_FIRST)}
+    # Files are handed out in this order.
+    items.sort(key=lambda item: (places.get(item.path, len(_FIRST)), not _is_left_out(item.path)))
     config.stash[_IDS] = tuple(item.nodeid for item in items)
 
 
 def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = True
+    # Modules and tests stay to the end: the collector need not look at them each time.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

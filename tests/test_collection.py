@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[1]
 
 # Collects the files on the command line two days and some seconds later.

@@ -74,6 +74,7 @@ def subjectless(tree: ast.Module) -> Iterator[tuple[int, str]]:
 FAULTS = {"names": (no_names, NAMES_NOT_YET), "docstrings": (subjectless, DOCSTRINGS_NOT_YET)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FAULTS)
 def test_rooms_that_are_free_of_it_stay_so(kind: str) -> None:
     look, not_yet = FAULTS[kind]

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness_copies import copy_harness
 from loop_fixtures import PROJECT
 
 PAGE = (Path(PROJECT) / "docs" / "ADD_A_RULE.md").read_text()
@@ -34,7 +34,7 @@ print(json.dumps({
 def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The report of a harness that has the rule and the counter of the page."""
     folder = tmp_path_factory.mktemp("rule")
-    shutil.copytree(Path(PROJECT) / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_harness(folder)
     (name,) = re.findall(r"^`(harness/advice/rules/\w+\.py)`:$", PAGE, re.M)
     rule, row = re.findall(r"^```(?:python)?\n(.*?)^```", PAGE, re.S | re.M)
     (folder / name).write_text(rule)

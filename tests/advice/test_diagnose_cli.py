@@ -76,6 +76,7 @@ def test_what_ranks_the_findings_is_shown_where_their_gains_do_not(
     assert (gains == sorted(gains, reverse=True)) != (f"ranked by: 1. {percent(ranks[0])}, 2. " in shown)
 
 
+@pytest.mark.long
 def test_a_schedule_at_hand_bounds_the_gains(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dumps = unpack(NEWEST, "v5e-1024x512-2048", contest / "profile_data" / "2" / "dumps")
     try:

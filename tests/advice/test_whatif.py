@@ -14,6 +14,8 @@ from harness.judge.simulate.machine import machine_of
 from harness.records.whatif import Answer, Factors
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 
 def dump(case: str, folder: Path) -> ModuleDump:
     return read_module(unpack(NEWEST, case, folder))

@@ -40,6 +40,7 @@ def test_constants_of_today_are_those_of_the_simulator(tmp_path: Path) -> None:
     assert calibrate.error(case, calibrate.today("v6e")) == pytest.approx(0)
 
 
+@pytest.mark.long
 def test_a_planted_latency_is_nearer_than_todays(fit: calibrate.Fit) -> None:
     best, left_out = fit.best(fit.prior)
     planted = PLANTED["dma_latency_seconds"]
@@ -61,6 +62,7 @@ def test_what_holds_a_constant_is_said_and_what_none_feels_goes_as_far_as_the_pr
     assert holder == ""
 
 
+@pytest.mark.long
 def test_the_page_has_every_constant_and_operation(fit: calibrate.Fit) -> None:
     result = calibrate.calibrate(fit)
     text = calibrate.page({"v6e": {**result, "intervals": calibrate.intervals(fit, result["constants"])}})

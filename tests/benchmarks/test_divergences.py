@@ -9,6 +9,8 @@ from divergences import Case
 
 from harness.records import Certificate, Failure
 
+pytestmark = pytest.mark.long
+
 # Another handful with every version of the judge would tell more, and a test that fails now and then less.
 DRAW = random.Random(44)
 TWO_PROGRAMS, ONE_PROGRAM = [*divergences.divergences()], [*divergences.honest()]

@@ -19,6 +19,8 @@ from fidelity_statistics import Point
 from harness import chips
 from harness.chips.row import Calibrated
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "benchmarks" / "FIDELITY.md").read_text(encoding="utf-8")
 ROWS_PAGE = (ROOT / "benchmarks" / "FIDELITY_ROWS.md").read_text(encoding="utf-8")

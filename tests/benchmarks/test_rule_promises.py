@@ -28,6 +28,7 @@ def test_a_bound_that_was_passed_is_seen() -> None:
     assert not rule_promises.Pair(contest=".", attempt=1, rule="r", promised=None, cost=0.1, got=0.5).is_broken
 
 
+@pytest.mark.long
 def test_the_list_names_rules_and_attempts_that_exist() -> None:
     names = {rule.name for rule in RULES}
     for (contest, number), rules in listed().items():

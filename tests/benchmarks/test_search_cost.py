@@ -3,11 +3,13 @@
 from math import inf
 from pathlib import Path
 
+import pytest
 import search_cost
 
 from harness.loop import search_space
 
 
+@pytest.mark.long
 def test_every_setting_of_every_grid_is_timed(tmp_path: Path) -> None:
     assert len(search_cost.PROBLEMS) == 10
     for place, problem in enumerate(search_cost.PROBLEMS):

@@ -2,13 +2,13 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
+from harness_copies import copy_harness
 from loop_fixtures import PROJECT, git, identify, ratchet
 
-import harness
+pytestmark = pytest.mark.long
 
 PAGE = Path(PROJECT) / "docs" / "ADD_A_CHIP.md"
 NAME = "v9x"
@@ -29,8 +29,7 @@ def printed_by(where: Path, *words: str) -> str:
 def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest for the new chip, in a folder of a harness that has nothing new but the page's file; judged twice."""
     home = tmp_path_factory.mktemp("new-chip")
-    ignored = shutil.ignore_patterns("candidates", "__pycache__")
-    shutil.copytree(Path(harness.__file__).parent, home / "harness", ignore=ignored)
+    copy_harness(home, "candidates")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (home / "harness" / "chips" / f"{NAME}.py").write_text(block, encoding="utf-8")
     git(home, "init", "-q", "-b", "main")

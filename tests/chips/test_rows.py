@@ -56,7 +56,9 @@ def test_no_code_beside_the_rows_names_a_chip() -> None:
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if not set(CHOOSING) & set(path.relative_to(PACKAGE).parts)
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        # Most files name none, not even in a docstring.
+        if any(name in (text := path.read_text(encoding="utf-8")) for name in chips.names())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and node.value in chips.names()
     }
     # The chip that is meant where nothing names one.

@@ -3,16 +3,16 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
+from harness_copies import copy_harness
 from loop_fixtures import PROJECT
 
-import harness
+pytestmark = pytest.mark.long
 
 PAGE = Path(PROJECT) / "docs" / "ADD_A_VERB.md"
 CONTEST = f"{PROJECT}/examples/rmsnorm"
@@ -22,8 +22,7 @@ CONTEST = f"{PROJECT}/examples/rmsnorm"
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A harness that has nothing new but the page's file."""
     folder = tmp_path_factory.mktemp("new-verb")
-    ignored = shutil.ignore_patterns("candidates", "__pycache__")
-    shutil.copytree(Path(harness.__file__).parent, folder / "harness", ignore=ignored)
+    copy_harness(folder, "candidates")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (folder / "harness" / "verbs" / "tally.py").write_text(block, encoding="utf-8")
     return folder

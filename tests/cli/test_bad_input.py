@@ -16,6 +16,8 @@ from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 
 def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words: str) -> None:
     assert done.returncode == code, done.stderr

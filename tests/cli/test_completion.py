@@ -14,6 +14,8 @@ from loop_fixtures import git, identify
 from harness import contest as contests
 from harness.operators import Suite
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"
 

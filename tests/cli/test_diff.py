@@ -114,6 +114,7 @@ def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFi
     assert "times are not comparable: another timing key" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_that_lacks_characters_is_no_bug(encoding: str) -> None:
     environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "COLUMNS": "80"}

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[2]
 # Nobody listens there.
 NOWHERE = "http://127.0.0.1:9/simple"

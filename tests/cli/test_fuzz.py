@@ -23,6 +23,8 @@ from harness.render import results
 from harness.shell.main import main
 from harness.workbench.doctor import settings as flag_settings
 
+pytestmark = pytest.mark.long
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROJECT = Path(__file__).parents[2]
 # What breaks parsers: huge numbers, brackets, quotes, ends, signs that begin a comment, other words of the grammars.

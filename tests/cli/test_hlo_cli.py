@@ -14,6 +14,8 @@ from module_fixtures import modules
 
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parents[1]
 SHIFTED = HERE / "fixtures/schedules/libtpu-0.0.50.1/v6e-shifted-2048/0-TLP-hlo.txt.gz"
 NORMALISED = HERE / "fixtures/schedules/libtpu-0.0.50.1/v6e-normalised-8192/0-TLP-hlo.txt.gz"

@@ -17,6 +17,8 @@ from harness.errors import RatchetError, UsageError
 from harness.hlo import parse, sharding
 from harness.workbench.hlo.graph import Graph
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(harness.__file__).parents[1]
 SCHEDULES = Path(__file__).parents[1] / "fixtures" / "schedules"
 # Of all that a verb may take of memory; a quarter more than the limit, for the moment until it is seen.

@@ -27,6 +27,8 @@ from harness.shell import reading_process
 from harness.shell.answer_size import LARGEST
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 SECONDS = 300
 READING = {
     "audit", "diagnose", "diff", "doctor", "fsck", "hlo", "lines", "next", "predict", "results", "show", "simulate",

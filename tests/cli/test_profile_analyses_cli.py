@@ -29,6 +29,8 @@ from harness.shell.catalogue import EVERY
 from harness.shell.main import main
 from harness.verbs.xprof import COMMANDS
 
+pytestmark = pytest.mark.long
+
 MFU = ["--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6"]
 _OTHERS = ("overview", "graph", "report", "url", "export", "memory", "memory diagnose")
 NAMES = [command.name for command in COMMANDS if command.places and command.name not in _OTHERS]

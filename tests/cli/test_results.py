@@ -13,6 +13,8 @@ from harness.shell.main import main
 
 ROOT = Path(PROJECT)
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/attempts.jsonl"))
+# The quick run looks at one example: the others take the same way with other numbers.
+CONTESTS = [ROOT, EXAMPLES[0], *(pytest.param(path, marks=pytest.mark.long) for path in EXAMPLES[1:])]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str, contest: Path = ROO
     return output.out if expect == 0 else output.err
 
 
-@pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)
+@pytest.mark.parametrize("contest", CONTESTS, ids=lambda path: path.name)
 def test_no_table_is_wider_than_a_terminal_of_100_columns(
     contest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,7 +47,7 @@ def test_a_pipe_has_every_hypothesis_whole_with_all(capsys: pytest.CaptureFixtur
     assert "… cut: --csv and --json have all of it" in printed(capsys)
 
 
-@pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)
+@pytest.mark.parametrize("contest", CONTESTS, ids=lambda path: path.name)
 def test_every_contest_is_told_in_30_lines(
     contest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +67,7 @@ def test_the_root_contest_tells_its_story(capsys: pytest.CaptureFixture[str]) ->
     assert "--all lists them" not in text, "each attempt has a line"
 
 
+@pytest.mark.long
 def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
     def rows(*words: str) -> list[int]:
         return [entry["row"]["number"] for entry in json.loads(printed(capsys, *words, "--json"))["rows"]]

@@ -23,6 +23,8 @@ from harness.shell.main import main
 from harness.verbs.experiment import AttemptDocument
 from harness.verbs.judge import JudgeDocument
 
+pytestmark = pytest.mark.long
+
 DOCUMENTS = documents()
 
 

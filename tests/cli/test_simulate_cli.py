@@ -10,6 +10,8 @@ from schedule_examples import NEWEST, unpack
 from harness.hardware import chip
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     code = main(["simulate", *arguments])

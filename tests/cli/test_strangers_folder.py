@@ -17,6 +17,8 @@ from harness.ledger import git as asked
 from harness.ledger.git import index
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(harness.__file__).parents[1]
 
 

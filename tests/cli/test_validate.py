@@ -18,6 +18,8 @@ from harness.render.validation import page, validation_text
 from harness.shell.main import main
 from harness.verbs.parts import validation as made
 
+pytestmark = pytest.mark.long
+
 
 def validation(*kernels: MeasuredKernel) -> Validation:
     step = ValidationStep(

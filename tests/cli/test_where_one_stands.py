@@ -79,6 +79,7 @@ def test_a_ledger_is_readable_without_its_prepare_py(tmp_path: Path, capsys: pyt
     assert "baseline" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "code"), [(["results"], 0), (["diff", "1", "999"], 4)])
 def test_a_pipe_that_is_closed_early_changes_no_exit_code(words: list[str], code: int) -> None:
     program = "import sys; from harness.shell.main import program; sys.exit(program())"

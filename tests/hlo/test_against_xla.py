@@ -297,6 +297,7 @@ def programs() -> Iterator[tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]]:
         yield function, (INDICES,)
 
 
+@pytest.mark.long
 def test_modules_that_jax_makes_read_as_xla_reads_them() -> None:
     for function, shapes in programs():
         lowered = jax.jit(function).lower(*shapes).compiler_ir("hlo")

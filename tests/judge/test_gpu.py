@@ -33,7 +33,10 @@ from harness.sandbox import asked_device, environment, profiling
 from harness.sandbox.messages import Rejected
 
 # jax 0.12 says so whenever such a kernel is lowered.
-pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning"),
+]
 
 EXAMPLE = ROOT / "examples" / "attention-gpu"
 KERNEL = (EXAMPLE / "kernel.py").read_text()

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 # Python reads a sitecustomize.py at its start: this one makes an environment in which libtpu is not installed.

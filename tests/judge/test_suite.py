@@ -17,6 +17,8 @@ from harness.loop import scaffold
 from harness.operators import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
 from harness.records import Evidence, Trace, weighted_geometric_mean
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 SHORT, LONG = Attention(sequence=512, head_dim=128), Attention(sequence=1024, head_dim=128)

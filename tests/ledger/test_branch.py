@@ -10,6 +10,8 @@ from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 
+pytestmark = pytest.mark.long
+
 LOG = "refs/ratchet/root/log"
 
 

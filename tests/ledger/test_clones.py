@@ -25,6 +25,8 @@ from harness.ledger import Ledger, codec, experiments, history
 from harness.records import Row
 from harness.records.stored import SCHEMA
 
+pytestmark = pytest.mark.long
+
 LOG = "refs/ratchet/root/log"
 
 

@@ -47,6 +47,7 @@ def attempts(draw: st.DrawFn) -> Attempt:
     )
 
 
+@pytest.mark.long
 @given(attempts(), NUMBERS)
 @settings(max_examples=60, deadline=None)
 def test_every_record_survives(made: Attempt, score: float | None) -> None:

@@ -18,6 +18,8 @@ from harness.ledger import notes as note_files
 from harness.ledger.fsck import audit
 from harness.ledger.paths import place_of
 
+pytestmark = pytest.mark.long
+
 MINE = NAIVE.replace(b"BQ = 128", b"BQ = 300")
 LOG = "refs/ratchet/root/log"
 REF_HOOK = ".git/hooks/reference-transaction"

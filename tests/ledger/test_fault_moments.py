@@ -15,6 +15,8 @@ from harness.ledger import Ledger, history
 from harness.ledger.fsck import audit
 from harness.ledger.paths import place_of
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 

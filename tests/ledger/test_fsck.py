@@ -39,6 +39,8 @@ from harness.ledger.paths import place_of
 from harness.records import Attempt, Evidence, Judgement, Latency, Replay, Row
 from harness.records.stored import SCHEMA
 
+pytestmark = pytest.mark.long
+
 LOG = "refs/ratchet/root/log"
 THIRD = "experiments/0003-idea-3.json"
 

@@ -23,6 +23,8 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 from harness.ledger.paths import contest_name
 
+pytestmark = pytest.mark.long
+
 LOG = "refs/ratchet/root/log"
 
 

@@ -12,6 +12,8 @@ from harness.ledger import Ledger, history, notes
 from harness.ledger.fsck import audit
 from harness.records.stored import SCHEMA
 
+pytestmark = pytest.mark.long
+
 LOG = "refs/ratchet/root/log"
 
 

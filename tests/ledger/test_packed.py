@@ -21,6 +21,8 @@ from harness.ledger.paths import place_of
 from harness.records import Row
 from harness.records.stored import Packing
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 NOTE = '{"schema":11,"note":{"kind":"timed"}}'
 

@@ -23,6 +23,8 @@ from harness.ledger.git import write
 from harness.ledger.paths import place_of
 from harness.records.stored import SCHEMA
 
+pytestmark = pytest.mark.long
+
 LOG = "refs/ratchet/root/log"
 
 

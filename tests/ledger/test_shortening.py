@@ -30,6 +30,7 @@ def read_back(short: Any, texts: dict[str, bytes] | None = None) -> Any:
     return restored(unshared(json.loads(compact(short)), texts or {}, budget), budget)
 
 
+@pytest.mark.long
 @given(st.lists(VALUES, min_size=1, max_size=4))
 def test_every_value_comes_back_alone_and_among_others(values: list[Any]) -> None:
     pool, new = Pool(), dict[str, str]()

@@ -24,6 +24,8 @@ from harness.records.ablation import AblatedChange, Ablation
 from harness.render.ablation import ablation_text
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Edit = tuple[str, str]
 

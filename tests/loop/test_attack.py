@@ -16,6 +16,8 @@ from harness.operators import Attention, Matmul, RMSNorm, Space, SwiGLU
 from harness.selftest import planted
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 PROBLEMS = (
     Attention(sequence=256, head_dim=64),
     Matmul(m=256, n=256, k=256),

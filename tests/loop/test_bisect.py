@@ -21,6 +21,8 @@ from harness.loop import bisect, scaffold
 from harness.records import Key, Verdict
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 COMMITS = 9
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from loop_fixtures import PROJECT, committed_contest, ratchet
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(PROJECT) / "examples" / "driver" / "drive.py"
 
 

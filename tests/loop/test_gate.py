@@ -23,6 +23,8 @@ from harness.records.gate import Gate, GatedContest, GateOutcome
 from harness.render.gate import annotations, compilers, gate_text, markdown, workflow_text
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"
 SMALL = (("M", "512"), ("N", "512"), ("K", "512"))

@@ -21,6 +21,8 @@ from harness.loop.sweep import Screening, sweep
 from harness.records import Policy
 from harness.sandbox import confinement
 
+pytestmark = pytest.mark.long
+
 LOG = "refs/ratchet/root/log"
 
 

@@ -8,6 +8,8 @@ from loop_fixtures import committed_contest, git, ratchet
 
 from harness.selftest.planted import CANDIDATES
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 

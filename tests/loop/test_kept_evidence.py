@@ -9,6 +9,8 @@ from harness import contest as contests
 from harness.loop import bench
 from harness.loop.bench import Bench
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 

@@ -12,6 +12,8 @@ import pytest
 from loop_fixtures import copied, git, identify
 from loop_fixtures import ratchet as run
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 

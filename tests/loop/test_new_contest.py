@@ -17,6 +17,8 @@ from harness.errors import RatchetError
 from harness.loop import existing, scaffold
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 FILES = ["prepare.py", "kernel.py", ".gitignore"]
 
 

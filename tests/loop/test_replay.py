@@ -15,6 +15,8 @@ from harness.judge.key import key_digest
 from harness.judge.verdict import decision
 from harness.ledger import codec, messages
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 

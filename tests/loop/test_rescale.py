@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
+from harness_copies import copy_harness
+from loop_fixtures import committed_contest, copied, git, ratchet
 
 from harness.ledger import Ledger
 from harness.ledger import notes as note_files
@@ -15,6 +16,8 @@ from harness.ledger.fsck import audit
 from harness.ledger.paths import place_of
 from harness.loop import rescale
 from harness.records import Note
+
+pytestmark = pytest.mark.long
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -41,7 +44,7 @@ def contest(template: Path, tmp_path: Path) -> Path:
 def later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A harness of its own, for changing it as its next version would be."""
     folder = tmp_path_factory.mktemp("later")
-    shutil.copytree(Path(PROJECT) / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_harness(folder)
     yield folder
     shutil.rmtree(folder)
 

@@ -43,6 +43,8 @@ from harness.render.results import results_table
 from harness.render.series import groups
 from harness.verbs.parts import stories
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def contest(tmp_path: Path) -> Path:

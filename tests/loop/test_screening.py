@@ -24,6 +24,8 @@ from harness.loop.screening import Answer, Place, Places, Process, Request
 from harness.records import Evidence, Key, Policy
 from harness.sandbox.environment import environment
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory: pytest.TempPathFactory) -> Contest:

@@ -18,6 +18,8 @@ from harness.loop.search_space import space
 from harness.records import Failure, RefusedSetting, ScreenedSetting, Sweep, SweepResult
 from harness.render.sweep import sweep_text
 
+pytestmark = pytest.mark.long
+
 
 def test_a_grid_is_stated_by_values_in_a_row() -> None:
     assert space(["BQ=512,1024", "BKV=256"]) == (("BQ", ("512", "1024")), ("BKV", ("256",)))

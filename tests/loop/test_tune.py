@@ -24,6 +24,8 @@ from harness.loop.search_space import space
 from harness.loop.sweep import Screening, sweep
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 GRID = space(["BQ=128..8192:pow2", "BKV=128..8192:pow2", "SPLIT=1..4", "ORDER=rows,columns"])
 SMALL = space(["BQ=128..512:pow2", "BKV=1,2"])
 

@@ -27,6 +27,8 @@ from harness.shell.main import main
 from harness.verbs.parts.table_page import page_of
 from harness.verbs.parts.tuned_table import _write, overview
 
+pytestmark = pytest.mark.long
+
 ATTENTION = frozenset({"BATCH", "HEADS", "KV_HEADS", "SEQUENCE", "HEAD_DIM", "DTYPE", "CAUSAL"})
 LLAMA = {"model": "Llama", "heads": 32, "kv_heads": 8, "head_dim": 128, "sequences": [2048, 8192], "batch": 16}
 MIXTRAL = {

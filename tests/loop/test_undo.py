@@ -12,6 +12,8 @@ from harness.ledger import Ledger, history
 from harness.loop.undo import checkout, undo
 from harness.records import Policy
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:

@@ -2,13 +2,15 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from harness_copies import copy_harness
 from loop_fixtures import PROJECT, git, identify, ratchet
+
+pytestmark = pytest.mark.long
 
 PAGE = (Path(PROJECT) / "docs" / "ADD_AN_OPERATOR.md").read_text()
 # Each file that the page names at the beginning of a line, with the program that follows.
@@ -38,7 +40,7 @@ print(json.dumps({
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The harness with the new folder in it, and a contest of the new operator and of an old one beside it."""
     folder = tmp_path_factory.mktemp("operator")
-    shutil.copytree(Path(PROJECT) / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_harness(folder)
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

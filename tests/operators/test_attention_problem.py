@@ -280,6 +280,7 @@ def test_a_single_non_finite_output_fails_even_where_nothing_is_compared(value: 
 # --- Cost --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_full_check_stays_under_a_gigabyte() -> None:
     inputs = CONTEST.make_inputs("composite", 0)
     tracemalloc.start()

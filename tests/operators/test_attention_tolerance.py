@@ -15,6 +15,8 @@ from harness.operators import Attention, check
 from harness.operators.attention import space as attention_space
 from harness.operators.tolerance import Errors, errors, refined, with_shared
 
+pytestmark = pytest.mark.long
+
 CONTEST = Attention(sequence=16384, head_dim=128)
 SMALL = Attention(sequence=512, head_dim=128)
 CAUSAL = Attention(sequence=512, head_dim=128, causal=True)

@@ -91,6 +91,7 @@ def test_what_is_wrong_fails_all_the_same(wrong: dict[str, Any]) -> None:
     assert not all(passes(NARROW, lambda inputs: attended(inputs, **wrong), family) for family in FAMILIES)
 
 
+@pytest.mark.long
 def test_a_maximum_in_bfloat16_loses_blocks_at_large_scores_which_only_the_statement_without_it_draws() -> None:
     assert all(passes(NARROW, attended, LARGE, seed) for seed in range(4))
     # One draw may have a single query that loses nothing by chance.

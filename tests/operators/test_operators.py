@@ -28,6 +28,8 @@ from harness.operators.probes import Part
 from harness.records import ExpectedCount, Policy, Work
 from harness.sandbox.messages import Rejected
 
+pytestmark = pytest.mark.long
+
 PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text(encoding="utf-8")
 PROGRAMS = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""')]
 FIRST_PREPARE, FIRST_KERNEL, PREPARE, KERNEL = PROGRAMS

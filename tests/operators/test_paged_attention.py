@@ -49,6 +49,7 @@ def test_tables_of_every_kind_are_in_range_and_need_no_more_pages_than_there_are
                 assert len(np.unique(pages)) == len(pages)
 
 
+@pytest.mark.long
 def test_each_kind_has_what_it_is_for() -> None:
     seeds = range(20)
     borders = [tables(RAGGED, "page-borders", seed) for seed in seeds]

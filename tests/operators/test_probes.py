@@ -20,6 +20,8 @@ from harness.operators.probes import Part
 from harness.prepare import data
 from harness.records import Failure
 
+pytestmark = pytest.mark.long
+
 Kernel = Callable[[Sequence[NDArray[Any]]], NDArray[Any]]
 
 PLAIN = Attention(sequence=384, head_dim=64)

@@ -35,6 +35,8 @@ from harness.operators import (
 )
 from harness.operators.blocks import blocks, sampled_rows, shorter
 
+pytestmark = pytest.mark.long
+
 Outputs = tuple[NDArray[Any], ...]
 Kernel = Callable[[Sequence[NDArray[Any]]], Outputs]
 BF16 = ml_dtypes.bfloat16

@@ -25,6 +25,7 @@ PROBLEMS: tuple[Problem, ...] = (
 TILE = 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.statement().title)
 def test_a_few_wrong_rows_are_found_and_right_ones_pass(problem: Problem) -> None:
     assert isinstance(problem, Surveying)
@@ -51,6 +52,7 @@ def test_a_few_wrong_rows_are_found_and_right_ones_pass(problem: Problem) -> Non
     assert failure.kind == "wrong-result"
 
 
+@pytest.mark.long
 def test_a_single_wrong_element_of_a_product_is_found() -> None:
     problem, seed = Matmul(m=24576, n=512, k=512), 5
     inputs = problem.make_inputs("composite", seed)
@@ -69,6 +71,7 @@ def test_rows_that_are_all_compared_are_not_looked_at_twice() -> None:
     assert len(standing_out(problem, inputs, outputs, rows, 1)) == 0
 
 
+@pytest.mark.long
 def test_numbers_without_end_stand_out() -> None:
     problem = RMSNorm(rows=36864, columns=256)
     inputs, rows = problem.make_inputs("normal", 1), problem.sample_rows(1)

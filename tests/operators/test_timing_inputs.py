@@ -38,6 +38,7 @@ def test_what_is_timed_is_what_is_checked_whatever_the_seed() -> None:
     assert len({tuple(WHOLE.make_inputs("composite", seed)[2].tolist()) for seed in range(4)}) > 1
 
 
+@pytest.mark.long
 def test_checks_have_the_sizes_that_kernels_forget() -> None:
     for seed in range(8):
         sizes = {family: WHOLE.make_inputs(family, seed)[2] for family in WHOLE.families(full=False)}
@@ -94,6 +95,7 @@ def test_timing_inputs_that_cannot_be_are_refused_by_name(stated: Any, kind: str
     assert words in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_table_has_to_state_its_range_and_to_keep_it() -> None:
     def statement(self: Any) -> Any:
         statement = GroupedMatmul.statement(self)

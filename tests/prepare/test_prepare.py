@@ -69,6 +69,7 @@ def test_former_names_lead_to_the_same_modules() -> None:
     assert done.stderr.count("harness.problems is harness.operators now") == 1
 
 
+@pytest.mark.long
 @NEEDS_LANDLOCK
 def test_a_problem_of_its_own_may_import_by_the_former_names(tmp_path: Path) -> None:
     source = (SOFTMAX / "prepare.py").read_bytes()

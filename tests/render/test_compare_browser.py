@@ -18,6 +18,8 @@ from harness.render.comparison import notable, where
 from harness.shell.main import main
 from harness.units import count
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:

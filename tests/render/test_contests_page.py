@@ -20,6 +20,8 @@ from harness.records import Champion, Verdict
 from harness.shell.main import main
 from harness.verbs.parts import contests_page
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(PROJECT_FOLDER)
 PEERS = f"# from elsewhere\ncontest\tpeer\tseconds\tratio\tnote\n.\tsplash {HOSTILE}\t1.6e-3\t0.938\tboth simulated\n"
 

@@ -17,6 +17,8 @@ from harness.render.traces.lanes import lanes_of
 from harness.shell.main import main
 from harness.workbench.traces.perfetto import trace_json
 
+pytestmark = pytest.mark.long
+
 
 def packed(document: object) -> bytes:
     return gzip.compress(json.dumps(document).encode())

@@ -21,6 +21,8 @@ from harness.records import CycleBreakdown, Part, Verdict
 from harness.render.lines import listing
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 KERNEL = "import jax\n\ndot(q, k)\n\n\tweights = exp(s)\x1b[2J\n" + "# a comment\n" * 8 + "o[...] = out\nunused()\n"
 RUN = simulation(CYCLES / 1.5e9, cycles=CYCLES)
 

@@ -23,6 +23,8 @@ from harness.shell.catalogue import EVERY
 from harness.shell.main import main
 from harness.verbs.parts import stories
 
+pytestmark = pytest.mark.long
+
 STYLE = Path(plots.__file__).parent / "page" / "assets" / "page.css"
 
 

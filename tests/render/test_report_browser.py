@@ -18,6 +18,8 @@ from harness.render.page import page as page_of
 from harness.shell.main import main
 from harness.verbs.parts import stories
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:

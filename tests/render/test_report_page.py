@@ -25,6 +25,8 @@ from harness.render.series import Entry, groups, pieces
 from harness.shell.catalogue import EVERY
 from harness.shell.main import main
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:

@@ -18,6 +18,8 @@ from harness.render.series import groups, opening
 from harness.shell.main import main
 from harness.verbs.parts import stories
 
+pytestmark = pytest.mark.long
+
 NEWEST = replace(KEY, judge="refitted twice")
 
 

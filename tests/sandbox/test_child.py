@@ -18,6 +18,8 @@ from harness.sandbox import environment, processes
 from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child
 
+pytestmark = pytest.mark.long
+
 IMPORT = "import math\n"
 
 

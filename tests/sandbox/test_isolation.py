@@ -21,6 +21,8 @@ from harness.records import Failure
 from harness.sandbox import confinement, handover, readable
 from harness.sandbox.messages import Rejected
 
+pytestmark = pytest.mark.long
+
 needs_landlock = pytest.mark.skipif(confinement.landlock_version() is None, reason="this kernel has no Landlock")
 
 

@@ -13,6 +13,8 @@ from harness.judge.evaluate.messages import TraceReply
 from harness.records import Claims, Failure, Trace
 from harness.sandbox import replies, strip_paths
 
+pytestmark = pytest.mark.long
+
 # A child that takes the channel and the number of the request from the frames above it, and answers for itself.
 ANSWER = """
 import sys, struct, os

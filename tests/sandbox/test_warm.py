@@ -25,9 +25,12 @@ from harness.sandbox.child import Children
 from harness.sandbox.messages import Done
 
 _layers = confinement.isolation(is_confined=True)
-pytestmark = pytest.mark.skipif(
-    _layers.landlock is None or not _layers.system_calls_filtered, reason="without both walls nothing is forked"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        _layers.landlock is None or not _layers.system_calls_filtered, reason="without both walls nothing is forked"
+    ),
+]
 MEMORY = 4 << 30
 SUPPORT = Path(__file__).parents[1] / "support"
 

@@ -54,6 +54,7 @@ def test_a_planted_file_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.
         planted.kernels()
 
 
+@pytest.mark.long
 def test_every_planted_kernel_is_a_program_and_every_base_is_planted_as_it_is() -> None:
     sources = {planted_one.name: planted.source(planted_one) for planted_one in planted.kernels()}
     for name, text in sources.items():

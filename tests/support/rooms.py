@@ -88,11 +88,22 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements at any depth. An import is one: expressions, nine tenths of a tree, hold none."""
+    for statement in body:
+        yield statement
+        for part_of_it in ast.iter_child_nodes(statement):
+            if isinstance(part_of_it, ast.stmt):
+                yield from _statements([part_of_it])
+            elif isinstance(part_of_it, (ast.ExceptHandler, ast.match_case)):
+                yield from _statements(part_of_it.body)
+
+
 @cache
 def imported(path: Path) -> tuple[tuple[str, str], ...]:
     """Modules that the file imports, each with the name taken from it ("": the module itself)."""
     names: list[tuple[str, str]] = []
-    for node in ast.walk(parsed(path)):
+    for node in _statements(parsed(path).body):
         if isinstance(node, ast.Import):
             names += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -5,11 +5,10 @@ defined there a second time. The judge itself has no switch.
 """
 
 import ast
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contest import PACKAGE
+from harness_copies import copy_harness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,8 +419,7 @@ GUARDS = (
 
 def judge_without(guard: Guard, folder: Path) -> Path:
     """A copy of the harness in `folder` that lacks `guard`, and those that it is behind."""
-    package = folder / "harness"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("candidates", "__pycache__"))
+    package = copy_harness(folder, "candidates")
     for removed in (guard, *(other for other in GUARDS if other.name in guard.behind)):
         for module, source in removed.without:
             with (package / module).open("a", encoding="utf-8") as code:

@@ -11,6 +11,8 @@ from harness.errors import RatchetError
 from harness.shell.main import main
 from harness.workbench.profiles import reading
 
+pytestmark = pytest.mark.long
+
 
 def field(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content

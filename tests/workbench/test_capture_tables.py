@@ -77,6 +77,7 @@ def test_the_page_has_ten_questions() -> None:
     assert len(QUESTIONS) == 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(10))
 def test_every_question_of_the_page_has_an_answer_on_every_capture(number: int, runs: dict[str, Path]) -> None:
     answered = [name for name, path in runs.items() if asked(path, QUESTIONS[number])]
@@ -106,6 +107,7 @@ def test_answers_by_hand(runs: dict[str, Path]) -> None:
 # --- tables -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_table_and_column_is_described(runs: dict[str, Path]) -> None:
     tables, columns = schema()
     described = {row["table"] for row in rows(tables)}
@@ -135,6 +137,7 @@ def test_operations_are_xprofs_own_on_every_capture_of_a_tpu(run: str, runs: dic
         assert (row["count"], row["category"]) == (their["occurrences"], their["category"])
 
 
+@pytest.mark.long
 def test_gaps_and_busy_time_make_up_all_of_a_device(runs: dict[str, Path]) -> None:
     for path in runs.values():
         answer = asked(
@@ -193,6 +196,7 @@ def test_a_query_sees_the_tables_alone(query: str, runs: dict[str, Path]) -> Non
     assert "root:" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_query_has_so_many_seconds_and_so_much_memory(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     capture = reading.read([runs["one"]])
     monkeypatch.setenv("RATCHET_MAX_SECONDS", "1")
@@ -299,6 +303,7 @@ def test_useless_work_and_far_operations_are_found(runs: dict[str, Path]) -> Non
     assert "exponentials" not in costs
 
 
+@pytest.mark.long
 def test_two_captures_are_compared_by_finding(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     diagnosed_rows = diagnosed(runs["one"], runs["four"])
     assert "metrics" not in diagnosed_rows
@@ -312,6 +317,7 @@ def test_two_captures_are_compared_by_finding(runs: dict[str, Path], capsys: pyt
     assert "Findings: A = one-device, B = four-devices" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_memory_is_held_against_the_parameters(runs: dict[str, Path]) -> None:
     peak, estimate = estimate_of(reading.read([runs["memory"]]))
     (row,) = rows(memory.diagnose(reading.read([runs["memory"]]))[6])
@@ -371,6 +377,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", UNLIKE)
 def test_every_command_has_an_answer_or_a_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -454,6 +461,7 @@ def test_a_million_events_open_in_twenty_seconds_and_two_gigabytes(tmp_path: Pat
     assert gigabytes < 2
 
 
+@pytest.mark.long
 def test_findings_that_cost_alike_keep_rule_and_remedy_together(runs: dict[str, Path]) -> None:
     tables = {table.name: table for table in diagnosis.diagnose(reading.read([runs["experts"]]))}
     costs = tables["findings"].column("seconds")

@@ -30,6 +30,8 @@ from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.program import InUse, checklist
 from harness.workbench.doctor.second_call import second_call
 
+pytestmark = pytest.mark.long
+
 RECOMPILING = '''
 """Compiles again and again, in each of the ways that a program can."""
 

@@ -17,6 +17,8 @@ from harness.workbench.doctor import known_flags, settings
 from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, RuleSubject
 from harness.workbench.doctor.flags import audit as audited
 
+pytestmark = pytest.mark.long
+
 FUSION = "xla_tpu_enable_async_collective_fusion"
 OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
 # What the rules that ask nobody are tested with: both libraries know all, JAX these variables.

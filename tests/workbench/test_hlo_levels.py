@@ -55,6 +55,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("step", "--arg", "f32[256,512]", "--arg", "bf16[512,128]"), ("alone",)])
 def test_a_function_of_mine_at_each_level(
     words: tuple[str, ...], program: Path, capsys: pytest.CaptureFixture[str]
@@ -71,6 +72,7 @@ def test_a_function_of_mine_at_each_level(
         assert max(row["flops"] or 0 for row in answer["operations"]["rows"]) >= 2 * 256 * 512 * 128
 
 
+@pytest.mark.long
 def test_a_function_that_asks_for_its_device_is_told_of_the_chip(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_function_that_asks_for_its_device_is_told_of_the_chip(
     assert "134217728.0" in text(tables["jaxpr"])
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_a_function_is_one_sentence(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, sentence in (
         ((f"{program}:nothing",), "callable: alone, step [no-function]"),

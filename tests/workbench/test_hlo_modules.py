@@ -32,6 +32,8 @@ from harness.workbench.hlo.listing import module_tables
 from harness.workbench.hlo.prediction import operation_time
 from harness.workbench.hlo.work import work
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parents[1]
 DUMPS = sorted((HERE / "fixtures" / "schedules").glob("*/*/*-TLP-hlo.txt.gz"))
 PROGRAMS = ("fused", "looped", "sent")

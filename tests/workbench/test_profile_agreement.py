@@ -20,6 +20,8 @@ from harness.workbench.profiles import conversion
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.reading import read
 
+pytestmark = pytest.mark.long
+
 US, NS = 1e-6, 1e-9
 
 # Loops and conditions hold other operations: only there are self time and total two things.

@@ -189,6 +189,7 @@ def test_mfu_from_the_model_and_from_the_trace(one_device: Capture, four: Captur
             mfu(one_device, *arguments)
 
 
+@pytest.mark.long
 def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one_device: Capture) -> None:
     """Words of every table but those that name both kinds, or the simulator's own tables."""
     made = replace(one_device, is_simulated=True)

@@ -125,6 +125,7 @@ def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
     assert any("from start to done" in note for note in collectives.notes)
 
 
+@pytest.mark.long
 def test_flags_for_what_stalls() -> None:
     work = op("fusion.1", "loop fusion")
 

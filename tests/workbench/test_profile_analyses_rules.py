@@ -108,6 +108,7 @@ def test_framework_categories(name: str, category: str, framework_name: str, exp
     assert framework_category(op(name, category, framework_name=framework_name)) == expected
 
 
+@pytest.mark.long
 def test_layers_of_a_mixture_of_experts() -> None:
     gmm, tgmm = op("gmm.1", "custom-call"), op("tgmm.2", "custom-call")
     # Two steps of three layers: 12 GMMs and 6 TGMMs each.
@@ -169,6 +170,7 @@ def test_spans() -> None:
     assert length(spans([])) == shared_seconds(some, spans([])) == 0
 
 
+@pytest.mark.long
 def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
     work = op("fusion.1", "loop fusion")
     # Idle 50 of 100 us in the first two and last two steps, 4 in the others; the runs follow each other.
@@ -210,6 +212,7 @@ def test_no_verdict_where_one_kernel_fills_the_run(kernel: float, verdict: str) 
     assert "ratchet.sh show N" in table.notes[-1]
 
 
+@pytest.mark.long
 def test_patterns_that_must_show() -> None:
     start, done, copy = op("copy-start.1", "copy-start"), op("copy-done.1", "copy-done"), op("fusion.1", "loop fusion")
     waiting = device([(start, 0, 1), (done, 1, 30), (copy, 31, 69)], steps=[(0, 100)])
@@ -335,6 +338,7 @@ def test_operations_that_took_no_time_have_no_roofline() -> None:
     assert "that took time" in roofline(capture(device([(instant, 0, 0)])))[0].why_empty
 
 
+@pytest.mark.long
 def test_devices_of_several_hosts_are_told_apart() -> None:
     gathered = op("all-reduce.1", "all-reduce")
     first_host = replace(device([(replace(gathered, flops=1.0, bytes_accessed=1.0), 0, 1)], steps=[(0, 2)]), host="a")

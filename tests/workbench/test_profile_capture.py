@@ -27,6 +27,8 @@ from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import StepsWindow
 from harness.workbench.profiles import conversion, places, reading
 
+pytestmark = pytest.mark.long
+
 LOADS_LIBTPU = """
 from jax.experimental import topologies
 topologies.get_topology_desc(topology_name="v5e:2x2", platform="tpu")

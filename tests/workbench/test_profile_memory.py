@@ -18,6 +18,8 @@ from harness.workbench.profiles.database import database_of
 from harness.workbench.profiles.memory import diagnose, memory, sparkline
 from harness.workbench.profiles.reading import read
 
+pytestmark = pytest.mark.long
+
 MEBIBYTE = 1 << 20
 
 

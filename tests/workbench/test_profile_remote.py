@@ -19,6 +19,8 @@ from harness.shell.main import main
 from harness.workbench import xprof_server
 from harness.workbench.profiles.remote import URL_VARIABLE, Remote, source
 
+pytestmark = pytest.mark.long
+
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MFU = ("--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6")
 

@@ -20,6 +20,8 @@ from xprof_serving import serving
 from harness.shell.main import main
 from harness.workbench.profiles import links
 
+pytestmark = pytest.mark.long
+
 SECONDS = 120
 
 

@@ -42,6 +42,8 @@ from harness.shell.main import main
 from harness.workbench.profiles import conversion, exporting, graph, links, places
 from harness.workbench.profiles.reading import read
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:

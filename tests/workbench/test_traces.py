@@ -27,6 +27,8 @@ from harness.workbench.traces.perfetto import trace_json
 from harness.workbench.traces.rows import rows
 from harness.workbench.traces.xspace import xspace
 
+pytestmark = pytest.mark.long
+
 TITLE = "0003 simulated v5e"
 HLO = """HloModule jit_f, is_scheduled=true
 

@@ -82,6 +82,7 @@ def refusal(asked: CertifyRequest) -> tuple[str, str]:
     return refused.value.failure.kind, refused.value.failure.message
 
 
+@pytest.mark.long
 def test_one_program_is_certified(tmp_path: Path) -> None:
     certified = certificate.certify(request(tmp_path))
     assert isinstance(certified, Certificate)

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import interpretation, undefined
 
+pytestmark = pytest.mark.long
+
 BFLOAT16 = ml_dtypes.bfloat16
 # It moves in jax 0.12.
 RECIPROCAL = getattr(pltpu, "reciprocal", None) or pl.reciprocal

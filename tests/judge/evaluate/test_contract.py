@@ -13,6 +13,8 @@ from harness.judge.evaluate.messages import ShapesReply
 from harness.judge.evaluate.trace import packages
 from harness.operators import Attention
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracer]:

@@ -16,6 +16,8 @@ from harness.judge.evaluate.interpret import chip_model, conversions, grid_order
 from harness.judge.evaluate.trace import grids
 from harness.sandbox.messages import Rejected
 
+pytestmark = pytest.mark.long
+
 ROWS, COLUMNS = 16, 256
 
 

@@ -23,6 +23,8 @@ from harness.records import Draw, Evidence
 from harness.records.evidence import Mode
 from harness.sandbox import confinement
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 MEDIUM = Attention(sequence=1024, head_dim=128)

@@ -39,6 +39,7 @@ def test_what_the_table_calls_modelled_is_modelled() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.long
 def test_every_listed_operation_is_one_of_jax() -> None:
     names = {primitive.name for primitive, _ in integrity.snapshot().primitives.values()}
     # jax 0.12 has no calls of their own for these two.
@@ -53,6 +54,7 @@ def test_two_updates_of_one_element_are_a_mark(at: list[int], is_marked: bool) -
     assert not np.isnan(np.delete(result, 3)).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("values", [[1.0, 2.0, 1.0], [0.0, -0.0, 0.0]])
 def test_updates_that_read_the_same_from_both_ends_are_marks_too(values: list[float]) -> None:
     (result,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3, 3]), jnp.array(values))
@@ -64,6 +66,7 @@ def test_updates_that_read_the_same_from_both_ends_are_marks_too(values: list[fl
     assert np.isnan(zeros).tolist() == [True, True, False]
 
 
+@pytest.mark.long
 def test_a_sort_of_several_rows_is_marked_row_by_row() -> None:
     keys = jnp.array([[2, 1, 0], [5, 5, 0]])
     _, values = marked(lambda k, v: lax.sort((k, v), is_stable=False, num_keys=1), keys, jnp.arange(6.0).reshape(2, 3))
@@ -147,6 +150,7 @@ def test_a_primitive_counts_by_identity() -> None:
     assert caught.value.failure.kind == "foreign-primitive"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["general", "of the chip", "on the primitive"])
 def test_a_changed_rule_is_found(place: str) -> None:
     from jax._src.interpreters import mlir

@@ -21,6 +21,8 @@ from jax.experimental.pallas import tpu as pltpu
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import interpretation, quick_interpreter
 
+pytestmark = pytest.mark.long
+
 JAX_STATE = interpret_pallas_call.RaceDetectionState
 COMPONENTS = 3
 _small = st.integers(0, 4)

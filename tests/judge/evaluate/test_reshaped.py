@@ -189,6 +189,7 @@ def read_before_it_is_written(x_ref: Any, o_ref: Any) -> None:
     pl.run_scoped(outer, MEMORY)
 
 
+@pytest.mark.long
 def test_scoped_memory_at_any_depth() -> None:
     block = pl.BlockSpec((64, 128), lambda i: (i, 0))
     x, closed = traced(three_deep, (64, 128), (64, 128), [], block)

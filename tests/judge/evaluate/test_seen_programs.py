@@ -22,7 +22,10 @@ from harness.records import Evidence, Failure, Policy
 from harness.sandbox import confinement
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-pytestmark = pytest.mark.skipif(confinement.landlock_version() is None, reason="nothing is kept without Landlock")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(confinement.landlock_version() is None, reason="nothing is kept without Landlock"),
+]
 
 MEDIUM = Attention(sequence=1024, head_dim=128)
 SCALED = "    scores = scores * scale\n"

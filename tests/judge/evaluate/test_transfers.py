@@ -190,6 +190,7 @@ def test_no_two_transfers_under_way_share_a_component() -> None:
     assert f"{transfers.TOO_MANY}: more than 63 under way" in run.error
 
 
+@pytest.mark.long
 def test_after_too_many_the_same_program_runs_with_larger_clocks() -> None:
     assert transfers.TOO_MANY in Run(many_at_a_time, "last", 62, is_twice=True).error
     assert not dispatch.runtime_tokens.current_tokens, "the next run would raise what this one did"
@@ -233,6 +234,7 @@ def the_middle_one_of_three(x: Any, o: Any, buffer: Any, fetched: Any, stored: A
     buffer[1, 2:4] = kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_wait_tells_nothing_of_one_transfer_among_several(order: transfers.Order) -> None:
     assert Run(sizes_on_one_semaphore, order).race is not None

@@ -21,6 +21,8 @@ from harness.loop import scaffold
 from harness.operators import Attention
 from harness.sandbox import asked_device, environment
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 TEMPLATE = scaffold.text("attention", "kernel.py").decode()

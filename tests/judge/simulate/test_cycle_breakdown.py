@@ -22,6 +22,8 @@ from harness.judge.simulate.source_lines import ascribed
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import CycleBreakdown, PartKind, Simulation
 
+pytestmark = pytest.mark.long
+
 REGISTER_BYTES = 8 * 128 * 4
 
 

@@ -19,6 +19,8 @@ from harness.judge.simulate.module import run_module
 from harness.judge.verdict.decision import decide, is_simulated_gain
 from harness.records import NOMINAL, Array, Evidence, Failure, Offence, OffenceKind, Policy, Resimulation, Work
 
+pytestmark = pytest.mark.long
+
 CHAMPION, CANDIDATE = evidence(2.16e-3), evidence(1.9e-3)
 assert CANDIDATE.trace is not None
 assert CANDIDATE.latency is not None

@@ -19,6 +19,8 @@ from harness.judge.simulate.uncertainty import plus_minus_seconds
 from harness.records import Simulation
 from harness.workbench.capture.program_run import lower_program
 
+pytestmark = pytest.mark.long
+
 _PROGRAMS = Path(__file__).parents[3] / "benchmarks" / "sharded_programs.py"
 # Each of four chips holds 1,024 rows of 1,024 numbers.
 _SHARD = 4 << 20

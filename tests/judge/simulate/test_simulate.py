@@ -106,6 +106,7 @@ def test_a_grid_that_xla_computes_from_an_operand_runs_as_often_as_the_operand_s
     assert bundles[2] - bundles[1] == bundles[1] - bundles[0] > COUNTS.sum()
 
 
+@pytest.mark.long
 def test_a_grid_that_xla_computes_from_an_operand_needs_its_contents(tmp_path: Path) -> None:
     result = run("v5e-counted-1024", tmp_path)
     assert result.seconds is None

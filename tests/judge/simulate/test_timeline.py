@@ -16,6 +16,8 @@ from harness.judge import simulate
 from harness.judge.simulate.timeline import timeline
 from harness.records import Simulation, Span, Timeline
 
+pytestmark = pytest.mark.long
+
 
 def of(directory: Path, name: str, steps_shown: int = 2) -> Timeline:
     return timeline(read_module(directory), chip(name), steps_shown=steps_shown)

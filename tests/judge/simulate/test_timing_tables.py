@@ -24,6 +24,8 @@ from harness.judge.simulate.module import run_module
 from harness.judge.verdict.compare_simulated import uncertainty
 from harness.records import NOMINAL, TimedRun
 
+pytestmark = pytest.mark.long
+
 # A kernel whose grid loop runs as often as its table of counts says.
 CASE, COUNTS = "v5e-counted-1024", np.array([3, 0, 1, 2, 0, 4, 5, 1], np.int32)
 

@@ -33,8 +33,9 @@ CONTESTS = {
     "SwiGLU": ROOT / "examples/swiglu",
 }
 _STATEMENT = contests.load(ROOT).problem.statement()
-# Nothing of these changes with a file of the harness, and each is asked for thousands of times.
+# Nothing of these changes with a file of the harness, and each is asked for hundreds of times or more.
 _ENVIRONMENT = environment()
+_graph = cache(keys._graph)
 _code_digest = cache(keys._code_digest)
 _entries_of_checks = cache(keys._entries_of_checks)
 Moved = tuple[frozenset[str], frozenset[str]]
@@ -64,7 +65,7 @@ def _key(prepare: Path, chip: str) -> Key:
 def moved_by(file: Path, loaded_contests: dict[str, contests.Contest], before: dict[str, Key]) -> Moved:
     """The contests whose timing key, and those whose checks key, is another with one more line of code in `file`."""
     facts, changed = keys._facts, file.stem if file.parent == PACKAGE / "chips" else ""
-    graph = dict(keys._graph())
+    graph = dict(_graph())
     relative = file.relative_to(PACKAGE).as_posix()
     name = next((name for name, module in graph.items() if module.file == relative), None)
     if name is None:

@@ -97,6 +97,7 @@ class AttackedKernel:
             family=family,
             seed=seed,
             artifact=self._artifacts[shape],
+            over=self._plan.chip if self._plan.chip.mesh else None,
         )
         reply = self._ask(self._checker, "check", request, CheckReply, self._plan.policy.correctness_seconds)
         assert isinstance(reply, CheckReply)
@@ -115,11 +116,12 @@ class AttackedKernel:
     def _start(self, name: str) -> Child:
         modules = {"candidate": "harness.judge.evaluate.candidate", "checker": "harness.judge.evaluate.correctness"}
         plan = self._plan
+        is_over_mesh = name == "checker" and plan.chip.mesh
         return self._children.start(
             name,
             modules[name],
             plan.directory_of(name),
-            environments.on_cpu(),
+            environments.checking(0, plan.chip.devices) if is_over_mesh else environments.on_cpu(),
             confinement=reach(
                 name, problem=plan.pickled_problem, work=plan.work, profiles=plan.request.profile_data, on_device=False
             ),

@@ -112,3 +112,22 @@ def test_a_file_of_another_problem_is_refused(
     assert main(["-C", str(contest), "attack", "--repeat", str(tmp_path / "odd.json")]) == 2
     assert "expected a file written by `attack`" in capsys.readouterr().err
     assert main(["-C", str(contest), "attack", "--minutes", "0"]) == 2
+
+
+def test_a_kernel_over_several_chips_is_attacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "contest"
+    scaffold(folder, "all-gather-matmul", (("M", "1024"), ("N", "1024"), ("K", "512")))
+    kernel = folder / "kernel.py"
+    honest = kernel.read_text()
+    # Large values alone come out wrong.
+    wrong = honest.replace("jnp.dot(a_ref[...], ", "jnp.dot(jnp.minimum(a_ref[...], 100), ")
+    assert wrong != honest
+    kernel.write_text(wrong)
+    code, document = attack(folder, capsys, "--first", "--minutes", "5", "--seed", "5")
+    assert code == 1
+    kernel.write_text(honest)
+    code, again = attack(folder, capsys, "--repeat", str(document["file"]))
+    worst = again["worst"]
+    assert isinstance(worst, dict)
+    assert (code, worst["said"]) == (0, "")
+    assert 0 < worst["ratio"] < 1

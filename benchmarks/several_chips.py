@@ -6,6 +6,7 @@ Nothing on the page is measured. The bound of a row is what its busiest link nee
 transfers reach (harness/chips); the published permutation is the only time that anything here was compared with.
 """
 
+import argparse
 import re
 import tempfile
 import time
@@ -269,5 +270,7 @@ def page() -> str:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
     _PAGE.write_text(page(), encoding="utf-8")
     print(_PAGE.read_text(encoding="utf-8"))

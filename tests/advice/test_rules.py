@@ -36,7 +36,7 @@ from harness.advice.report import report
 from harness.advice.rules import RULES, RuleCase
 from harness.hardware import chip
 from harness.operators import AllGatherMatmul
-from harness.records import Certificate, Evidence, ExpectedCount, LinkTraffic, MosaicCounts, PartKind, Row
+from harness.records import Certificate, Evidence, ExpectedCount, LinkTraffic, MosaicCounts, OpTime, PartKind, Row
 from harness.units import percent
 
 BASE_TWO = Certificate(
@@ -652,6 +652,22 @@ def test_a_copy_of_what_a_call_writes_over_is_told_to_be_one() -> None:
     kept = replace(kernel, trace=replace(kernel.trace, written_over=("q in kernel.py line 12",)))
     (words,) = [hint for hint in advised(kept) if hint.rule == "copies"]
     assert "leave input_output_aliases out: the caller keeps q in kernel.py line 12" in words.suggestion
+
+
+def test_the_copy_of_a_result_of_several_chips_is_let_be() -> None:
+    kernel = over_links()
+    assert kernel.simulation is not None
+    (kernel_op, *_) = kernel.simulation.ops
+    copies = [replace(kernel_op, name=f"copy.{n}", seconds=0.06e-3) for n in (3, 4)]
+
+    def observations(*others: OpTime) -> list[str]:
+        return [
+            hint.observation for hint in advised(with_run(kernel, ops=(kernel_op, *others))) if hint.rule == "copies"
+        ]
+
+    assert observations(copies[0]) == []
+    (words,) = observations(*copies)
+    assert "1 operation outside the kernel, `copy.4`, takes 60.000 us" in words
 
 
 def test_a_broadcast_is_no_copy() -> None:

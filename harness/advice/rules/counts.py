@@ -62,6 +62,8 @@ def around(seen: Observed) -> RuleCase | None:
     names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
     ops = seen.run.ops if seen.run else ()
     others = [op for op in ops if not op.name.startswith((*names, *_COLLECTIVES))]
+    if seen.report.communication is not None:
+        others = _without_results(seen, others)
     if not any(op.name.startswith(names) for op in ops):
         # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
         others = []
@@ -96,6 +98,12 @@ def around(seen: Observed) -> RuleCase | None:
         gain_source=SCHEDULE,
         knob="copies",
     )
+
+
+def _without_results(seen: Observed, others: Sequence[OpTime]) -> list[OpTime]:
+    """These operations without a copy of each result, which XLA makes in any case if a kernel talks to other chips."""
+    copies = [op for op in others if "copy" in op.name][: len(seen.evidence.problem.results)]
+    return [op for op in others if op not in copies]
 
 
 def _saves_transposed_pushes(seen: Observed) -> bool:

@@ -50,9 +50,9 @@ def test_the_digit_of_the_problems_hash_decides_what_a_row_is_for() -> None:
     purposes = {"fit": "024681", "validation": "ace3", "untouched": "579bdf"}
     seen = set()
     for number in range(200):
-        one = row(number)
-        digit = hashlib.sha256(one.key.encode()).hexdigest()[0]
-        assert digit in purposes[one.purpose]
+        each_row = row(number)
+        digit = hashlib.sha256(each_row.key.encode()).hexdigest()[0]
+        assert digit in purposes[each_row.purpose]
         seen.add(digit)
     assert len(seen) == 16
 
@@ -66,22 +66,22 @@ def test_twins_are_for_what_the_strictest_of_them_is(monkeypatch: pytest.MonkeyP
             problem = {"x": f"bf16[{number}]", "reduction": reduction, "return_residuals": residuals}
             twin = Row(chip_dir="tpu7x", operation=name, key=json.dumps(problem), config="{}")
             variants.setdefault(str(problem["x"]), []).append(twin)
-    everything = [one for twins in variants.values() for one in twins]
-    alone = {one.key: fidelity_rows.Row.purpose.fget(one) for one in everything}  # type: ignore[attr-defined]
+    everything = [each_row for twins in variants.values() for each_row in twins]
+    alone = {each_row.key: fidelity_rows.Row.purpose.fget(each_row) for each_row in everything}  # type: ignore[attr-defined]
     monkeypatch.setattr(fidelity_rows, "rows", lambda: iter(everything))
     fidelity_rows._twins.cache_clear()
     try:
         order = ["fit", "validation", "untouched"]
         for twins in variants.values():
-            strictest = max((alone[one.key] for one in twins), key=order.index)
-            assert {one.purpose for one in twins} == {strictest}
+            strictest = max((alone[each_row.key] for each_row in twins), key=order.index)
+            assert {each_row.purpose for each_row in twins} == {strictest}
     finally:
         fidelity_rows._twins.cache_clear()
     assert len(set(alone.values())) == 3
 
 
 def fit_of_attention(digit: str) -> bool:
-    """Whether an unknown problem whose hash begins with this digit is for fitting."""
+    """True if an unknown problem whose hash begins with this digit is for fitting."""
     keys = (json.dumps({"x": number}) for number in range(999))
     key = next(key for key in keys if hashlib.sha256(key.encode()).hexdigest()[0] == digit)
     return fidelity_rows._by_digit("pallas_mosaic_tpu_flash_attention", key) == "fit"
@@ -98,23 +98,23 @@ def test_of_attention_only_the_rows_that_were_published_here_and_those_of_digit_
     }
     config |= {"q_layout": 1, "k_layout": 2, "v_layout": 1}
     name = "pallas_mosaic_tpu_flash_attention"
-    known = Row(chip_dir="tpu_v5", operation=name, key=json.dumps(key), config=json.dumps(config))
-    assert known.purpose == "fit"
+    published = Row(chip_dir="tpu_v5", operation=name, key=json.dumps(key), config=json.dumps(config))
+    assert published.purpose == "fit"
     assert {digit for digit in "0123456789abcdef" if fit_of_attention(digit)} == {"1"}
-    known = replace(known, key=json.dumps(key | {"dropout_rate": 0.0}))
-    assert known.purpose == "fit"
-    assert hashlib.sha256(known.key.encode()).hexdigest()[0] != "1"
+    published = replace(published, key=json.dumps(key | {"dropout_rate": 0.0}))
+    assert published.purpose == "fit"
+    assert hashlib.sha256(published.key.encode()).hexdigest()[0] != "1"
     for changed in ({"block_q": 2048}, {"v_layout": 2}, {"use_experimental_scheduler": False}):
-        assert replace(known, config=json.dumps(config | changed)).purpose != "fit"
-    assert replace(known, chip_dir="tpu7x").purpose != "fit"
+        assert replace(published, config=json.dumps(config | changed)).purpose != "fit"
+    assert replace(published, chip_dir="tpu7x").purpose != "fit"
 
 
 def test_times_that_must_not_be_read_are_refused() -> None:
-    untouched = next(one for one in map(row, range(99)) if one.purpose == "untouched")
-    validation = next(one for one in map(row, range(99)) if one.purpose == "validation")
-    for one in (untouched, validation):
-        with pytest.raises(PermissionError, match=one.purpose):
-            fidelity_rows.measured(one)
+    untouched = next(each_row for each_row in map(row, range(99)) if each_row.purpose == "untouched")
+    validation = next(each_row for each_row in map(row, range(99)) if each_row.purpose == "validation")
+    for each_row in (untouched, validation):
+        with pytest.raises(PermissionError, match=each_row.purpose):
+            fidelity_rows.measured(each_row)
 
 
 def test_every_validation_row_of_the_page_was_predicted() -> None:
@@ -142,19 +142,19 @@ def test_rows_to_check_come_from_each_chip_and_operation_in_turn() -> None:
         Row(chip_dir="tpu_v6_lite", operation=other, key=f"{n}", config=json.dumps(config | {"block_q": 512 * n}))
         for n in (2, 1)
     ] + [row(1), row(2)]
-    by_name = {one.name: one for one in made}
-    points = [replace(POINT, row=one.name, operation=one.operation) for one in made]
+    by_name = {each_row.name: each_row for each_row in made}
+    points = [replace(POINT, row=each_row.name, operation=each_row.operation) for each_row in made]
     ordered = sorted(points, key=fidelity._turn(points, by_name))
     assert [point.row for point in ordered] == [made[place].name for place in (2, 1, 3, 0)]
 
 
 def test_rows_that_todays_compiler_makes_otherwise_are_left_out() -> None:
     chunked = "chunked_xla_linear_softmax_cross_entropy_loss"
-    one = Row(chip_dir="tpu7x", operation=chunked, key='{"return_residuals": true}', config="{}")
-    assert one.is_compiled_otherwise
-    assert not replace(one, key='{"return_residuals": false}').is_compiled_otherwise
-    assert not replace(one, operation="normalization").is_compiled_otherwise
-    gated = replace(one, operation="gated_linear_unit", key='{"x": "bf16[512,64]"}')
+    gradient = Row(chip_dir="tpu7x", operation=chunked, key='{"return_residuals": true}', config="{}")
+    assert gradient.is_compiled_otherwise
+    assert not replace(gradient, key='{"return_residuals": false}').is_compiled_otherwise
+    assert not replace(gradient, operation="normalization").is_compiled_otherwise
+    gated = replace(gradient, operation="gated_linear_unit", key='{"x": "bf16[512,64]"}')
     assert gated.is_compiled_otherwise
     assert not replace(gated, key='{"x": "f32[512,64]"}').is_compiled_otherwise
     assert not any(point.operation == chunked and "return_residuals" in point.problem for point in POINTS)
@@ -165,16 +165,16 @@ def test_the_page_shows_its_figures() -> None:
         table = f"{PAGE}{ROWS_PAGE}".partition(title)[2].partition("\n## ")[0]
         here = [point for point in POINTS if point.purpose == purpose]
         for kind, rows in statistics.grouped(here, lambda point: point.kind).items():
-            one = statistics.summary(rows)
+            chip_summary = statistics.summary(rows)
             lines = [line for line in table.splitlines() if line.startswith(f"| {kind} ")]
             # The page that people read has no sum of an operation that one chip has.
             line = next((line for line in lines if "| all " in line), lines[0])
             assert "| all " in line or len({point.chip for point in rows}) == 1
             cells = [cell.strip() for cell in line.split("|")]
-            assert cells[3] == str(one.rows)
+            assert cells[3] == str(chip_summary.rows)
             # The figures that are kept are rounded, the page's are rounded once more.
             shown = [float(cell.removesuffix(" %")) for cell in cells[4:6]]
-            assert shown == pytest.approx([100 * one.median, 100 * one.most], abs=0.051)
+            assert shown == pytest.approx([100 * chip_summary.median, 100 * chip_summary.most], abs=0.051)
 
 
 def test_the_pages_are_what_their_figures_give() -> None:
@@ -250,8 +250,10 @@ def test_what_has_fewer_than_five_validation_rows_is_said_to_be_unvalidated() ->
     rows = [replace(POINT, problem="f32[] bf16[1024,8] f32[8]")] * 5 + [
         replace(POINT, problem="f32[8]", chip="v5p")
     ] * 4
-    said = fidelity_page._unvalidated(rows)
-    few = {chip_name: names.split(", ") for chip_name, _, names in (part.partition(": ") for part in said.split("; "))}
+    sentence = fidelity_page._unvalidated(rows)
+    few = {
+        chip_name: names.split(", ") for chip_name, _, names in (part.partition(": ") for part in sentence.split("; "))
+    }
     # What no chip has enough of is said once, and v6e lacks nothing else: it has five products of bfloat16.
     assert set(few) == {"all chips", "v5e", "v5p", "v7x"}
     assert few["v5e"] == few["v5p"] == ["everything"]
@@ -262,8 +264,8 @@ def test_what_has_fewer_than_five_validation_rows_is_said_to_be_unvalidated() ->
 def test_errors_are_summed_up() -> None:
     errors = (0.01, -0.02, 0.03, -0.04, 0.5)
     rows = [replace(POINT, measured_seconds=t, predicted_seconds=(1 + e) * t) for t, e in enumerate(errors, 1)]
-    one = statistics.summary(rows)
-    assert (one.rows, one.median, one.worst, one.bias) == (5, *map(pytest.approx, (0.03, 0.5, 0.01)))
+    figures = statistics.summary(rows)
+    assert (figures.rows, figures.median, figures.worst, figures.bias) == (5, *map(pytest.approx, (0.03, 0.5, 0.01)))
     assert statistics.covered(rows, lambda point: 0.035) == pytest.approx(0.6)
 
 
@@ -274,15 +276,17 @@ def test_the_scatter_of_errors_is_found_by_chip_and_by_operation_called() -> Non
         chip_name, scale = (("v6e", 0.05), ("v7x", 0.02))[number % 2]
         calls = 1 if number % 4 < 2 else 100
         noise = np.hypot(scale, 1e-6 * calls / 1e-3) * chance.standard_t(4)
-        one = replace(POINT, chip=chip_name, calls=calls, simulated_seconds=1e-3, measured_seconds=1e-3 / np.exp(noise))
-        rows.append(replace(one, predicted_seconds=None))
-    found = statistics.spread(rows)
-    assert found.by_chip == {"v6e": pytest.approx(0.05, rel=0.25), "v7x": pytest.approx(0.02, rel=0.25)}
-    assert found.operation_seconds == pytest.approx(1e-6, rel=0.25)
+        point = replace(
+            POINT, chip=chip_name, calls=calls, simulated_seconds=1e-3, measured_seconds=1e-3 / np.exp(noise)
+        )
+        rows.append(replace(point, predicted_seconds=None))
+    scatter = statistics.spread(rows)
+    assert scatter.by_chip == {"v6e": pytest.approx(0.05, rel=0.25), "v7x": pytest.approx(0.02, rel=0.25)}
+    assert scatter.operation_seconds == pytest.approx(1e-6, rel=0.25)
     # However exact the rows are, short programs get their fixed part.
-    exact = statistics.spread([replace(one, measured_seconds=one.simulated_seconds) for one in rows])
+    exact = statistics.spread([replace(point, measured_seconds=point.simulated_seconds) for point in rows])
     assert exact.operation_seconds == pytest.approx(0.25e-6)
-    assert found.of(rows[0]) == pytest.approx(np.hypot(found.by_chip["v6e"], found.operation_seconds / 1e-3))
+    assert scatter.of(rows[0]) == pytest.approx(np.hypot(scatter.by_chip["v6e"], scatter.operation_seconds / 1e-3))
 
 
 def test_a_left_out_operation_is_judged_by_what_the_others_let_expect() -> None:
@@ -294,7 +298,7 @@ def test_a_left_out_operation_is_judged_by_what_the_others_let_expect() -> None:
         seconds = 1e-3 * np.exp(scale * chance.standard_normal())
         rows.append(replace(POINT, operation=kinds[number % 2], measured_seconds=seconds, simulated_seconds=1e-3))
     rows = statistics.as_of_today(rows)
-    within = {kind: [one for one in statistics.left_out(rows) if one[0].operation == kind] for kind in kinds}
+    within = {kind: [judged for judged in statistics.left_out(rows) if judged[0].operation == kind] for kind in kinds}
     assert np.mean([first for _, first, _ in within[kinds[0]]]) > 0.95
     assert np.mean([second for *_, second in within[kinds[1]]]) < 0.5
 

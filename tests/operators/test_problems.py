@@ -464,7 +464,7 @@ def test_exponentials_that_are_rounded_are_refused_in_every_draw(family: str, mo
             _, failure = check(problem, inputs, run(inputs), family=family, mode="full", seed=seed)
             kinds.setdefault(what, set()).add(failure.kind if failure else "")
     assert kinds.pop("nothing") == {""}
-    assert {what for what, found in kinds.items() if found != {"wrong-result"}} == set()
+    assert {what for what, refusals in kinds.items() if refusals != {"wrong-result"}} == set()
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -278,4 +278,4 @@ def test_without_the_models_figures_the_traces_own_count_is_shown(
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     assert [row["from"] for row in table["rows"]] == ["the trace"]
     assert table["rows"][0]["mfu"] == pytest.approx((2 * 2**34 + 2**19) / (918e12 * 150e-6))
-    assert "takes --seq and --flops-per-token too" in table["notes"][0]
+    assert "needs --seq and --flops-per-token too" in table["notes"][0]

@@ -98,8 +98,8 @@ def test_when_the_lines_of_a_capture_begin_changes_no_figure(runs: dict[str, Pat
     assert cells(shown["program"])["bound_by"] == cells(late["program"])["bound_by"]
     idle, late_idle = (table["summary"].column("fraction")[1] for table in (shown, late))
     assert idle == pytest.approx(late_idle, abs=3e-3)
-    assert "put right" in str(late["program"].notes)
-    assert "put right" not in str(shown["program"].notes)
+    assert "corrected here" in str(late["program"].notes)
+    assert "corrected here" not in str(shown["program"].notes)
 
 
 def test_overview_of_four_devices(runs: dict[str, Path]) -> None:

@@ -107,7 +107,7 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
     looked_at = max(attempt.looked_at, attempt.sweep.looked_at if attempt.sweep else 1)
     if looked_at > reading_limits.MOST_LOOKED_AT:
         raise RecordError(
-            "corrupt-record", f"{where}: expected a possible number of programs as looked_at, got {{looked_at:,}}"
+            "corrupt-record", f"{where}: expected a possible number of programs as looked_at, got {looked_at:,}"
         )
     return attempt
 

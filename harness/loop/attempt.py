@@ -277,7 +277,7 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
         return ()
     return (
         f"{' and '.join(changed)}, which kernel.py imports, has changed since the champion was judged; its files are "
-        f"part of the kernel. To have an edit of a package judged and put back, copy the file beside "
+        "part of the kernel. To have an edit of a package judged and put back, copy the file beside "
         "kernel.py and import it there",
     )
 

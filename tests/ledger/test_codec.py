@@ -125,7 +125,11 @@ def spoiled(**changes: Any) -> bytes:
         (spoiled(schema=99), "newer-record", "schema 99"),
         (spoiled(attempt={"number": 1}), "corrupt-record", "missing required field"),
         (spoiled(attempt=[]), "corrupt-record", "Expected `object`"),
-        (codec.encode_attempt(attempt(looked_at=2**62)), "corrupt-record", "possible number of programs"),
+        (
+            codec.encode_attempt(attempt(looked_at=2**62)),
+            "corrupt-record",
+            f"possible number of programs as looked_at, got {2**62:,}",
+        ),
     ],
 )
 def test_a_spoiled_document_is_refused_with_its_name(data: bytes, kind: str, words: str) -> None:

@@ -24,7 +24,7 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
     if hidden > _NOTABLE_SHARE * busy:
         suggestion = (
             f"{seconds(hidden)} of the transfers are hidden already. To hide more, make the parts smaller (the first "
-            f"comes sooner, the last leaves less to compute), and do what needs no transfer while chips still wait"
+            "comes sooner, the last leaves less to compute), and do what needs no transfer while chips still wait"
         )
     return RuleCase(
         observation=f"the chip that ends last waits {seconds(links.exposed_seconds)} for others, "

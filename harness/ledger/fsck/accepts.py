@@ -107,5 +107,5 @@ def champion(
     if present is not None and not holder.attempt.key.counts_for(present):
         notes.append(
             f"the champion, attempt {number}, was judged under {key_difference(holder.attempt.key, present)}: its "
-            f"time stands under that key, and the next attempt evaluates it again"
+            "time stands under that key, and the next attempt evaluates it again"
         )

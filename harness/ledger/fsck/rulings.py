@@ -71,7 +71,7 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
     if early:
         notes.append(
             f"{early} accepts are older than the rule that a gain must hold in runs on other machines: they were "
-            f"ruled again without such runs"
+            "ruled again without such runs"
         )
 
 

@@ -178,7 +178,7 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
     )
     return (
         f"ranked by: {ranks}; a bound counts less if it is loose or such advice mostly lost, and an unknown gain "
-        f"counts as a part of its cause's time",
+        "counts as a part of its cause's time",
     )
 
 

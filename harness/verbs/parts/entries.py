@@ -105,7 +105,7 @@ def _against(stored: Held, before: Sequence[Entry]) -> Against | None:
         f"The champion at that time, attempt {number}, was judged under another key: its figures are not compared."
         if any(entry.row.number == number and entry.attempt is not None for entry in before)
         else f"The record of the champion at that time, attempt {number}, is not in this clone: its figures are not "
-        f"known."
+        "known."
     )
     return Against(number=number, report=None, why_unknown=why)
 

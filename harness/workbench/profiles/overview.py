@@ -179,7 +179,7 @@ def _scale_notes(scale: float) -> Iterator[str]:
     if scale != 1.0:
         yield (
             f"XProf counts {scale:.2f} times the time that the devices show, because it adds the time at which the "
-            f"capture's lines begin: its times, rates and shares are corrected here, but not on its own pages."
+            "capture's lines begin: its times, rates and shares are corrected here, but not on its own pages."
         )
 
 

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from harness.dumps.timing_tables import Assumption
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -48,9 +50,21 @@ def cases(origin: str) -> dict[str, Case]:
 
 def explained(origin: str, case: str) -> str:
     """Whose fault it is, and where, that a case of a package stays out or is raced, as far as somebody has read it."""
-    listed: dict[str, Any] = getattr(import_module(module_of(origin)), "EXPLAINED", {})
-    text: str = (listed.get(origin, {}) if origin in _SHARED else listed).get(case, "")
+    text: str = _table(origin, "EXPLAINED").get(case, "")
     return text
+
+
+def assumed(origin: str, case: str) -> Assumption | None:
+    """What a package says of a case's branches on the contents of vectors, for inputs as they are."""
+    assumption: Assumption | None = _table(origin, "ASSUMED").get(case)
+    return assumption
+
+
+def _table(origin: str, name: str) -> dict[str, Any]:
+    """A table of a package's module by case; empty if there is none."""
+    listed: dict[str, Any] = getattr(import_module(module_of(origin)), name, {})
+    of_origin: dict[str, Any] = listed.get(origin, {}) if origin in _SHARED else listed
+    return of_origin
 
 
 def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:

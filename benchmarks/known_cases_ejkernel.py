@@ -136,7 +136,7 @@ def _divergence() -> Program:
 
 # Each block of rows has targets, and so much to do.
 ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
-_OLD = "the package's: pltpu.repeat is of an older JAX, and neither of these two has it"
+_OLD = "the package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
 _NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
 _XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
 _SLOW = "the compiler's: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"

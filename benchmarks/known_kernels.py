@@ -1,7 +1,7 @@
 """Programs that nothing here was written for: which the judge lets in, which have a latency, and why the others do not.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
-        [--also PYTHON] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md]
+        [--also PYTHON ...] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md [--keep]]
 
 JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use, and plain XLA programs, compiled by
 the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules it
@@ -9,8 +9,9 @@ was not written for, that what comes out is physically possible, and whether the
 whose package is missing is left out, and said so; `--install` installs those that are rows of PACKAGES beside the
 dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, nor what took longer once
 than it may now, and simulated again only by other code: a run that was stopped goes on where it was. What the JAX of
-this environment does not trace is tried by `--also`, the interpreter of another one with the same project in it, since
-packages are written for one JAX, and so is a package that asks for a newer Python.
+this environment does not trace is tried by each `--also`, the interpreter of another one with the same project in it,
+since packages are written for one JAX, and so is a package that asks for a newer Python. `--keep` makes the chosen rows
+of the page anew and leaves its others as they are.
 
 The compiler's defaults hand a part of some programs to the SparseCore of v6e and v7x, which has no latency here. Such
 a program is compiled once more so that it stays on the TensorCore: another program, and its row says so.
@@ -23,19 +24,18 @@ import hashlib
 import os
 import pickle
 import re
-import shlex
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import known_kernels_page
 import numpy as np
 from fidelity_compile import ON_TENSORCORE, environment
-from known_cases import cases, explained, module_of
+from known_cases import assumed, cases, explained
+from known_kernels_page import BY_ANOTHER_JAX, COMPILED_OTHERWISE, NO_LATENCY, NOT_UNDERSTOOD, Cell, Cells, Kernel
 from tabulate import tabulate
 
 from harness import units
@@ -83,7 +83,9 @@ PACKAGES = {
     "gdn2-pallas": Package("gdn2-pallas==0.1.1"),
     "deciax": Package("deciax==0.1.2", "huggingface_hub tokenizers safetensors transformers", python=(3, 12)),
     "sglang-jax": Package("sglang-jax==0.0.2", python=(3, 12)),
-    "maxtext": Package("maxtext==0.2.5", "flax qwix omegaconf tokamax jaxtyping aqt jinja2", python=(3, 12)),
+    "maxtext": Package(
+        "maxtext==0.2.5", "flax qwix omegaconf tokamax jaxtyping aqt jinja2 yaml pathwaysutils", python=(3, 12)
+    ),
 }
 # The list stays as it is: a case that has no latency is not replaced by one that has.
 JAX = (
@@ -170,16 +172,32 @@ class Known:
         """Without what a file's name should not hold."""
         name = f"{self.origin}-{self.name.replace(', ', '-').replace(' ', '-')}-{self.chip.name}"
         name += "-tensorcore" * self.on_tensorcore
-        return name + "-also" * (self.python != sys.executable)
+        return name if self.python == sys.executable else f"{name}-jax-{jax_version(self.python)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case: the simulation or why there is none, why the judge refuses it (`refused`), and remarks."""
+    """What came of a case: the simulation or why there is none, why the judge refuses it (`refused`), and remarks.
+
+    `by_another_jax` says why this environment's JAX did not compile it, `otherwise` how it is compiled otherwise than
+    it is shipped; both are empty if neither holds.
+    """
 
     result: Simulation | str
     refused: str | None
-    remarks: tuple[str, ...] = ()
+    by_another_jax: str = ""
+    otherwise: str = ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return tuple(text for text in (self.by_another_jax, self.otherwise) if text)
+
+
+def kernels() -> Iterator[Kernel]:
+    """All cases in their order, each with where it is from."""
+    listed = {"jax": JAX, "tokamax": TOKAMAX, "xla": XLA} | {origin: tuple(cases(origin)) for origin in PACKAGES}
+    return ((origin, case) for origin, names in listed.items() for case in names)
 
 
 def known(
@@ -187,13 +205,9 @@ def known(
 ) -> Iterator[Known]:
     """The cases on each chip whose name contains one of the words of `only`, which commas part."""
     for name in chips:
-        listed = {"jax": JAX, "tokamax": TOKAMAX, "xla": XLA}
-        for origin in PACKAGES:
-            listed[origin] = tuple(cases(origin))
-        for origin, names in listed.items():
-            for case in names:
-                if any(word in f"{origin} {case}" for word in only.split(",")):
-                    yield Known(origin, case, chip(name), on_tensorcore=on_tensorcore, compile_seconds=compile_seconds)
+        for origin, case in kernels():
+            if any(word in f"{origin} {case}" for word in only.split(",")):
+                yield Known(origin, case, chip(name), on_tensorcore=on_tensorcore, compile_seconds=compile_seconds)
 
 
 def dumped(case: Known, cache: Path) -> Path:
@@ -232,9 +246,9 @@ def dumped(case: Known, cache: Path) -> Path:
     return directory
 
 
-def pythons(origin: str, also: str | None) -> list[str]:
+def pythons(origin: str, also: list[str]) -> list[str]:
     """The interpreters that take a package of PACKAGES, this one first."""
-    given = [python for python in (sys.executable, also) if python is not None]
+    given = [sys.executable, *also]
     return [python for python in given if origin not in PACKAGES or _version_of(python) >= PACKAGES[origin].python]
 
 
@@ -256,8 +270,8 @@ def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
 
 
 def _installed(origin: str, cache: Path, python: str) -> Path:
-    """Where a package of PACKAGES is installed for this command alone; each interpreter has its own compiled files."""
-    return cache / ("packages" if python == sys.executable else "packages-also") / origin
+    """Where a package of PACKAGES is installed for this command alone; each Python has its own compiled files."""
+    return cache / f"packages-{'.'.join(map(str, _version_of(python)))}" / origin
 
 
 def install(origin: str, cache: Path, python: str) -> None:
@@ -274,58 +288,18 @@ def refused(case: Known, cache: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], arguments: str) -> str:
-    """The table for people: a kernel a row, a chip a column, and the reasons below it, each with its line.
-
-    `arguments` are those of the command that makes it.
-    """
-    chips = list(dict.fromkeys(chip_name for outcomes in rows.values() for chip_name in outcomes))
-    table, reasons = [], []
-    entering, timed, kept = Counter[str](), Counter[str](), Counter[str]()
-    for (origin, name), outcomes in rows.items():
-        cells = []
-        for chip_name in chips:
-            outcome, line = outcomes[chip_name]
-            time, unknown = line[3], line[-1]
-            entering[chip_name] += outcome.refused == ""
-            (kept if outcome.remarks else timed)[chip_name] += is_covered(outcome.result)
-            mark = "*" * (time != "none" and bool(unknown)) + "†" * (time != "none" and bool(outcome.remarks))
-            enters = "?" if outcome.refused is None else "no" if outcome.refused else "yes"
-            cells += [enters, time + mark, _steps(outcome.result)]
-            texts = [text for text in (outcome.refused, *outcome.remarks, unknown, *_offences(outcome.result)) if text]
-            read = explained(origin, name) if texts and origin in PACKAGES else ""
-            reasons += [(origin, name, chip_name, text) for text in (*texts, read) if text]
-        table.append([origin, name, *cells])
-    headers = ["package", "kernel", *(f"{name}: {what}" for name in chips for what in ("enters", "simulated", "steps"))]
-    totals = [
-        f"{name}: {entering[name]} of {len(rows)} enter unchanged, {timed[name]} have a latency with nothing unknown, "
-        f"and {kept[name]} more if compiled as their remark says"
-        for name in chips
-    ]
-    merged: dict[tuple[str, str, str], list[str]] = {}
-    for origin, name, chip_name, text in reasons:
-        merged.setdefault((origin, name, text.replace("|", "/").replace("\n", " ")[:400]), []).append(chip_name)
-    why_not = [[origin, name, ", ".join(dict.fromkeys(on)), text] for (origin, name, text), on in merged.items()]
-    return "\n".join(
-        (
-            "# Known kernels",
-            "",
-            f"Made by `python benchmarks/known_kernels.py {arguments}`. A kernel *enters* if the judge's static rules "
-            "take it; its results are checked in a contest, not here. Times are simulated; `*`: something was not "
-            "understood or is assumed, `†`: compiled otherwise than it is shipped, `none`: there is no latency. "
-            "`steps` are those of its grids, which show where a package takes other blocks on another chip. "
-            "A row of its own says whose fault a reason is, found by reading the package.",
-            "",
-            *(f"- {sentence}" for sentence in totals),
-            "",
-            tabulate(table, headers=headers, tablefmt="github", disable_numparse=True),
-            "",
-            "## Reasons and remarks",
-            "",
-            tabulate(why_not, ["package", "kernel", "chips", "reason"], tablefmt="github", disable_numparse=True),
-            "",
-        )
-    )
+def cell(case: Known, came: Outcome) -> Cell:
+    """What the page says of a case: its line's time with its marks, and each reason with the one that somebody read."""
+    line = row(case, came.result)
+    time, unknown = line[3], line[-1]
+    marks = (NOT_UNDERSTOOD, unknown), (COMPILED_OTHERWISE, came.otherwise), (BY_ANOTHER_JAX, came.by_another_jax)
+    if time != NO_LATENCY:
+        time += "".join(mark for mark, text in marks if text)
+    enters = "?" if came.refused is None else "no" if came.refused else "yes"
+    texts = [text for text in (came.refused, *came.remarks, unknown, *_offences(came.result)) if text]
+    read = explained(case.origin, case.name) if texts and case.origin in PACKAGES else ""
+    reasons = tuple(known_kernels_page.reason(text) for text in (*texts, read) if text)
+    return Cell(enters, time, _steps(came.result), reasons)
 
 
 def _offences(result: Simulation | str) -> list[str]:
@@ -335,44 +309,51 @@ def _offences(result: Simulation | str) -> list[str]:
     return [f"{offence.kind}: {offence.what} in {offence.op} ({offence.count} times)" for offence in kinds.values()]
 
 
-def _stated(arguments: list[str]) -> str:
-    """The arguments as anybody gives them: without the places of one machine."""
-    words = shlex.join(arguments)
-    return re.sub(r"(--also) \S+", r"\1 PYTHON", re.sub(r" ?--cache \S+", "", words)).strip()
+def _stated(given: argparse.Namespace, cells: Cells) -> str:
+    """The arguments of the command that makes the whole page, without the places of one machine."""
+    chips = dict.fromkeys(chip_name for on_chips in cells.values() for chip_name in on_chips)
+    only = ",".join(dict.fromkeys(origin for origin, _ in cells)) if given.keep else given.only
+    words = [f"--chips {','.join(chips)}", *([f"--only {only}"] if only else [])]
+    words += ["--install"] if given.install else []
+    words += [f"--also PYTHON_WITH_JAX_{jax_version(python)}" for python in given.also]
+    words += ["--on-tensorcore"] if given.on_tensorcore else []
+    place = given.page.name if given.page.is_absolute() else given.page
+    return " ".join((*words, f"--compile-minutes {given.compile_minutes:g}", f"--page {place}"))
 
 
 def _steps(result: Simulation | str) -> str:
     return "" if isinstance(result, str) or result.executed_steps is None else str(result.executed_steps)
 
 
-def outcome(case: Known, cache: Path, also: str | None) -> Outcome:
+def outcome(case: Known, cache: Path, also: list[str]) -> Outcome:
     """What comes of the case, compiled otherwise where it has to be.
 
-    What this JAX does not trace is compiled by the interpreter `also`, if there is one, and what has a part on the
-    SparseCore once more without it.
+    What this JAX does not trace is compiled by the first of the interpreters `also` that does, and what has a part on
+    the SparseCore once more without it.
     """
     result = simulated(case, cache)
-    remarks: tuple[str, ...] = ()
-    if isinstance(result, str) and also not in (None, case.python) and _ANOTHER_JAX.search(result):
-        assert also is not None
-        other, version = replace(case, python=also), also_version(also)
+    by_another_jax = otherwise = ""
+    for python in pythons(case.origin, also):
+        if python == case.python or not isinstance(result, str) or not _ANOTHER_JAX.search(result):
+            continue
+        other, version = replace(case, python=python), jax_version(python)
         by_other = simulated(other, cache)
         if isinstance(by_other, str):
             result = f"{result}; by JAX {version}: {by_other}"
         else:
-            remarks += (f"compiled by JAX {version}; by this one {result}",)
+            by_another_jax = f"compiled by JAX {version}; by this one {result}"
             case, result = other, by_other
     if not isinstance(result, str) and not case.on_tensorcore and any(SPARSE_CORE in text for text in result.unknown):
         kept = replace(case, on_tensorcore=True)
         if not isinstance(on_tensorcore := simulated(kept, cache), str) and on_tensorcore.seconds is not None:
-            remarks += (f"compiled to stay on the TensorCore; as shipped: {result.unknown[0]}",)
+            otherwise = f"compiled to stay on the TensorCore; as shipped: {result.unknown[0]}"
             case, result = kept, on_tensorcore
-    return Outcome(result, refused(case, cache), remarks)
+    return Outcome(result, refused(case, cache), by_another_jax, otherwise)
 
 
 @functools.cache
-def also_version(python: str) -> str:
-    """The version of JAX that another interpreter has."""
+def jax_version(python: str) -> str:
+    """The version of JAX that an interpreter has."""
     asked = "import importlib.metadata as m; print(m.version('jax'))"
     return subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.strip()
 
@@ -411,10 +392,7 @@ def _simulator() -> str:
 
 def _assumed(case: Known) -> Assumption | None:
     """What its list says of branches that hang on a scalar out of a vector."""
-    if case.origin not in PACKAGES:
-        return None
-    assumed: dict[str, Assumption] = getattr(import_module(module_of(case.origin)), "ASSUMED", {})
-    return assumed.get(case.name)
+    return assumed(case.origin, case.name) if case.origin in PACKAGES else None
 
 
 def _raised(stderr: str, installed: Path) -> str:
@@ -430,9 +408,9 @@ def row(case: Known, result: Simulation | str) -> list[str]:
     """One line of the table."""
     head = [case.chip.name, case.origin, case.name]
     if isinstance(result, str):
-        return [*head, "none", "", "", "", result]
+        return [*head, NO_LATENCY, "", "", "", result]
     if result.seconds is None or result.plus_minus_seconds is None or result.cycles is None:
-        return [*head, "none", "", "", "", result.unknown[0]]
+        return [*head, NO_LATENCY, "", "", "", result.unknown[0]]
     busy = next((unit.busy_cycles for unit in result.units if unit.name == "MXU"), None)
     moved = result.hbm_read_bytes + result.hbm_written_bytes
     wrong = "; ".join((*impossibilities(result, case.chip), *result.unknown[:1]))
@@ -457,10 +435,13 @@ def main() -> int:
     parser.add_argument("--chips", default="v5e,v6e")
     parser.add_argument("--only", default="", help="cases whose origin and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
-    parser.add_argument("--also", help="the interpreter of another environment, for what this JAX does not trace")
+    parser.add_argument(
+        "--also", action="append", default=[], help="an interpreter of another environment, for what needs another JAX"
+    )
     parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
     parser.add_argument("--compile-minutes", type=float, default=30.0, help="leave out what takes longer to compile")
     parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")
+    parser.add_argument("--keep", action="store_true", help="keep the page's rows of cases that are not chosen")
     parser.add_argument("--on-tensorcore", action="store_true", help="keep all work off the SparseCore")
     given = parser.parse_args()
     chosen = list(
@@ -486,17 +467,20 @@ def main() -> int:
             print(f"{origin} {missing}: left out", file=sys.stderr)
             chosen = [case for case in chosen if case.origin != origin]
     table = []
-    rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]] = {}
+    cells: Cells = {}
     covered: dict[str, list[bool]] = {}
     for number, case in enumerate(chosen, 1):
         came = outcome(case, given.cache, given.also)
         table.append(row(case, came.result))
-        covered.setdefault(case.chip.name, []).append(is_covered(came.result) and not came.remarks)
-        rows.setdefault((case.origin, case.name), {})[case.chip.name] = came, table[-1]
-        said = " | ".join((*table[-1], *came.remarks))
-        print(f"{number}/{len(chosen)} {said}", file=sys.stderr, flush=True)
+        covered.setdefault(case.chip.name, []).append(is_covered(came.result) and not came.otherwise)
+        cells.setdefault((case.origin, case.name), {})[case.chip.name] = cell(case, came)
+        line = " | ".join((*table[-1], *came.remarks))
+        print(f"{number}/{len(chosen)} {line}", file=sys.stderr, flush=True)
     if given.page is not None:
-        given.page.write_text(page(rows, _stated(sys.argv[1:])), encoding="utf-8")
+        if given.keep:
+            kept = known_kernels_page.read(given.page.read_text(encoding="utf-8"))
+            cells = known_kernels_page.merged(kept, cells, kernels())
+        given.page.write_text(known_kernels_page.render(cells, _stated(given, cells)), encoding="utf-8")
     headers = ["chip", "origin", "case", "simulated", "+/-", "MXU busy", "HBM", "why not, or what is not understood"]
     print(tabulate(table, headers=headers, disable_numparse=True))
     where = ", compiled to stay on the TensorCore" if given.on_tensorcore else ""

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import dump_names
 import known_kernels_page
 import numpy as np
 from fidelity_compile import ON_TENSORCORE, environment
@@ -366,6 +367,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
         if kept.is_file():
             result: Simulation = pickle.loads(kept.read_bytes())
             return result
+        dump_names.shorten(directory)
         operands = {path.stem: np.load(path) for path in directory.glob("*.npy")}
         dump = replace(read(directory, case.chip), assumption=_assumed(case))
         result = run_module(dump, case.chip, deadline_seconds=600, operands=operands)

@@ -92,9 +92,9 @@ def key(
     facts = _facts(chip_name)
     timed = _closure(graph, _entries_of_timing(source))
     checking = _closure(graph, _entries_of_checks(prepare, is_confined))
-    own = _code_digest(prepare.read_bytes())
+    prepare_code = _code_digest(prepare.read_bytes())
     return Key(
-        judge=_hash([own, _codes(graph, _judge_modules(graph))]),
+        judge=_hash([prepare_code, _codes(graph, _judge_modules(graph))]),
         problem=problem_digest(statement),
         chip=chip_name,
         source=source,
@@ -103,7 +103,7 @@ def key(
         libtpu=here.libtpu or "",
         machine="" if source == "simulated" else here.machine,
         timing=_hash([_tables(timing_inputs), facts, _codes(graph, timed)]),
-        checks=_hash([own, statement_digest(statement), facts, _codes(graph, checking)]),
+        checks=_hash([prepare_code, statement_digest(statement), facts, _codes(graph, checking)]),
     )
 
 
@@ -170,9 +170,9 @@ def statement_digest(statement: Statement) -> str:
 def problem_digest(statement: Statement) -> str:
     """Sixteen hex digits, a hash of a problem as it is timed: its statement without titles and expected counts."""
     stated = _without_none(msgspec.to_builtins(statement))
-    for one in (stated, *(member["statement"] for member in stated.get("members", ()))):
+    for statement_fields in (stated, *(member["statement"] for member in stated.get("members", ()))):
         for name in _NOT_TIMED:
-            one.pop(name, None)
+            statement_fields.pop(name, None)
     return _hash(stated)
 
 
@@ -215,12 +215,12 @@ def _entries_of_timing(source: Source) -> tuple[str, ...]:
 
 def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, ...]:
     source = prepare.read_bytes()
-    found = (*_OF_CHECKS, *_imports(source, is_contest=True))
+    entries = (*_OF_CHECKS, *_imports(source, is_contest=True))
     if not is_confined:
-        return found
+        return entries
     # A prepare.py that is run may take an operator from the package by any means: then all of them count.
-    by_any_means = "harness.operators" in found or any(word in source for word in _MEANS)
-    return (*found, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
+    by_any_means = "harness.operators" in entries or any(word in source for word in _MEANS)
+    return (*entries, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
 
 
 def _facts(chip_name: str) -> list[list[str]]:
@@ -232,9 +232,9 @@ def _facts(chip_name: str) -> list[list[str]]:
 
 
 def _judge_modules(graph: _Graph) -> tuple[str, ...]:
-    found = _closure(graph, (*_OF_JUDGE, *_OPERATORS, *_every_chip()), not_followed=("harness",))
+    modules = _closure(graph, (*_OF_JUDGE, *_OPERATORS, *_every_chip()), not_followed=("harness",))
     # The files of packages too: what stands there is run, although it computes nothing.
-    return tuple(sorted({*found, *(package for name in found for package in _packages(name))}))
+    return tuple(sorted({*modules, *(package for name in modules for package in _packages(name))}))
 
 
 def _packages(name: str) -> Iterator[str]:
@@ -248,23 +248,23 @@ def _every_chip() -> tuple[str, ...]:
 
 
 def _codes(graph: _Graph, modules: Iterable[str]) -> list[list[str]]:
-    found = {name: graph[name] if name in graph else _read(name) for name in sorted(set(modules))}
-    return [[module.file, module.code] for module in found.values() if module is not None]
+    source_modules = {name: graph[name] if name in graph else _read(name) for name in sorted(set(modules))}
+    return [[module.file, module.code] for module in source_modules.values() if module is not None]
 
 
 def _closure(graph: _Graph, entries: Iterable[str], not_followed: Sequence[str] = _NOT_FOLLOWED) -> tuple[str, ...]:
     """The modules that the entry points import, directly or not, and they themselves, sorted."""
-    found: set[str] = set()
+    reached: set[str] = set()
     todo = list(entries)
     while todo:
         name = todo.pop()
-        if name in found or name in not_followed:
+        if name in reached or name in not_followed:
             continue
         module = graph[name] if name in graph else _read(name)
         if module is not None:
-            found.add(name)
+            reached.add(name)
             todo += module.imports
-    return tuple(sorted(found))
+    return tuple(sorted(reached))
 
 
 def _graph() -> _Graph:
@@ -292,18 +292,18 @@ def _kept_graph(of_bytes: str) -> _Graph:
     kept = (folder or Path(os.devnull)) / f"keys-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(kept.read_bytes(), type=dict[str, _SourceModule])
-    found: dict[str, _SourceModule] = {}
+    graph: dict[str, _SourceModule] = {}
     todo = [*_OF_JUDGE, *_OPERATORS, *_every_chip()]
     while todo:
         name = todo.pop()
-        module = None if name in found else _read(name)
+        module = None if name in graph else _read(name)
         if module is not None:
-            found[name] = module
+            graph[name] = module
             todo += (*module.imports, *_packages(name))
     # A home that cannot be written costs a second each time, no more.
     with suppress(OSError, RatchetError):
-        files.write_atomically(kept, msgspec.json.encode(found))
-    return found
+        files.write_atomically(kept, msgspec.json.encode(graph))
+    return graph
 
 
 def _read(name: str) -> _SourceModule | None:
@@ -401,11 +401,11 @@ def _homes(package: Path) -> dict[str, tuple[str, str]]:
 def _code_digest(source: bytes) -> str:
     """A hash of the syntax tree of `source`: comments, docstrings and formatting do not change it."""
     try:
-        said = repr(_bare(ast.parse(source))).encode()
+        code = repr(_bare(ast.parse(source))).encode()
     except (SyntaxError, ValueError):
         # No Python at all, as when a prepare.py was changed while the attempt ran.
-        said = source
-    return hashlib.sha256(said).hexdigest()
+        code = source
+    return hashlib.sha256(code).hexdigest()
 
 
 def _bare(node: object) -> object:

@@ -109,7 +109,7 @@ def trace(request: TraceRequest) -> TraceReply:
     if request.program:
         Path(request.program).write_bytes(program_codec.encode(_full.closed))
     imported = packages.imported(modules)
-    found = Trace(
+    trace_record = Trace(
         fingerprint=packages.digested(program, imported),
         pallas_calls=_full.calls,
         pallas_flops=work.pallas,
@@ -124,7 +124,7 @@ def trace(request: TraceRequest) -> TraceReply:
         sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,
     )
-    said = (
+    warnings = (
         *stand_ins.warnings(),
         *_unchecked_warnings(_full.closed),
         *_enclosed_warnings(_full.closed),
@@ -132,9 +132,9 @@ def trace(request: TraceRequest) -> TraceReply:
         *_loop_warnings(work),
     )
     return TraceReply(
-        trace=found,
+        trace=trace_record,
         claims=claims,
-        warnings=(*flags, *said),
+        warnings=(*flags, *warnings),
         exceeds_vmem=_exceeds_vmem(_full),
         operations=sum(1 for _ in jaxprs.equations(_full.closed.jaxpr)),
     )
@@ -189,8 +189,8 @@ def _exported(traced: TracedKernel) -> Any:
 def _exceeds_vmem(traced: TracedKernel) -> str:
     """The reason why the compiler is bound to refuse it, else ""."""
     equations = jaxprs.pallas_calls(traced.closed.jaxpr)
-    found = (vmem.excess(*one, traced.chip) for one in zip(equations, traced.calls, strict=True))
-    return next(filter(None, found), "")
+    reasons = (vmem.excess(*pair, traced.chip) for pair in zip(equations, traced.calls, strict=True))
+    return next(filter(None, reasons), "")
 
 
 def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
@@ -294,9 +294,9 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
 
 
 def _traced(shape: TracedShape) -> TracedKernel:
-    found = {"full": _full, "reduced": _reduced, "second": _second_shape}[shape]
-    assert found is not None
-    return found
+    kernel = {"full": _full, "reduced": _reduced, "second": _second_shape}[shape]
+    assert kernel is not None
+    return kernel
 
 
 def export_cpu(request: ExportRequest) -> Done:
@@ -320,7 +320,7 @@ def interpret(request: InterpretRequest) -> Done:
     outputs, had_choice = _interpreted(request, "last" if is_first else request.seed)
     for order in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
         others, _ = _interpreted(request, order)
-        if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, others, strict=True)):
+        if any(output.tobytes() != other.tobytes() for output, other in zip(outputs, others, strict=True)):
             raise Rejected(
                 "correctness",
                 "transfer-order",
@@ -342,11 +342,11 @@ def _interpreted(request: InterpretRequest, order: transfers.Order) -> tuple[lis
     global _room
     for place in range(_room, len(transfers.MOST_UNDER_WAY)):
         try:
-            found = _interpreted_once(request, order, transfers.MOST_UNDER_WAY[place])
+            outcome = _interpreted_once(request, order, transfers.MOST_UNDER_WAY[place])
         except transfers.TooManyTransfersError:
             continue
         _room = place
-        return found
+        return outcome
     raise interpretation.not_interpretable(
         f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time"
     )

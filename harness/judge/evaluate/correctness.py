@@ -41,8 +41,10 @@ def check(request: CheckRequest) -> CheckReply:
         outputs, mode = _run_once(request, inputs), mode_of(request.reduced)
     else:
         outputs = arrays.load(Path(request.outputs), problem.statement().results)
-    found, failure = tolerance.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
-    return CheckReply(check=found, failure=_with_shape(failure, problem, request))
+    family_check, failure = tolerance.check(
+        problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed
+    )
+    return CheckReply(check=family_check, failure=_with_shape(failure, problem, request))
 
 
 def probe(request: ProbeRequest) -> ProbeReply:
@@ -58,31 +60,33 @@ def probe(request: ProbeRequest) -> ProbeReply:
     failure: Failure | None = None
     family = ""
     inputs: Sequence[NDArray[Any]] = ()
-    for one in problem.probes(request.full, request.seed):
-        if family != one.family:
-            family = one.family
+    for input_probe in problem.probes(request.full, request.seed):
+        if family != input_probe.family:
+            family = input_probe.family
             inputs = _inputs(request.problem, request.reduced, False, family, request.seed)
         before, _ = _split(problem, inputs, _run_once(request, inputs))
-        changed = probes.changed(one, inputs)
+        changed = probes.changed(input_probe, inputs)
         after, state = _split(problem, changed, _run_untouched(request, changed))
-        found, failure = probes.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
+        new_check, failure = probes.check_probe(outputs, input_probe, before, after, mode=mode, seed=request.seed)
         if failure is None:
-            named = f"{one.name} changed"
+            named = f"{input_probe.name} changed"
             for kept in check_state(problem, changed, state, family=named, mode=mode, seed=request.seed):
                 checks.append(kept[0])
                 failure = failure or kept[1]
         # Probes of the same name are recorded as one check.
-        if checks and checks[-1].family == found.family:
-            found = replace(found, elements=checks[-1].elements + found.elements)
+        if checks and checks[-1].family == new_check.family:
+            new_check = replace(new_check, elements=checks[-1].elements + new_check.elements)
             checks.pop()
-        checks.append(found)
+        checks.append(new_check)
         if failure is not None:
             break
     if failure is None and not request.full:
         # After other calls in between, so that whatever one call leaves behind shows too.
         again, _ = _split(problem, inputs, _run_untouched(request, inputs))
-        found, failure = probes.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
-        checks.append(found)
+        new_check, failure = probes.check_determinism(
+            outputs, input_probe.family, before, again, mode=mode, seed=request.seed
+        )
+        checks.append(new_check)
     return ProbeReply(checks=tuple(checks), failure=_with_shape(failure, problem, request))
 
 

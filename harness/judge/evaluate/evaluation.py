@@ -79,7 +79,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
             if suite is None:
                 evaluations = [Evaluation(plans[0], children, listener)]
-                found = evaluations[0].run()
+                evidence = evaluations[0].run()
             else:
                 # What finds the dumps of an attempt looks here first.
                 stamp(work, request.candidate)
@@ -87,28 +87,28 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
                     Evaluation(plan, children, Listener(progress=named(plan.member.name, listener.progress)))
                     for plan in plans
                 ]
-                found = evaluate_suite(suite, evaluations, listener)
+                evidence = evaluate_suite(suite, evaluations, listener)
         for evaluation in evaluations:
             _keep(evaluation.plan, evaluation.state)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        said = f"no space left while writing to {work}; make room and run again"
-        raise RatchetError("no-space", said) from error
+        message = f"no space left while writing to {work}; make room and run again"
+        raise RatchetError("no-space", message) from error
     finally:
         for plan in plans:
             shutil.rmtree(plan.scratch, ignore_errors=True)
-    if found.failure is not None and found.failure.kind == "no-space":
-        raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
-    return _stripped(found, request.directory)
+    if evidence.failure is not None and evidence.failure.kind == "no-space":
+        raise RatchetError("no-space", f"{evidence.failure.message}; make room and run again")
+    return _stripped(evidence, request.directory)
 
 
-def _stripped(found: Evidence, contest: Path) -> Evidence:
+def _stripped(evidence: Evidence, contest: Path) -> Evidence:
     """The evidence without paths of this machine in its failures."""
     return replace(
-        found,
-        failure=strip_paths(found.failure, Path(harness.__file__).parents[1], contest),
-        members=tuple(_stripped(member, contest) for member in found.members),
+        evidence,
+        failure=strip_paths(evidence.failure, Path(harness.__file__).parents[1], contest),
+        members=tuple(_stripped(member, contest) for member in evidence.members),
     )
 
 
@@ -141,15 +141,15 @@ def _is_out_of_reach(policy: Policy) -> bool:
 
 def _keep(plan: Plan, state: State) -> None:
     """Keeps the results of compiler and simulator; not without a latency, because that may be due to lack of time."""
-    programs, found = plan.request.programs, state.evidence
+    programs, evidence = plan.request.programs, state.evidence
     if programs is None or state.seen is not None:
         return
-    if found.hlo is None or found.mosaic is None or found.simulation is None:
+    if evidence.hlo is None or evidence.mosaic is None or evidence.simulation is None:
         return
-    if None in (found.simulation.seconds, *(run.seconds for run in found.simulation.runs)):
+    if None in (evidence.simulation.seconds, *(run.seconds for run in evidence.simulation.runs)):
         return
-    compiled = CompileReply(hlo=found.hlo, mosaic=found.mosaic)
-    programs.keep(state.program_keys[0], plan.work, compiled, found.simulation)
+    compiled = CompileReply(hlo=evidence.hlo, mosaic=evidence.mosaic)
+    programs.keep(state.program_keys[0], plan.work, compiled, evidence.simulation)
 
 
 def is_of(work: Path, candidate: Candidate) -> bool:

@@ -28,8 +28,8 @@ def left_behind(children: Children) -> tuple[Failure, ...]:
     if not children.left_behind:
         return ()
     words = ", ".join(children.left_behind.values())
-    said = f"expected kernel.py to start no processes, but these were left behind and had to be ended: {words}"
-    return (Failure(stage="static", kind="left-behind", message=said),)
+    message = f"expected kernel.py to start no processes, but these were left behind and had to be ended: {words}"
+    return (Failure(stage="static", kind="left-behind", message=message),)
 
 
 def not_looked_into(chip: Chip) -> tuple[str, ...]:
@@ -70,8 +70,8 @@ def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, .
     done = simulation.mean_mxu_flops
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:
         return ()
-    said = (
+    message = (
         f"expected the compiled program to do the {matmul_flops:,} FLOPs of the problem's matrix products, "
         f"its schedule does {done:,} (simulated): it is not the program that was checked"
     )
-    return (Failure(stage="latency", kind="work-not-done", message=said),)
+    return (Failure(stage="latency", kind="work-not-done", message=message),)

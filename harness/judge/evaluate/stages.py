@@ -236,8 +236,8 @@ def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Tak
 
 def _without_checks(plan: Plan, state: State, answer: StageAnswer) -> State:
     failure: Failure = answer.reply
-    said = f"whether the checks hold that it leaves out: {failure.kind}: {failure.message}"
-    return _with_offences(state, (Offence(kind="check-unknown", op="the program with all checks", what=said),))
+    message = f"whether the checks hold that it leaves out: {failure.kind}: {failure.message}"
+    return _with_offences(state, (Offence(kind="check-unknown", op="the program with all checks", what=message),))
 
 
 def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
@@ -245,8 +245,10 @@ def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
     timed = state.evidence.simulation
     if timed is None:
         return state
-    own = {(one.kind, one.op, one.what, one.line) for one in timed.offences}
-    more = tuple(one for one in offences if (one.kind, one.op, one.what, one.line) not in own)
+    timed_keys = {(offence.kind, offence.op, offence.what, offence.line) for offence in timed.offences}
+    more = tuple(
+        offence for offence in offences if (offence.kind, offence.op, offence.what, offence.line) not in timed_keys
+    )
     return state.adding(simulation=replace(timed, offences=(*timed.offences, *more)))
 
 

@@ -109,9 +109,9 @@ class State:
         checks that are not run on a candidate that is too slow.
         """
         last = self.last
-        own = [failure for rank, failure in self.failures if rank == last]
-        first = min((*own[:1], *left_behind), key=lambda failure: _ORDER.index(failure.stage), default=None)
-        ranked = sorted(self.checks, key=lambda one: one[0])
+        last_failures = [failure for rank, failure in self.failures if rank == last]
+        first = min((*last_failures[:1], *left_behind), key=lambda failure: _ORDER.index(failure.stage), default=None)
+        ranked = sorted(self.checks, key=lambda ranked_check: ranked_check[0])
         return replace(
             self.evidence,
             failure=first,

@@ -23,23 +23,23 @@ def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Li
     """
     statement = suite.statement()
 
-    def taken(count: int) -> Evidence:
+    def combine_first(count: int) -> Evidence:
         return combined(statement, [each.ended() for each in evaluations[:count]])
 
     for step in (TRACE, COMPARE, DEVICE):
-        if step == DEVICE and listener.is_slower is not None and listener.is_slower(taken(len(evaluations))):
+        if step == DEVICE and listener.is_slower is not None and listener.is_slower(combine_first(len(evaluations))):
             for each in evaluations:
                 each.stop()
             break
         for place, each in enumerate(evaluations, 1):
             each.until(step)
             if each.state.failures:
-                return taken(place)
+                return combine_first(place)
         if step == TRACE:
             trace = _trace(statement, [each.state.evidence for each in evaluations])
             assert trace is not None
             listener.after_trace(trace)
-    return taken(len(evaluations))
+    return combine_first(len(evaluations))
 
 
 def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
@@ -55,12 +55,14 @@ def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
         if first.claims
         else None,
         trace=_trace(suite, members),
-        warnings=_merge_warnings((name, found.warnings) for name, found in named),
+        warnings=_merge_warnings((name, evidence.warnings) for name, evidence in named),
         latency=_latency(suite, named),
-        stages=tuple(replace(stage, stage=f"{name} {stage.stage}") for name, found in named for stage in found.stages),
+        stages=tuple(
+            replace(stage, stage=f"{name} {stage.stage}") for name, evidence in named for stage in evidence.stages
+        ),
         failure=of_member(names[len(members) - 1], failure),
         isolation=first.isolation,
-        unchecked=_named((name, found.unchecked) for name, found in named),
+        unchecked=_named((name, evidence.unchecked) for name, evidence in named),
         members=tuple(members),
     )
 
@@ -72,7 +74,7 @@ def of_member(name: str, failure: Failure | None) -> Failure | None:
 
 def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
     """The traces of all members as one; None unless every member has one."""
-    traces = [found.trace for found in members if found.trace is not None]
+    traces = [evidence.trace for evidence in members if evidence.trace is not None]
     if len(traces) < len(suite.members or ()):
         return None
     return Trace(
@@ -93,14 +95,14 @@ def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency
     Its relative error is the weighted mean of theirs: the simulator errs in the same way at all shapes, so errors do
     not average out.
     """
-    times = [found.latency for _, found in named if found.latency is not None]
+    times = [evidence.latency for _, evidence in named if evidence.latency is not None]
     if len(times) < len(suite.members or ()):
         return None
-    known = [time.seconds for time in times if time.seconds]
-    if len(known) < len(times):
-        reasons = _named((name, found.latency.reasons) for name, found in named if found.latency)
+    seconds = [time.seconds for time in times if time.seconds]
+    if len(seconds) < len(times):
+        reasons = _named((name, evidence.latency.reasons) for name, evidence in named if evidence.latency)
         return Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=reasons)
-    mean = suite.mean(known)
+    mean = suite.mean(seconds)
     off = [time.plus_minus_seconds / time.seconds for time in times if time.plus_minus_seconds and time.seconds]
     weights = [member.weight for member in suite.members or ()]
     relative = sum(weight * each for weight, each in zip(weights, off, strict=True)) if len(off) == len(times) else None
@@ -116,8 +118,8 @@ def _merge_warnings(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[s
     """Sentences on members, each with the member's name; a sentence that applies to all appears once, without names."""
     each = [*sentences]
     of_all = [sentence for sentence in each[0][1] if all(sentence in others for _, others in each)]
-    own = [(name, tuple(sentence for sentence in others if sentence not in of_all)) for name, others in each]
-    return (*of_all, *_named(own))
+    of_members = [(name, tuple(sentence for sentence in others if sentence not in of_all)) for name, others in each]
+    return (*of_all, *_named(of_members))
 
 
 def _named(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:

@@ -126,13 +126,13 @@ class Evaluation:
             self.state = replace(self.state, is_slower=is_slower)
         return products
 
-    def _take_known(self, stage: Stage, known: KnownAnswer) -> None:
+    def _take_known(self, stage: Stage, known_answer: KnownAnswer) -> None:
         """Takes an answer that needed no process."""
         self._clock.begin(stage.name)
-        answer = StageAnswer(known.request, known.reply, (*stage.rank, 0))
-        if isinstance(known.reply, Failure):
+        answer = StageAnswer(known_answer.request, known_answer.reply, (*stage.rank, 0))
+        if isinstance(known_answer.reply, Failure):
             self.state = stage.fail(self.plan, self.state, answer)
-            self._close(stage.name, known.reply.kind)
+            self._close(stage.name, known_answer.reply.kind)
             return
         products = self._take(stage, answer)
         self._close(stage.name, "seen before")

@@ -46,7 +46,7 @@ class Workers:
             plan = self._plan
             directory = plan.directory_of(place)
             directory.mkdir(parents=True, exist_ok=True)
-            own = reach(
+            confinement = reach(
                 name,
                 problem=plan.pickled_problem,
                 work=plan.work,
@@ -54,7 +54,7 @@ class Workers:
                 on_device=plan.source == "measured",
             )
             self._started[place] = self._children.start(
-                name, MODULES[name], directory, self._environment(name), confinement=own
+                name, MODULES[name], directory, self._environment(name), confinement=confinement
             )
         return self._started[place]
 

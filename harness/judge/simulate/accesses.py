@@ -49,16 +49,16 @@ class Touch:
 
 def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
     """Those of a kernel by bundle, but for memory that no transfer moves, and rows that are not known."""
-    found: dict[int, list[Access]] = {}
+    by_bundle: dict[int, list[Access]] = {}
     if not schedule.is_kernel:
-        return found
+        return by_bundle
     moved = _moved(schedule)
     for index, op in schedule.ops_where(_ALWAYS.__contains__):
         match = _PLACE.match(op.text)
         access = _access(op, match, names) if match is not None and (match[2] or match[1] in moved) else None
         if access is not None:
-            found.setdefault(index, []).append(access)
-    return found if names.allocations < _MOST_ALLOCATIONS else {}
+            by_bundle.setdefault(index, []).append(access)
+    return by_bundle if names.allocations < _MOST_ALLOCATIONS else {}
 
 
 def touch_of(some: Sequence[Access]) -> Touch:
@@ -75,7 +75,7 @@ def touch_of(some: Sequence[Access]) -> Touch:
 
 
 def in_groups(
-    found: Mapping[int, Sequence[Access]], span: range, written: Mapping[int, frozenset[str]]
+    by_bundle: Mapping[int, Sequence[Access]], span: range, written: Mapping[int, frozenset[str]]
 ) -> dict[int, list[list[Access]]]:
     """The accesses of the bundles in `span`, by the bundle where all of a group can be looked at.
 
@@ -85,7 +85,7 @@ def in_groups(
     groups: dict[int, list[list[Access]]] = {}
     under: dict[str | int, list[Access]] = {}
     for index in span:
-        for access in found.get(index, ()):
+        for access in by_bundle.get(index, ()):
             # Without a register an allocation is known.
             start = access.register or access.rows[0][0] // ALLOCATION_SPACING
             if access.predicate:

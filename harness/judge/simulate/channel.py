@@ -61,16 +61,16 @@ class Channel:
         self.written_bytes += amount * (destination == "hbm")
         ways = (self, *self.others) if for_all or alone else (self,)
         kind = source, destination, amount, len(ways), for_all
-        known = self._cycles.get(kind)
-        if known is None:
+        cycles_of_kind = self._cycles.get(kind)
+        if cycles_of_kind is None:
             # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
             # which is no less.
             read, written = source == "hbm", destination == "hbm"
             movers = len(ways) if for_all else 1
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share
             cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
-            known = self._cycles[kind] = cycles, amount / movers / machine.transfer_bytes_per_cycle
-        cycles, by_itself = known
+            cycles_of_kind = self._cycles[kind] = cycles, amount / movers / machine.transfer_bytes_per_cycle
+        cycles, by_itself = cycles_of_kind
         latest = clock + by_itself
         for way in ways:
             way.hbm_free = (clock if clock > way.hbm_free else way.hbm_free) + cycles

@@ -73,10 +73,10 @@ class Contents:
     def copied(self, source: "int | Unknown", destination: "int | Unknown", spaces: tuple[str, str]) -> None:
         """Notes that a transfer brings what begins at `source`; both count granules, in these memory spaces."""
         if not isinstance(destination, Unknown):
-            known = None if isinstance(source, Unknown) else self.beginning_at(source, spaces[0])
+            words = None if isinstance(source, Unknown) else self.beginning_at(source, spaces[0])
             place = self._place(destination, spaces[1])
-            if known is not None:
-                self._at[place] = known
+            if words is not None:
+                self._at[place] = words
             else:
                 self._at.pop(place, None)
 

@@ -249,12 +249,12 @@ class _Core:
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
             op = program.calls[number]
             operands = called_operands(op)
-            found = memory.contents.handed(values)
+            handed_words = memory.contents.handed(values)
             memory.contents.written_by_call(values[len(operands) :], partial(tables.words, called_name(op)))
             if self.port is not None:
                 self.port.share(memory.words, program.identity)
             made: dict[int, Words] = {}
-            end = yield from self._run(called_name(op), values, operands, at, handed=found, results=made)
+            end = yield from self._run(called_name(op), values, operands, at, handed=handed_words, results=made)
             memory.contents.returned(values, made)
             return end
 
@@ -343,14 +343,14 @@ def _arguments(
     tables: Tables, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...]
 ) -> "list[int | Unknown]":
     """The values handed over in registers; where the caller does not tell one, the HLO module may."""
-    given: list[int | Unknown] = [*arguments]
-    given += [Unknown("an argument that no caller handed over") for _ in operands[len(given) :]]
+    registers: list[int | Unknown] = [*arguments]
+    registers += [Unknown("an argument that no caller handed over") for _ in operands[len(registers) :]]
     for index, name in enumerate(operands):
-        if isinstance(given[index], Unknown):
+        if isinstance(registers[index], Unknown):
             values = tables.values(name)
             if values is not None and values.size == 1:
-                given[index] = int(values.ravel()[0])
-    return given
+                registers[index] = int(values.ravel()[0])
+    return registers
 
 
 def _operands(
@@ -360,15 +360,15 @@ def _operands(
 
     `handed` is what the caller knows of what lies where it says.
     """
-    found = []
+    contents = []
     for index, (space, address) in program.operands.items():
         name = names[index] if 0 <= index < len(names) else f"{op} operand {index}"
         words: Words = partial(_words, tables, name, handed.get(index))
         if index in program.outputs:
             name = f"{op} output"
             words = _nothing
-        found.append(OperandContents(name=name, space=space, address=address, words=words))
-    return found
+        contents.append(OperandContents(name=name, space=space, address=address, words=words))
+    return contents
 
 
 def _constants(constants: Mapping[int, tuple[int, ...]]) -> list[OperandContents]:

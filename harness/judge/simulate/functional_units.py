@@ -140,7 +140,7 @@ def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list
     """
     numbers: dict[str, int | None] = {}
     kinds: list[Op] = []
-    found: dict[int, list[tuple[str, int]]] = {}
+    users: dict[int, list[tuple[str, int]]] = {}
     for index, op in schedule.ops_where(lambda opcode: bool(_OF_UNITS.search(opcode))):
         # What a transpose does depends on its width.
         key = op.opcode
@@ -151,8 +151,8 @@ def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list
             kinds += [op] if numbers[key] is not None else []
         number = numbers[key]
         if number is not None:
-            found.setdefault(index, []).append((op.predicate, number))
-    return found, tuple(kinds)
+            users.setdefault(index, []).append((op.predicate, number))
+    return users, tuple(kinds)
 
 
 def waited_for(use: Use) -> str:
@@ -327,12 +327,12 @@ class Pipes:
         if state == 0 or cycles == 0:
             return state
         cycles = min(cycles, _LONGEST_MEMORY)
-        known = self._after.get((state, cycles))
-        if known is None:
+        later_state = self._after.get((state, cycles))
+        if later_state is None:
             ports, queues = self._states[state]
-            known = self._number(dict(ports), {name: list(values) for name, values in queues}, cycles)
-            self._after[state, cycles] = known
-        return known
+            later_state = self._number(dict(ports), {name: list(values) for name, values in queues}, cycles)
+            self._after[state, cycles] = later_state
+        return later_state
 
     def _number(self, ports: dict[str, float], queues: dict[str, list[int]], elapsed: int) -> int:
         # Lists, because queues can be long and generators take twice the time.

@@ -103,8 +103,8 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
     """
     facts = chips.row(chip.name) if chip.name in chips.names() else None
     if facts is None or facts.units is None or chip.mxu_size is None:
-        known = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
-        raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {known}")
+        names = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
+        raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {names}")
     units, calibrated = facts.units, calibrated or facts.calibrated or Calibrated()
     # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores

@@ -88,8 +88,8 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
         for factor in _FACTORS:
             machines[f"{constant} x{factor}"] = _scaled(machine, names, factor)
     for rule, cycles in _RULES.items():
-        taken: dict[str, Any] = {rule: cycles}
-        machines[f"{rule} {cycles}"] = replace(machine, **taken)
+        changed: dict[str, Any] = {rule: cycles}
+        machines[f"{rule} {cycles}"] = replace(machine, **changed)
     if chip.mesh and machine.links is not None:
         for field_name, factors in _OF_LINKS.items():
             for factor in factors:

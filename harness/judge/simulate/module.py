@@ -92,12 +92,12 @@ def prepare(
     `fetched_before` and `traced`: see `compile_module`.
     """
     has_timings = bool(dump.timings) and not operands
-    given = [timing.arguments for timing in dump.timings] if has_timings else [operands or dump.arguments]
+    argument_sets = [timing.arguments for timing in dump.timings] if has_timings else [operands or dump.arguments]
     return Prepared(
         dump=dump,
         chip=chip,
         compiled=compile_module(dump, machine_of(chip), traced=traced, fetched_before=fetched_before),
-        tables=tuple(Tables(dump.module, arguments) for arguments in given),
+        tables=tuple(Tables(dump.module, arguments) for arguments in argument_sets),
         has_timings=has_timings,
     )
 
@@ -154,9 +154,9 @@ def run_prepared(
 def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) -> float | None:
     """Only the `mean_seconds` of the simulation on another machine, for a fraction of what all of it costs."""
     deadline = time.monotonic() + deadline_seconds
-    found = [_cycles_taken(prepared, machine, tables, deadline) for tables in prepared.tables]
-    known = [cycles / machine.clock_hz for cycles in found if cycles is not None]
-    return statistics.fmean(known) if len(known) == len(found) else None
+    cycle_counts = [_cycles_taken(prepared, machine, tables, deadline) for tables in prepared.tables]
+    seconds = [cycles / machine.clock_hz for cycles in cycle_counts if cycles is not None]
+    return statistics.fmean(seconds) if len(seconds) == len(cycle_counts) else None
 
 
 def _cycles_taken(prepared: Prepared, machine: Machine, tables: Tables, deadline: float) -> int | None:
@@ -185,8 +185,8 @@ def _executed(
     if assumption is not None and simulation.seconds is None and FROM_VECTOR in simulation.unknown[0]:
         cores = _both_ways(prepared.compiled, machine, tables, deadline)[assumption == "always"]
         simulation = _total(prepared.dump, machine, cores, with_lines=with_lines)
-        said = f"assumed, not known: what hangs on {FROM_VECTOR} {assumption} runs"
-        simulation = replace(simulation, unknown=(*simulation.unknown, said))
+        assumption_text = f"assumed, not known: what hangs on {FROM_VECTOR} {assumption} runs"
+        simulation = replace(simulation, unknown=(*simulation.unknown, assumption_text))
     if machine == machine_of(prepared.chip):
         simulation = _ranged(_possible(simulation, prepared.chip), prepared, machine, tables, deadline)
     return _with_uncertainty(simulation)
@@ -226,15 +226,17 @@ def _ranged(
         return simulation
     reason, ends = simulation.unknown[0], None
     if SPARSE_CORE in reason:
-        said, ends = _without_sparse_core(prepared, machine, tables, deadline)
+        range_text, ends = _without_sparse_core(prepared, machine, tables, deadline)
     elif FROM_VECTOR in reason:
         until = min(deadline, time.monotonic() + _BOUND_SECONDS)
-        ways = [_taken(cores, machine) for cores in _both_ways(prepared.compiled, machine, tables, until)]
+        ways = [_seconds_taken(cores, machine) for cores in _both_ways(prepared.compiled, machine, tables, until)]
         never, always = (_NO_END if isinstance(way, str) else _microseconds(way) for way in ways)
-        said = f"a range, no latency: {never} (simulated) if what hangs on it never runs, {always} if it always does"
+        range_text = (
+            f"a range, no latency: {never} (simulated) if what hangs on it never runs, {always} if it always does"
+        )
     else:
         return simulation
-    return replace(simulation, unknown=(f"{reason}; {said}", *simulation.unknown[1:]), range_seconds=ends)
+    return replace(simulation, unknown=(f"{reason}; {range_text}", *simulation.unknown[1:]), range_seconds=ends)
 
 
 def _without_sparse_core(
@@ -242,20 +244,20 @@ def _without_sparse_core(
 ) -> tuple[str, tuple[float, float] | None]:
     """The range in words, and its ends where both are known."""
     bound = GrantedBound(without_sparse_core=True)
-    rest = _taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
+    rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)
     if isinstance(rest, str):
         return f"no range either: {rest}", None
     if most is None:
         return f"a range, no latency: from {_microseconds(rest)} (simulated, its part taking no time) upwards", None
-    said = (
+    range_text = (
         f"a range, no latency: {_microseconds(rest)} (simulated, its part taking no time) to "
         f"{_microseconds(rest + most)} (its part moving one slice or tile after the other, by their transfers)"
     )
-    return said, (rest, rest + most)
+    return range_text, (rest, rest + most)
 
 
-def _taken(cores: tuple[CoreRun, ...], machine: Machine) -> float | str:
+def _seconds_taken(cores: tuple[CoreRun, ...], machine: Machine) -> float | str:
     """Seconds until the last core has ended, or why it has not."""
     last = max(cores, key=lambda core: core.cycles)
     return last.reason or last.cycles / machine.clock_hz
@@ -282,10 +284,10 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
 
 def _possible(simulation: Simulation, chip: Chip) -> Simulation:
     """The simulation, without a latency where it claims more than the chip can do: then the simulator is wrong."""
-    found = impossibilities(simulation, chip)
-    if not found:
+    faults = impossibilities(simulation, chip)
+    if not faults:
         return simulation
-    reasons = tuple(f"the simulator is wrong: {text}" for text in found)
+    reasons = tuple(f"the simulator is wrong: {text}" for text in faults)
     return replace(simulation, seconds=None, plus_minus_seconds=None, cycles=None, unknown=reasons + simulation.unknown)
 
 
@@ -294,20 +296,20 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
     seconds, cycles = simulation.seconds, simulation.cycles
     if seconds is None or cycles is None:
         return ()
-    found = []
+    faults = []
     if simulation.breakdown is not None:
         totals = {"parts": simulation.breakdown.cycles}
         if simulation.breakdown.lines:
             totals["lines"] = sum(line.cycles for line in simulation.breakdown.lines)
         for what, total in totals.items():
             if total != cycles:
-                found.append(f"the {what} of its time are {total:.0f} of {cycles:.0f} cycles")
-    found += [
+                faults.append(f"the {what} of its time are {total:.0f} of {cycles:.0f} cycles")
+    faults += [
         f"{unit.name} issues {unit.executed_slots} operations in {unit.offered_slots} slots"
         for unit in simulation.units
         if unit.executed_slots > unit.offered_slots
     ]
-    found += [
+    faults += [
         f"{unit.name} is busy for {unit.busy_cycles:.0f} of {cycles:.0f} cycles"
         for unit in simulation.units
         if unit.busy_cycles is not None and unit.busy_cycles > cycles
@@ -315,16 +317,16 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
     # Which types a program multiplies, is not counted; that no unit is busier than it can be, is checked above.
     most = max(chip.peak_flops_per_second(dtype) for dtype in ("bfloat16", "int8", "float8", "int4"))
     if (simulation.mxu_flops or 0) > most * _ROUNDED_PEAK * seconds:
-        found.append(f"{simulation.mxu_flops} FLOPs in {seconds} s are more than the MXUs can do")
+        faults.append(f"{simulation.mxu_flops} FLOPs in {seconds} s are more than the MXUs can do")
     moved = simulation.hbm_read_bytes + simulation.hbm_written_bytes
     if moved > chip.hbm_bytes_per_second * seconds:
-        found.append(f"{moved} bytes in {seconds} s are more than HBM can move")
-    found += [
+        faults.append(f"{moved} bytes in {seconds} s are more than HBM can move")
+    faults += [
         f"the link from chip {link.source} to {link.destination} is busy for {link.busy_seconds} of {seconds} s"
         for link in simulation.links
         if link.busy_seconds > seconds
     ]
-    return tuple(found)
+    return tuple(faults)
 
 
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
@@ -389,12 +391,12 @@ def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
 
 def _merged(offences: Iterable[Offence]) -> tuple[Offence, ...]:
     """The same ones once each, with how often they happened in all."""
-    found: dict[tuple[str, str, str, str], Offence] = {}
+    merged: dict[tuple[str, str, str, str], Offence] = {}
     for offence in offences:
         key = offence.kind, offence.op, offence.what, offence.line
-        before = found.get(key)
-        found[key] = offence if before is None else replace(before, count=before.count + offence.count)
-    return tuple(found.values())
+        before = merged.get(key)
+        merged[key] = offence if before is None else replace(before, count=before.count + offence.count)
+    return tuple(merged.values())
 
 
 def _cycles(breakdown: CycleBreakdown, *kinds: PartKind) -> float:

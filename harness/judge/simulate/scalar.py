@@ -219,8 +219,10 @@ def write_of(op: Op, names: Names) -> Write | None:
         # An operand without a memory is the value itself, in a register of the caller.
         return Write(register, f"memory.argument({operand_index(op.arguments)})")
     if name == "scalar_parameter_address":
-        known = names.operands.get(int(op.arguments)) if op.arguments.strip().isdigit() else None
-        return Write(register, str(known[1] if known else names.operand("hbm", f"index: {op.arguments}")))
+        operand_place = names.operands.get(int(op.arguments)) if op.arguments.strip().isdigit() else None
+        return Write(
+            register, str(operand_place[1] if operand_place else names.operand("hbm", f"index: {op.arguments}"))
+        )
     values = [expression(operand, names) for operand in op.operands]
     if (float_operation := _FLOATS.fullmatch(name)) and len(op.operands) == 2:
         words = ", ".join(_float_operand(operand, names) for operand in op.operands)

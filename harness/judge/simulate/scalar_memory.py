@@ -158,7 +158,7 @@ class Memory:
 
     def results(self, outputs: "Mapping[int, tuple[str, int]]") -> dict[int, Words]:
         """What the scalar program has put into its outputs (memory space and address, by operand), in words."""
-        found: dict[int, Words] = {}
+        contents: dict[int, Words] = {}
         granule = self.channel.machine.granule_bytes
         for index, (space, address) in outputs.items():
             words: dict[int, int | Unknown] = {}
@@ -172,8 +172,8 @@ class Memory:
             if words:
                 unset = Unknown("a result that nothing wrote")
                 whole = tuple(words.get(place, unset) for place in range(max(words) + 1))
-                found[index] = partial(tuple, whole)
-        return found
+                contents[index] = partial(tuple, whole)
+        return contents
 
     def _is_near(self, place: int, base: int) -> bool:
         return 0 <= place - base < _LARGEST_RESULT

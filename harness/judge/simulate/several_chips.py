@@ -68,14 +68,14 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
     for schedule in schedules:
-        own = numbers.setdefault(schedule.name, {})
+        flags = numbers.setdefault(schedule.name, {})
         for allocation in schedule.allocations:
             if allocation.space == "sflag" and allocation.address is not None:
-                own[allocation.name] = allocation.address // _FLAG_BYTES
+                flags[allocation.name] = allocation.address // _FLAG_BYTES
             elif allocation.space == "sflag":
                 count = -(-allocation.size // _FLAG_BYTES)
                 following = _FIRST_OWN_FLAG if following + count > _FLAG else following
-                own[allocation.name] = following
+                flags[allocation.name] = following
                 following += count
     return numbers
 
@@ -85,9 +85,13 @@ def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
 
     Of the top-level program also where the registry and the table of routes lie that it makes.
     """
-    tags = [(names.bases.get(one.name), one.tag) for one in schedule.allocations if one.space == "smem"]
-    known = (*_IDENTITY, _SHARED, _ROUTES)
-    return {meaning: address for address, tag in tags for meaning in known if address is not None and meaning in tag}
+    tags = [
+        (names.bases.get(allocation.name), allocation.tag)
+        for allocation in schedule.allocations
+        if allocation.space == "smem"
+    ]
+    meanings = (*_IDENTITY, _SHARED, _ROUTES)
+    return {meaning: address for address, tag in tags for meaning in meanings if address is not None and meaning in tag}
 
 
 def flag_of(word: int, granules: int) -> tuple[int, int]:
@@ -153,7 +157,7 @@ class Lane:
         """
         while self.busy and self.busy[0][1] < since:
             del self.busy[0]
-        taken: list[tuple[float, float]] = []
+        carried: list[tuple[float, float]] = []
         place, at = 0, 0.0
         for begin, end in times:
             at, left = max(at, begin), end - begin
@@ -166,16 +170,16 @@ class Lane:
                     continue
                 stop = min(start, at + left)
                 left = left - (stop - at) if stop == start else 0.0
-                taken.append((at, stop))
+                carried.append((at, stop))
                 at = stop
         merged: list[tuple[float, float]] = []
-        for start, end in sorted([*self.busy, *taken]):
+        for start, end in sorted([*self.busy, *carried]):
             if merged and start <= merged[-1][1]:
                 merged[-1] = merged[-1][0], max(end, merged[-1][1])
             else:
                 merged.append((start, end))
         self.busy = merged
-        return taken
+        return carried
 
 
 @dataclass(slots=True, kw_only=True)
@@ -236,9 +240,9 @@ class Network:
 
     def route(self, source: int, destination: int) -> tuple[Link, ...]:
         """The links from one chip to another: along one axis after the other, the shorter way around a ring."""
-        known = self._routes.get((source, destination))
-        if known is not None:
-            return known
+        kept_route = self._routes.get((source, destination))
+        if kept_route is not None:
+            return kept_route
         route: list[Link] = []
         chip = source
         places = zip(self.shape, self.place(source), self.place(destination), strict=True)
@@ -400,21 +404,27 @@ def ports(
     if links is None:
         raise UsageError("unknown-slice", f"the links of {machine.chip} are not in the table: expected one chip")
     addresses = {name: address for address, name in names.items()}
-    keys = [one.name for one in top.allocations if one.tag == _ROUTING_KEY]
+    keys = [allocation.name for allocation in top.allocations if allocation.tag == _ROUTING_KEY]
     rows = ROW_BYTES // machine.granule_bytes
-    flags = {one.name: one.address // _FLAG_BYTES for one in top.allocations if one.address is not None}
+    flags = {
+        allocation.name: allocation.address // _FLAG_BYTES
+        for allocation in top.allocations
+        if allocation.address is not None
+    }
     network = Network(
         shape=slice_shape(count, links),
         links=links,
         machine=machine,
-        launch_flag=next((flags[one.name] for one in top.allocations if one.tag.endswith(_LAUNCH_FLAG)), None),
+        launch_flag=next(
+            (flags[allocation.name] for allocation in top.allocations if allocation.tag.endswith(_LAUNCH_FLAG)), None
+        ),
         launch_places=[
-            range(place, place + one.size // machine.granule_bytes)
-            for one in top.allocations
-            if one.space == "hbm" and one.address
+            range(place, place + allocation.size // machine.granule_bytes)
+            for allocation in top.allocations
+            if allocation.space == "hbm" and allocation.address
             for place in (
-                one.address // machine.granule_bytes,
-                *(at * scale for at, name in names.items() if name == one.name for scale in (1, rows)),
+                allocation.address // machine.granule_bytes,
+                *(at * scale for at, name in names.items() if name == allocation.name for scale in (1, rows)),
             )
         ],
         routing=next((constants.get(addresses.get(key, -1), ()) for key in keys), None),

@@ -54,12 +54,12 @@ def ascribed(schedule: Schedule) -> list[Ascribed]:
         for op, line in zip(bundle.ops, here, strict=True):
             if op.destination:
                 makers[op.destination] = line
-    found: list[Ascribed] = []
+    ascriptions: list[Ascribed] = []
     shared: tuple[str, ...] = ("",)
     for here in reversed(lines):
         shared = tuple(here) or shared
-        found.append(Ascribed(tuple(here), shared))
-    return found[::-1]
+        ascriptions.append(Ascribed(tuple(here), shared))
+    return ascriptions[::-1]
 
 
 @cache

@@ -34,15 +34,23 @@ def most_seconds(module: Module, machine: Machine) -> float | None:
     entry = module.entry
     calls = list(_calls(entry)) if entry is not None else []
     inside = {name for call in calls for name in _reached(module, call)}
-    others = (one for one in module.computations if one is not entry and one.name not in inside)
-    if not calls or any(True for one in others for _ in _calls(one)):
+    others = (
+        computation
+        for computation in module.computations
+        if computation is not entry and computation.name not in inside
+    )
+    if not calls or any(True for computation in others for _ in _calls(computation)):
         return None
     sizes = [_pieces(module, call) for call in calls]
     return math.fsum(_seconds(pieces, machine) for pieces in sizes if pieces is not None) if None not in sizes else None
 
 
 def _calls(computation: Computation) -> Iterator[Instruction]:
-    return (one for one in computation.instructions if one.opcode == "call-start" and _OFFLOADED in one.attributes)
+    return (
+        instruction
+        for instruction in computation.instructions
+        if instruction.opcode == "call-start" and _OFFLOADED in instruction.attributes
+    )
 
 
 def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
@@ -50,25 +58,25 @@ def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
     for _, name in instruction.called:
         yield name
         if (called := module.by_name.get(name)) is not None:
-            for one in called.instructions:
-                yield from _reached(module, one)
+            for called_instruction in called.instructions:
+                yield from _reached(module, called_instruction)
 
 
 def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
     """How many pieces of how many bytes are read and written; None where something else is done with them."""
-    found: list[tuple[int, int]] = []
+    pieces: list[tuple[int, int]] = []
     for name in call.computations("calls", "to_apply"):
         computation = module.by_name.get(name)
         if computation is None:
             return None
-        for one in computation.instructions:
-            if one.opcode in _NO_TRANSFER:
+        for instruction in computation.instructions:
+            if instruction.opcode in _NO_TRANSFER:
                 continue
-            moved = _pieces(module, one) if one.opcode in _OPENED else _moved(module, one)
+            moved = _pieces(module, instruction) if instruction.opcode in _OPENED else _moved(module, instruction)
             if moved is None:
                 return None
-            found += moved
-    return found
+            pieces += moved
+    return pieces
 
 
 def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | None:
@@ -79,7 +87,7 @@ def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | 
         if body is None or body.root is None:
             return None
         root = body.root
-        opcodes = {one.opcode for one in body.instructions} - {*_NO_TRANSFER, "reshape", "transpose", "broadcast"}
+        opcodes = {fused.opcode for fused in body.instructions} - {*_NO_TRANSFER, "reshape", "transpose", "broadcast"}
     if not opcodes <= {"copy", *_SLICES}:
         return None
     shapes = [instruction.shape, *(module.instructions[operand.name].shape for operand in instruction.operands)]
@@ -105,8 +113,8 @@ def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | 
 
 
 def _product(sizes: Iterable[int | None]) -> int | None:
-    known = list(sizes)
-    return math.prod(size for size in known if size is not None) if None not in known else None
+    factors = list(sizes)
+    return math.prod(size for size in factors if size is not None) if None not in factors else None
 
 
 def _seconds(pieces: list[tuple[int, int]], machine: Machine) -> float:

@@ -127,18 +127,18 @@ def exchanges(schedule: Schedule) -> frozenset[int]:
     copied = schedule.ops_where("dma.done.wait".__eq__)
     if not any(op.note == EXCHANGED for _, op in copied):
         return frozenset()
-    found: set[int] = set()
+    identities: set[int] = set()
     before: Op | None = None
     for bundle in schedule.bundles:
         for op in bundle.ops:
             if op.note == EXCHANGED:
-                found.add(id(op))
+                identities.add(id(op))
                 if before is not None and before.opcode == "dma.general":
-                    found.add(id(before))
+                    identities.add(id(before))
             elif op.opcode.startswith(_HANDSHAKES) or (op.opcode == REMOTE_SIGNAL and op.operands[1:] == (_ONE_LESS,)):
-                found.add(id(op))
+                identities.add(id(op))
             before = op if is_timed(op) else before
-    return frozenset(found)
+    return frozenset(identities)
 
 
 def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
@@ -147,11 +147,11 @@ def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
     None where something computes what it pushes. Only what stands before it with no jump or start of a region between
     surely fills it. Of what the program has put into an allocation of its own at its beginning, it is what filled that.
     """
-    found: dict[int, Op | None] = {}
+    loads: dict[int, Op | None] = {}
     for index, op in schedule.ops_where("vpush".__eq__):
         load = _load_before(schedule, index, op.operands[0] if op.operands else "")
-        found[id(op)] = load and (_load_of_copy(schedule, load) or load)
-    return found
+        loads[id(op)] = load and (_load_of_copy(schedule, load) or load)
+    return loads
 
 
 def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
@@ -239,8 +239,8 @@ def is_for_first_core(schedule: Schedule) -> bool:
                 behind = schedule.bundles[next(starts, len(schedule.bundles)) :]
                 return not any(is_timed(op) for other in behind for op in other.ops)
             is_asked = op.opcode.startswith("scmp.ne.s32") and op.operands[1:] == ("0",) and op.operands[0] in asked
-            for found, more in ((asked, op.note == "core id"), (others, is_asked)):
-                (found.add if more else found.discard)(op.destination)
+            for registers, more in ((asked, op.note == "core id"), (others, is_asked)):
+                (registers.add if more else registers.discard)(op.destination)
     return False
 
 
@@ -261,15 +261,15 @@ def scalar_program(schedule: Schedule, also: Collection[int] = ()) -> dict[int, 
     `also` are identities of some that matter nevertheless.
     """
     scalars = {op.destination for op in schedule.ops if op.destination[:1] in ("s", "p")}
-    found: dict[int, list[Op]] = {}
+    by_bundle: dict[int, list[Op]] = {}
     heard = schedule.places_where(_is_heard)
     quiet = schedule.places_where(lambda opcode: not _is_heard(opcode))
     heard += [place for place in quiet if schedule.ops[place].destination in scalars]
     if also:
         heard += [place for place in quiet if id(schedule.ops[place]) in also]
     for place in sorted(set(heard)):
-        found.setdefault(schedule.homes[place], []).append(schedule.ops[place])
-    return found
+        by_bundle.setdefault(schedule.homes[place], []).append(schedule.ops[place])
+    return by_bundle
 
 
 def _is_heard(opcode: str) -> bool:
@@ -290,11 +290,11 @@ def vector_spills(schedule: Schedule) -> list[tuple[int, Op]]:
 def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
     """By `spill` and `fill` the index of each one's bundle, as often as that holds some."""
     ops, homes = schedule.ops, schedule.homes
-    found: dict[str, list[int]] = {}
+    bundles: dict[str, list[int]] = {}
     for opcode, places in schedule.places.items():
         if kind := _SPILLS.get(opcode[:3]):
-            found.setdefault(kind, []).extend(homes[place] for place in places if "_spill" in ops[place].text)
-    return found
+            bundles.setdefault(kind, []).extend(homes[place] for place in places if "_spill" in ops[place].text)
+    return bundles
 
 
 @cache

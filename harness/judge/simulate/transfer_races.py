@@ -120,11 +120,11 @@ class _Pieces:
         """Those that may touch one of the pieces; none: any piece."""
         if not self._at and not self._everywhere:
             return ()
-        found = {id(moving): moving for moving in self._everywhere}
+        moving_by_id = {id(moving): moving for moving in self._everywhere}
         for piece in pieces or tuple(self._at):
             for moving in self._at.get(piece, ()):
-                found[id(moving)] = moving
-        return found.values()
+                moving_by_id[id(moving)] = moving
+        return moving_by_id.values()
 
 
 class UnderWay:
@@ -333,11 +333,11 @@ def _pieces(regions: tuple[Region, ...], bits: int) -> tuple[int, ...]:
 
 
 def _meet(some: tuple[Region, ...], others: tuple[Region, ...]) -> bool:
-    for one in some:
+    for some_region in some:
         for other in others:
-            if one.first >= other.end or other.first >= one.end:
+            if some_region.first >= other.end or other.first >= some_region.end:
                 continue
-            few, many = sorted((one, other), key=lambda region: region.count)
+            few, many = sorted((some_region, other), key=lambda region: region.count)
             if any(many.overlaps(first, end) for first, end in few.runs()):
                 return True
     return False

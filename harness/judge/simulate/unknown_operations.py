@@ -32,10 +32,10 @@ def not_understood(schedule: Schedule, executions: list[int]) -> list[str]:
     for index, op in schedule.ops_where(lambda opcode: not _is_named(opcode)):
         if executions[index]:
             key = (op.opcode, bool(op.destination))
-            known = seen.get(key)
-            if known is None:
-                known = seen[key] = op.destination != "" and op.opcode[0] != "v" and is_known(op)
-            if not known:
+            is_modelled = seen.get(key)
+            if is_modelled is None:
+                is_modelled = seen[key] = op.destination != "" and op.opcode[0] != "v" and is_known(op)
+            if not is_modelled:
                 counts[op.opcode] += executions[index]
     return [f"the operation {opcode} is not known ({count} executed)" for opcode, count in counts.most_common()]
 

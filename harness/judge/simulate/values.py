@@ -90,28 +90,28 @@ def decided(value: "int | Unknown", what: str) -> int:
     return value
 
 
-def smaller(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+def smaller(word: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """The minimum, unknown if either is."""
-    return pick(one < other, one, other)
+    return pick(word < other, word, other)
 
 
-def larger(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+def larger(word: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """The maximum, unknown if either is."""
-    return pick(one > other, one, other)
+    return pick(word > other, word, other)
 
 
-def divided(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+def divided(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """The unsigned quotient of 32-bit values; unknown by zero."""
-    if isinstance(one, Unknown) or isinstance(other, Unknown):
-        return one if isinstance(one, Unknown) else other
+    if isinstance(dividend, Unknown) or isinstance(other, Unknown):
+        return dividend if isinstance(dividend, Unknown) else other
     if other == 0:
         return Unknown("a division by zero")
-    return (one & 0xFFFFFFFF) // (other & 0xFFFFFFFF)
+    return (dividend & 0xFFFFFFFF) // (other & 0xFFFFFFFF)
 
 
-def remainder(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+def remainder(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """What `divided` leaves."""
-    return (one & 0xFFFFFFFF) - divided(one, other) * (other & 0xFFFFFFFF)
+    return (dividend & 0xFFFFFFFF) - divided(dividend, other) * (other & 0xFFFFFFFF)
 
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -142,10 +142,10 @@ def float_of(number: "int | Unknown") -> "int | Unknown":
     return number if isinstance(number, Unknown) else float_word(number)
 
 
-def _numbers(one: "int | Unknown", other: "int | Unknown") -> "tuple[float, float] | Unknown":
+def _numbers(left: "int | Unknown", other: "int | Unknown") -> "tuple[float, float] | Unknown":
     """Two words as floating-point numbers; unknown where machines do not treat them alike."""
     numbers = []
-    for word in (one, other):
+    for word in (left, other):
         if isinstance(word, Unknown):
             return word
         number: float = struct.unpack("<f", struct.pack("<I", word & 0xFFFFFFFF))[0]
@@ -155,15 +155,15 @@ def _numbers(one: "int | Unknown", other: "int | Unknown") -> "tuple[float, floa
     return numbers[0], numbers[1]
 
 
-def floats_compared(how: str, one: "int | Unknown", other: "int | Unknown") -> "bool | Unknown":
+def floats_compared(how: str, word: "int | Unknown", other: "int | Unknown") -> "bool | Unknown":
     """Two words compared as floating-point numbers."""
-    numbers = _numbers(one, other)
+    numbers = _numbers(word, other)
     return numbers if isinstance(numbers, Unknown) else _COMPARISONS[how](*numbers)
 
 
-def floats_computed(how: str, one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+def floats_computed(how: str, word: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """The word of the floating-point number that an operation makes of those in two words."""
-    numbers = _numbers(one, other)
+    numbers = _numbers(word, other)
     if isinstance(numbers, Unknown):
         return numbers
     try:

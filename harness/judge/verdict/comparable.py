@@ -15,8 +15,8 @@ def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
     if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":
         return ()
     low = time.seconds - time.plus_minus_seconds
-    found = roofline.impossibilities(evidence.problem.work, low, chip) if low > 0 else ("its interval reaches zero",)
-    return tuple(f"the low end of the measured time is not possible: {sentence}" for sentence in found)
+    reasons = roofline.impossibilities(evidence.problem.work, low, chip) if low > 0 else ("its interval reaches zero",)
+    return tuple(f"the low end of the measured time is not possible: {sentence}" for sentence in reasons)
 
 
 def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
@@ -51,10 +51,10 @@ def latency(evidence: Evidence) -> Latency:
 
 
 def known_seconds(evidence: Evidence) -> float:
-    known = roofline.latency_seconds(evidence)
-    if known is None:
+    latency_seconds = roofline.latency_seconds(evidence)
+    if latency_seconds is None:
         raise ValueError("expected a known latency, got none")
-    return known
+    return latency_seconds
 
 
 def label(source: Source, chip: Chip) -> str:

@@ -30,8 +30,8 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
         against_itself = stats.paired_ratio(
             paired.champion_seconds, paired.control_seconds, stats.look_error(policy, attempts_since_accept=1)
         )
-    except ValueError as found:
-        return _inconclusive(f"the paired benchmark's samples are unusable: {found}")
+    except ValueError as fault:
+        return _inconclusive(f"the paired benchmark's samples are unusable: {fault}")
     pairs = len(paired.candidate_seconds)
     control = "the champion against itself: " + interval_text(*against_itself, pairs)
     _, control_low, control_high = against_itself

@@ -35,13 +35,13 @@ def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulate
 def summary(resimulated: tuple[Resimulation, ...]) -> str:
     """One line on the machine on which the gain is smallest; "" if there are no other machines."""
     ratios = {run: run.time_ratio for run in resimulated if run.name != NOMINAL}
-    known = {run: ratio for run, ratio in ratios.items() if ratio is not None}
-    if not known:
+    known_ratios = {run: ratio for run, ratio in ratios.items() if ratio is not None}
+    if not known_ratios:
         return ""
-    worst = max(known, key=lambda run: known[run])
+    worst = max(known_ratios, key=lambda run: known_ratios[run])
     return (
-        f"simulated under {len(ratios)} changes of uncertain constants; the smallest gain, {percent(1 - known[worst])} "
-        f"less time, is under {worst.name}: {_times(worst)}"
+        f"simulated under {len(ratios)} changes of uncertain constants; the smallest gain, "
+        f"{percent(1 - known_ratios[worst])} less time, is under {worst.name}: {_times(worst)}"
     )
 
 
@@ -71,10 +71,10 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
         if run.time_ratio is None:
             return f"nobody knows whether the gain holds under {run.name}: simulated again, one of the two has no time"
     # Written so that a NaN is lost too.
-    lost = [run for run in resimulated if not (run.time_ratio is not None and run.time_ratio < 1)]
-    if not lost:
+    losing_runs = [run for run in resimulated if not (run.time_ratio is not None and run.time_ratio < 1)]
+    if not losing_runs:
         return ""
-    worst = max(lost, key=lambda run: run.time_ratio or 0.0)
+    worst = max(losing_runs, key=lambda run: run.time_ratio or 0.0)
     return (
         f"the gain hangs on a constant of the simulator that is in doubt: under {worst.name} the candidate takes "
         f"{_times(worst)}; make a change that gains under both, or let a device tell"
@@ -84,11 +84,11 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
 def _members_lost(candidate: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
     """A sentence on a member that loses too much on one of the machines; "" if there is none."""
     for run in resimulated:
-        for said in members.losers(candidate.problem, run.members, f"simulated under {run.name}"):
-            return f"how much a member loses hangs on a constant of the simulator that is in doubt: {said}"
+        for sentence in members.losers(candidate.problem, run.members, f"simulated under {run.name}"):
+            return f"how much a member loses hangs on a constant of the simulator that is in doubt: {sentence}"
     return ""
 
 
 def _times(run: Resimulation) -> str:
-    known = (run.candidate_seconds, run.champion_seconds)
-    return " against ".join(seconds(time) if time is not None else "no time" for time in known)
+    times = (run.candidate_seconds, run.champion_seconds)
+    return " against ".join(seconds(time) if time is not None else "no time" for time in times)

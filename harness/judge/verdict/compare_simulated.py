@@ -120,8 +120,8 @@ def _of_member(candidate: Evidence, champion: Evidence) -> float | None:
 
 def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
     runs = (candidate.simulation, champion.simulation)
-    known = [_relative(run) for run in runs if run is not None]
-    return max(known) if len(known) == len(runs) and min(known) >= 0 else None
+    uncertainties = [_relative(run) for run in runs if run is not None]
+    return max(uncertainties) if len(uncertainties) == len(runs) and min(uncertainties) >= 0 else None
 
 
 def _relative(run: Simulation) -> float:
@@ -139,7 +139,7 @@ def verdict(
     ruling = rule(theirs, ours, uncertainty(candidate, champion), policy, looked_at)
     times = f"{seconds(ours)} against {seconds(theirs)}, {comparable.label('simulated', chip)}"
     mean = ", weighted geometric means over the suite" if candidate.members else ""
-    found = Verdict(
+    simulated_verdict = Verdict(
         outcome=ruling.outcome,
         reasons=(f"{ruling.reason}: {times}{mean}",),
         time_ratio=ruling.ratio,
@@ -148,15 +148,15 @@ def verdict(
         changes=moved,
         members=members.times(candidate, champion),
     )
-    losing = losers(candidate, found, chip)
+    losing = losers(candidate, simulated_verdict, chip)
     if not losing:
-        return found
+        return simulated_verdict
     # What rejects it is said first: the mean, or a gain of the mean that costs a member too much.
-    is_lost = found.outcome == "reject"
-    reasons = (*found.reasons, *losing) if is_lost else (*losing, *found.reasons)
-    return replace(found, outcome="reject", reasons=reasons)
+    is_lost = simulated_verdict.outcome == "reject"
+    reasons = (*simulated_verdict.reasons, *losing) if is_lost else (*losing, *simulated_verdict.reasons)
+    return replace(simulated_verdict, outcome="reject", reasons=reasons)
 
 
-def losers(candidate: Evidence, found: Verdict, chip: Chip) -> tuple[str, ...]:
+def losers(candidate: Evidence, simulated_verdict: Verdict, chip: Chip) -> tuple[str, ...]:
     """Sentences on the members of a suite that take more time than they may."""
-    return members.losers(candidate.problem, found.members, comparable.label("simulated", chip))
+    return members.losers(candidate.problem, simulated_verdict.members, comparable.label("simulated", chip))

@@ -56,12 +56,12 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
         # How much of the minimum is written, of the state too, is not stated.
         moved, least = run.hbm_read_bytes + run.hbm_written_bytes, evidence.problem.work.minimum_hbm_bytes
         return [f"{moved:,} bytes of HBM traffic (simulated) of {least:,}"] if moved < _FEWEST * least else []
-    found = []
+    lacking = []
     if run.hbm_written_bytes < _FEWEST * outputs:
-        found.append(f"{run.hbm_written_bytes:,} bytes written to HBM (simulated) of the outputs' {outputs:,}")
+        lacking.append(f"{run.hbm_written_bytes:,} bytes written to HBM (simulated) of the outputs' {outputs:,}")
     if run.hbm_read_bytes < _FEWEST * inputs:
-        found.append(f"{run.hbm_read_bytes:,} bytes read from HBM (simulated) of the inputs' {inputs:,}")
-    return found
+        lacking.append(f"{run.hbm_read_bytes:,} bytes read from HBM (simulated) of the inputs' {inputs:,}")
+    return lacking
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:

@@ -64,9 +64,9 @@ def decide(
     doubts = comparable.doubts(candidate, "the candidate") or comparable.barely_possible(candidate, chip)
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts)
-    own = comparable.latency(candidate)
+    candidate_latency = comparable.latency(candidate)
     if champion is None:
-        time = f"{seconds(comparable.known_seconds(candidate))}, {comparable.label(own.source, chip)}"
+        time = f"{seconds(comparable.known_seconds(candidate))}, {comparable.label(candidate_latency.source, chip)}"
         reason = f"all {len(candidate.all_checks)} checks passed; judged on its own, against no champion: {time}"
         return Verdict(outcome="accept", reasons=(reason,))
     comparable.require_comparable(candidate, champion, chip)
@@ -74,7 +74,7 @@ def decide(
     doubts = comparable.doubts(champion, "the champion")
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
-    if own.source == "simulated":
+    if candidate_latency.source == "simulated":
         verdict = compare_simulated.verdict(candidate, champion, policy, chip, moved, tries.looked_at)
         return (
             compare_resimulated.judged(verdict, candidate, champion, resimulated)
@@ -201,8 +201,8 @@ def _impossible(evidence: Evidence, paired: PairedBenchmark | None, chip: Chip) 
         median = statistics.median(paired.candidate_seconds)
         times += [median] if math.isfinite(median) and median > 0 else []
     for time in times:
-        found = roofline.impossibilities(evidence.problem.work, time, chip)
-        found += roofline.beyond_bandwidth(evidence, time, chip)
-        if found:
-            return Failure(stage="latency", kind="impossible", message="; ".join(found))
+        reasons = roofline.impossibilities(evidence.problem.work, time, chip)
+        reasons += roofline.beyond_bandwidth(evidence, time, chip)
+        if reasons:
+            return Failure(stage="latency", kind="impossible", message="; ".join(reasons))
     return None

@@ -35,52 +35,52 @@ def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTime
     """The members that lose more than they may, or whose loss is unknown."""
     most = 1 + (suite.may_lose or 0.0) + ROUNDING
     # Written so that a NaN loses too.
-    return tuple(one for one in members if one.time_ratio is None or not one.time_ratio <= most)
+    return tuple(member for member in members if member.time_ratio is None or not member.time_ratio <= most)
 
 
 def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tuple[str, ...]:
     """A sentence on each of these members; `under` says what was simulated."""
-    found = []
-    for one in losing(suite, members):
-        if one.time_ratio is None:
-            found.append(f"{one.name} has no time, {under}")
+    sentences = []
+    for member in losing(suite, members):
+        if member.time_ratio is None:
+            sentences.append(f"{member.name} has no time, {under}")
             continue
-        known = (one.candidate_seconds or 0.0, one.champion_seconds or 0.0)
-        found.append(
-            f"{one.name} takes {percent(one.time_ratio - 1)} more time than the champion, and no member may lose more "
-            f"than {percent(suite.may_lose or 0.0)}: {' against '.join(map(seconds, known))}, {under}"
+        both_seconds = (member.candidate_seconds or 0.0, member.champion_seconds or 0.0)
+        sentences.append(
+            f"{member.name} takes {percent(member.time_ratio - 1)} more time than the champion, and no member may "
+            f"lose more than {percent(suite.may_lose or 0.0)}: {' against '.join(map(seconds, both_seconds))}, {under}"
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
     """The runs of a suite, from the runs by name of its members whose programs differ; there is at least one."""
-    alike = {one.name: one for one in times(candidate, champion) if one.name not in runs}
-    found = []
+    alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
+    suite_runs = []
     for each in zip(*runs.values(), strict=True):
         changed = {
             name: MemberTimes(name=name, champion_seconds=run.champion_seconds, candidate_seconds=run.candidate_seconds)
             for name, run in zip(runs, each, strict=True)
         }
         of_all = [(alike | changed)[name] for name, _ in candidate.programs]
-        found.append(
+        suite_runs.append(
             Resimulation(
                 name=each[0].name,
-                champion_seconds=_mean(candidate.problem, [one.champion_seconds for one in of_all]),
-                candidate_seconds=_mean(candidate.problem, [one.candidate_seconds for one in of_all]),
+                champion_seconds=_mean(candidate.problem, [member.champion_seconds for member in of_all]),
+                candidate_seconds=_mean(candidate.problem, [member.candidate_seconds for member in of_all]),
                 members=tuple(changed.values()),
             )
         )
-    return tuple(found)
+    return tuple(suite_runs)
 
 
 def _mean(suite: Statement, seconds: Iterable[float | None]) -> float | None:
     """None if one of the times is."""
     every = [*seconds]
-    known = [one for one in every if one is not None]
-    return suite.mean(known) if len(known) == len(every) else None
+    known_seconds = [time for time in every if time is not None]
+    return suite.mean(known_seconds) if len(known_seconds) == len(every) else None
 
 
 def _seconds(evidence: Evidence) -> float | None:

@@ -25,8 +25,8 @@ SMALL_GAP, LARGE_GAP = 0.10, 0.30
 
 def latency_seconds(evidence: Evidence) -> float | None:
     """The latency that is judged, or None if it is unknown, zero or not finite."""
-    known = evidence.latency.seconds if evidence.latency else None
-    return known if known is not None and math.isfinite(known) and known > 0 else None
+    latency = evidence.latency.seconds if evidence.latency else None
+    return latency if latency is not None and math.isfinite(latency) and latency > 0 else None
 
 
 def finished_run(evidence: Evidence) -> Simulation | None:
@@ -110,7 +110,7 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     then. For a suite it is the weighted geometric mean.
     """
     if evidence.members:
-        of_members = [traffic(found) for found in evidence.members]
+        of_members = [traffic(member) for member in evidence.members]
         counts = [count for count, _ in of_members if count is not None]
         if len(counts) < len(evidence.problem.members or ()):
             return None, "unknown"
@@ -119,11 +119,11 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
         return round(evidence.problem.mean(counts)), "block index maps" if is_derived else "simulated DMA"
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     derived = [call.hbm_bytes for call in calls]
-    known = [count for count in derived if count is not None]
+    known_counts = [count for count in derived if count is not None]
     run = finished_run(evidence)
     moved = None if run is None else run.mean_hbm_bytes
-    if calls and len(known) == len(derived) and (moved is None or sum(known) <= moved):
-        return sum(known), "block index maps"
+    if calls and len(known_counts) == len(derived) and (moved is None or sum(known_counts) <= moved):
+        return sum(known_counts), "block index maps"
     return moved, "unknown" if moved is None else "simulated DMA"
 
 
@@ -152,11 +152,11 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
     Judged by the matmul FLOPs alone (softmax does not run on the MXU) and by the minimum traffic, less the bytes that
     fit into a cache.
     """
-    found = []
+    sentences = []
     most = peak(work, chip)
     mxu_util = utilisation(work.matmul_flops, latency_seconds, most)
     if mxu_util > 1:
-        found.append(
+        sentences.append(
             f"{decimal(work.matmul_flops, 'FLOP')} of useful matmul work in {seconds(latency_seconds)} is "
             f"{decimal(work.matmul_flops / latency_seconds, 'FLOP/s')}, {percent(mxu_util)} of the "
             f"{decimal(most, 'FLOP/s')} that a {chip.name} can do in {work.matmul_dtype}"
@@ -164,15 +164,15 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
     floor = least_memory_seconds(work, chip)
     if latency_seconds < floor:
         cached = f" ({decimal(chip.cache_bytes, 'B')} of them cached at most)" if chip.cache_bytes else ""
-        found.append(
+        sentences.append(
             f"the inputs and outputs alone are {decimal(work.minimum_hbm_bytes, 'B')}{cached}, which takes a "
             f"{chip.name} {seconds(floor)} at {decimal(chip.hbm_bytes_per_second, 'B/s')}; the latency is "
             f"{seconds(latency_seconds)}"
         )
     links = link_only_seconds(work, chip)
     if links is not None and latency_seconds < links:
-        found.append(
+        sentences.append(
             f"{decimal(work.link_bytes, 'B')} have to come to each chip, which takes the links of a {chip.name} "
             f"{seconds(links)}; the latency is {seconds(latency_seconds)}"
         )
-    return tuple(found)
+    return tuple(sentences)

@@ -26,9 +26,9 @@ def failure(evidence: Evidence) -> Failure | None:
     """
     offences = _offences(evidence)
     for kind, expected in _EXPECTED.items():
-        found = [offence for offence in offences if offence.kind == kind]
-        if found:
-            message = f"expected {expected}; got {_words(found)} (simulated)"
+        of_kind = [offence for offence in offences if offence.kind == kind]
+        if of_kind:
+            message = f"expected {expected}; got {_words(of_kind)} (simulated)"
             return Failure(stage="latency", kind=kind, message=message)
     return None
 
@@ -44,17 +44,17 @@ def doubts(evidence: Evidence) -> tuple[str, ...]:
         "transfer-raced": "the executed schedule and the interpreter differ: the schedule has {}, and the interpreter "
         "found no race",
     }
-    found = {kind: [offence for offence in _offences(evidence) if offence.kind == kind] for kind in expected}
-    return tuple(words.format(_words(found[kind])) for kind, words in expected.items() if found[kind])
+    by_kind = {kind: [offence for offence in _offences(evidence) if offence.kind == kind] for kind in expected}
+    return tuple(words.format(_words(by_kind[kind])) for kind, words in expected.items() if by_kind[kind])
 
 
 def _offences(evidence: Evidence) -> tuple[Offence, ...]:
     return evidence.simulation.offences if evidence.simulation is not None else ()
 
 
-def _words(found: list[Offence]) -> str:
+def _words(offences: list[Offence]) -> str:
     """The first of them in words, and the number of the others."""
-    first = found[0]
+    first = offences[0]
     line = f" at {first.line}" if first.line else ""
-    more = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+    more = f", and {len(offences) - 1} more like it" if len(offences) > 1 else ""
     return f"{first.what} in {first.op}{line} ({first.count} times){more}"

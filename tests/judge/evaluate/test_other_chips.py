@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.judge.evaluate.interpret.other_chips import _known
+from harness.judge.evaluate.interpret.other_chips import _certain_clock
 
 NOTHING = [0, 0, 0]
 
@@ -31,11 +31,11 @@ def test_a_wait_knows_what_must_have_happened(
     signals: list[tuple[int, int, list[int]]], units: int, expected: list[int]
 ) -> None:
     arrived = np.array([9, 9, 9], np.int32)
-    assert _known(arrived, sent(*signals), units).tolist() == expected
+    assert _certain_clock(arrived, sent(*signals), units).tolist() == expected
     assert arrived.tolist() == [9, 9, 9]
 
 
 def test_of_too_many_ways_the_first_units_of_each_are_known() -> None:
     signals = [(sender, 1, [0, 0, 0]) for sender in range(12) for _ in range(20)]
     signals[0] = (0, 1, [3, 0, 0])
-    assert _known(np.zeros(3, np.int32), sent(*signals), 20 * 12 - 19).tolist() == [3, 0, 0]
+    assert _certain_clock(np.zeros(3, np.int32), sent(*signals), 20 * 12 - 19).tolist() == [3, 0, 0]

@@ -52,10 +52,10 @@ def certify(request: CertifyRequest) -> Certificate:
     chip = request.chip
     for_chip = jax.export.deserialize(bytearray(Path(request.for_chip).read_bytes()))
     form = normal_form.of_exported(for_chip.mlir_module())
-    found = digested(form.digest, request.trace.imported)
-    if found != request.trace.fingerprint:
-        said = f"expected the program {request.trace.fingerprint[:12]} that was reported, got {found[:12]}"
-        raise Rejected("static", "forged-result", said)
+    fingerprint = digested(form.digest, request.trace.imported)
+    if fingerprint != request.trace.fingerprint:
+        message = f"expected the program {request.trace.fingerprint[:12]} that was reported, got {fingerprint[:12]}"
+        raise Rejected("static", "forged-result", message)
     _require_steps(kernels.of_program(for_chip.mlir_module()), {call.steps for call in request.trace.pallas_calls})
     with asked_device.aiming_at(chip):
         closed = program_codec.decode(Path(request.program).read_bytes())
@@ -92,8 +92,8 @@ def _require_sound(closed: Any, chip: Chip) -> None:
             with jax_core.extend_axis_env_nd(chip.mesh):
                 jax_core.check_jaxpr(program)
         except Exception as error:
-            said = f"expected a program with the types of its values: {type(error).__name__}: {error}"
-            raise Rejected("static", "forged-result", said.splitlines()[0]) from error
+            message = f"expected a program with the types of its values: {type(error).__name__}: {error}"
+            raise Rejected("static", "forged-result", message.splitlines()[0]) from error
 
 
 def _require_same(exported: Any, form: normal_form.ExportedForm, expected: Any, chip: Chip) -> None:
@@ -101,17 +101,19 @@ def _require_same(exported: Any, form: normal_form.ExportedForm, expected: Any, 
 
     `form` is that of the former.
     """
-    found, wanted = None, expected.mlir_module()
+    difference, wanted = None, expected.mlir_module()
     if form.digest != normal_form.of_exported(wanted).digest:
-        found = normal_form.difference(exported.mlir_module(), wanted)
-    if found is None:
+        difference = normal_form.difference(exported.mlir_module(), wanted)
+    if difference is None:
         names = (field.name for field in fields(expected) if field.name not in _NOT_COMPARED)
         pairs = ((name, str(getattr(exported, name)), str(getattr(expected, name))) for name in names)
-        found = next((f"{name}: {one} instead of {other}" for name, one, other in pairs if one != other), None)
-    if found is not None:
+        difference = next(
+            (f"{name}: {actual} instead of {other}" for name, actual, other in pairs if actual != other), None
+        )
+    if difference is not None:
         raise _differs(
             f"expected the program that is compiled for the {chip.name} to be the one that was traced, but they "
-            f"differ: {found}"
+            f"differ: {difference}"
         )
 
 
@@ -122,11 +124,11 @@ def _require_same_around(closed: Any, shapes: tuple[Any, ...], chip: Chip) -> No
         function.trace(*shapes).lower(lowering_platforms=(platform,)).as_text(debug_info=True)
         for platform in (chip.platform, "cpu")
     )
-    found = normal_form.difference(for_chip, for_cpu)
-    if found is not None:
+    difference = normal_form.difference(for_chip, for_cpu)
+    if difference is not None:
         raise _differs(
             f"expected the same operations around kernels on the {chip.name} and on the CPU, where they are checked, "
-            f"but they differ: {found}"
+            f"but they differ: {difference}"
         )
 
 
@@ -147,12 +149,12 @@ def _with_opaque_kernels(jaxpr: Any) -> Any:
     return jaxpr.replace(eqns=changed)
 
 
-def _require_steps(found: tuple[kernels.MosaicKernel, ...], reported: set[int]) -> None:
-    steps = {kernel.steps for kernel in found}
+def _require_steps(mosaic_kernels: tuple[kernels.MosaicKernel, ...], reported: set[int]) -> None:
+    steps = {kernel.steps for kernel in mosaic_kernels}
     if None in steps or steps == reported:
         return
-    said = f"expected kernels of {sorted(reported)} grid steps as reported, got {sorted(filter(None, steps))}"
-    raise Rejected("static", "forged-result", said)
+    message = f"expected kernels of {sorted(reported)} grid steps as reported, got {sorted(filter(None, steps))}"
+    raise Rejected("static", "forged-result", message)
 
 
 TASKS = {"certify": (CertifyRequest, certify)}

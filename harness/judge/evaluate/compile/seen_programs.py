@@ -54,9 +54,9 @@ class SeenPrograms:
 
         `dumps` is the folder that the compiler will write to; the simulator also reads the judge's files there.
         """
-        given = [(path.name, _digest(path)) for path in sorted(dumps.iterdir())]
-        said = [self.judge, simulator, sorted(variables.items()), _digest(artifact), given]
-        return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
+        dump_digests = [(path.name, _digest(path)) for path in sorted(dumps.iterdir())]
+        key_parts = [self.judge, simulator, sorted(variables.items()), _digest(artifact), dump_digests]
+        return hashlib.sha256(msgspec.json.encode(key_parts)).hexdigest()
 
     def restored(self, key: str, work: Path) -> Seen | None:
         """The kept results of a program, after putting its dumps and texts into `work`; None if nothing sound is
@@ -99,14 +99,14 @@ class SeenPrograms:
         return self.directory / f"{key}{_SUFFIX}"
 
     def _make_room(self) -> None:
-        found = []
+        entries = []
         for path in self.directory.iterdir():
             with contextlib.suppress(OSError):
                 state = path.stat()
-                found.append((state.st_mtime_ns, state.st_size, path))
-        total = sum(size for _, size, _ in found)
+                entries.append((state.st_mtime_ns, state.st_size, path))
+        total = sum(size for _, size, _ in entries)
         # What a process that was killed had begun to write is as old as anything else, and goes with it.
-        for _, size, path in sorted(found, key=lambda one: one[:2]):
+        for _, size, path in sorted(entries, key=lambda entry: entry[:2]):
             if total <= self.most_bytes:
                 return
             with contextlib.suppress(OSError):

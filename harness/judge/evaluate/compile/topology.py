@@ -48,4 +48,4 @@ def _described_devices(chip: Chip) -> list[jax.Device]:
             f"expected a device of {quantity(chip.cores, 'core')} from the topology {chip.topology} of {chip.name}, "
             f"got {device.num_cores}: what is compiled for it would not be what {chip.name} runs",
         )
-    return sorted(devices, key=lambda one: one.id) if chip.mesh else devices
+    return sorted(devices, key=lambda tpu: tpu.id) if chip.mesh else devices

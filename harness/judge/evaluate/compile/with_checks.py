@@ -16,8 +16,8 @@ def compile_with_checks(request: CheckedCompileRequest) -> CompileReply:
     artifact = Path("candidate.checked")
     checked = replace(exported, mlir_module_serialized=with_checks(exported.mlir_module_serialized))
     artifact.write_bytes(checked.serialize())
-    own = {field.name: getattr(request, field.name) for field in fields(CompileRequest)}
-    return compile_for_chip(CompileRequest(**own | {"artifact": str(artifact)}))
+    compile_fields = {field.name: getattr(request, field.name) for field in fields(CompileRequest)}
+    return compile_for_chip(CompileRequest(**compile_fields | {"artifact": str(artifact)}))
 
 
 TASKS = {"compile_with_checks": (CheckedCompileRequest, compile_with_checks)}

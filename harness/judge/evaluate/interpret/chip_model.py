@@ -105,11 +105,11 @@ def _and_rounded(equation: Equation) -> list[Equation]:
     0.12.0): the compilers of TPUs convert them.
     """
     before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
-    found = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
+    equations = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
     for out, value in before.items():
         wide, rounded = (core.Var(out.aval.update(dtype=jnp.dtype(jnp.float32))) for _ in range(2))
-        found += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
-    return found
+        equations += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
+    return equations
 
 
 def _is_rounded(equation: Equation, out: Any) -> bool:
@@ -156,8 +156,8 @@ def _constant(value: float) -> float:
 
 def _dot(equation: Equation, _: Chip) -> Model | None:
     """DEFAULT: operands of float32 are rounded to bfloat16. HIGH: three products of two parts. HIGHEST: as it is."""
-    given = equation.params["precision"]
-    precision = given[0] if isinstance(given, tuple) else given
+    precision_param = equation.params["precision"]
+    precision = precision_param[0] if isinstance(precision_param, tuple) else precision_param
     params = {**equation.params, "precision": (lax.Precision.HIGHEST,) * 2}
     single = [var.aval.dtype == jnp.float32 for var in equation.invars]
     if precision == lax.Precision.HIGHEST or not any(single):
@@ -231,8 +231,8 @@ def _logistic(equation: Equation, _: Chip) -> Model | None:
         return None
 
     def model(x: Any) -> Any:
-        one = lax.full_like(x, 1)
-        return lax.div(one, lax.add(one, lax.exp_p.bind(lax.neg(x), accuracy=None)))
+        ones = lax.full_like(x, 1)
+        return lax.div(ones, lax.add(ones, lax.exp_p.bind(lax.neg(x), accuracy=None)))
 
     return model
 
@@ -296,7 +296,9 @@ def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
         length, size = x.shape[axis], tiled.get(axis, 1)
         if axis in axes and axis in tiled:
             # What lies beyond the array adds nothing.
-            x = lax.pad(x, np.float32(0), [(0, -length % size if one == axis else 0, 0) for one in range(rank)])
+            x = lax.pad(
+                x, np.float32(0), [(0, -length % size if dimension == axis else 0, 0) for dimension in range(rank)]
+            )
             outer.append(len(lengths))
             inside[axis] = len(lengths) + 1
             lengths += [-(-length // size), size]
@@ -308,7 +310,9 @@ def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
     x = lax.transpose(lax.reshape(x, lengths), (*outer, *kept))
     count = math.prod(lengths[place] for place in outer)
     registers = lax.reshape(x, (count, *(lengths[place] for place in kept)))
-    total, _ = lax.scan(lambda before, one: (_rounded(lax.add(before, one)), None), registers[0], registers[1:])
+    total, _ = lax.scan(
+        lambda before, register: (_rounded(lax.add(before, register)), None), registers[0], registers[1:]
+    )
     if rank - 1 in inside:
         lanes = kept.index(inside[rank - 1])
         while total.shape[lanes] > 1:
@@ -412,8 +416,8 @@ def _gather(equation: Equation, _: Chip) -> Model:
         index = lax.squeeze(indices, (indices.ndim - 1,))
         is_within = lax.bitwise_and(lax.ge(index, lax.full_like(index, 0)), lax.lt(index, lax.full_like(index, length)))
         within = lax.select(is_within, index, lax.full_like(index, 0))
-        found = primitive.bind(x, lax.expand_dims(within, (indices.ndim - 1,)), **params)
-        return lax.select(is_within, found, marks(found))
+        elements = primitive.bind(x, lax.expand_dims(within, (indices.ndim - 1,)), **params)
+        return lax.select(is_within, elements, marks(elements))
 
     return model
 
@@ -427,7 +431,7 @@ def _multiple_of(equation: Equation, _: Chip) -> Model:
 def _keeps_low_bits(equation: Equation) -> bool:
     """True if a kernel converts integers to 16 or 8 bits: one instruction for both signs packs their low bits."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
-    return all(jnp.issubdtype(one, jnp.integer) and jnp.iinfo(one).bits >= _FEWEST_PACKED for one in (old, new))
+    return all(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits >= _FEWEST_PACKED for dtype in (old, new))
 
 
 def converted(equation: Equation) -> Model | None:
@@ -435,16 +439,16 @@ def converted(equation: Equation) -> Model | None:
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     if not jnp.issubdtype(new, jnp.integer) or old == jnp.bool_ or old == new:
         return None
-    held = jnp.iinfo(new)
+    new_limits = jnp.iinfo(new)
     if jnp.issubdtype(old, jnp.integer):
         had = jnp.iinfo(old)
         # Of the same width, both are the same bits; a wider type holds everything.
-        if held.bits >= had.bits:
+        if new_limits.bits >= had.bits:
             return None
-        low, high = held.min, held.max
+        low, high = new_limits.min, new_limits.max
     else:
         # The largest float below: 2^31 - 1 is none in float32. Fractions are cut off.
-        low, high = float(held.min), float(held.max) * (1 - 2.0**-24)
+        low, high = float(new_limits.min), float(new_limits.max) * (1 - 2.0**-24)
     params = equation.params
 
     def model(x: Any) -> Any:

@@ -97,15 +97,15 @@ class _Waits:
         """
         ended, waiting = self.ended, list(self.of_cores.items())
         cores: dict[str, list[int]] = {}
-        for core, (semaphore, value) in sorted(waiting, key=lambda one: one[0]):
+        for core, (semaphore, value) in sorted(waiting, key=lambda wait: wait[0]):
             count = int(semaphore.count_by_core[core])
             if count < value and not semaphore.tasks[core]:
-                said = f"a wait for {value:,} on a semaphore that has {count:,}"
-                cores.setdefault(said, []).append(core)
+                reason = f"a wait for {value:,} on a semaphore that has {count:,}"
+                cores.setdefault(reason, []).append(core)
         at_barriers = memory.barrier.n_waiting + memory.clean_up_barrier.n_waiting
         if sum(map(len, cores.values())) + at_barriers < memory.num_devices or ended != self.ended:
             return ""
-        return "; ".join(f"{said}, on {_chips(each)}" for said, each in cores.items())
+        return "; ".join(f"{text}, on {_chips(each)}" for text, each in cores.items())
 
 
 def _chips(numbers: list[int]) -> str:

@@ -37,8 +37,8 @@ def quick_grid_loop() -> Iterator[None]:
     read: dict[int, Any] = {}
 
     def kernel(jaxpr: Any, consts: Any, mapping: Any) -> Any:
-        discharged, own, scratch = plain["kernel_to_hlo_jaxpr"](jaxpr, consts, mapping)
-        closed = _on_bits(jaxpr, discharged, own, mapping)
+        discharged, discharged_consts, scratch = plain["kernel_to_hlo_jaxpr"](jaxpr, consts, mapping)
+        closed = _on_bits(jaxpr, discharged, discharged_consts, mapping)
         return closed.jaxpr, closed.consts, scratch
 
     def padded(value: Any, shape: Any) -> Any:
@@ -55,9 +55,9 @@ def quick_grid_loop() -> Iterator[None]:
         return plain["_dynamic_update_slice"](start, shape, array, block, squeezed)
 
     def call(*arguments: Any, grid_mapping: Any, **params: Any) -> Any:
-        found = plain[_CALL](*arguments, grid_mapping=grid_mapping, **params)
+        outputs = plain[_CALL](*arguments, grid_mapping=grid_mapping, **params)
         dtypes = (block.array_aval.dtype for block in grid_mapping.block_mappings_output)
-        return [_of_bits(output, dtype) for output, dtype in zip(found, dtypes, strict=True)]
+        return [_of_bits(output, dtype) for output, dtype in zip(outputs, dtypes, strict=True)]
 
     new: tuple[Any, ...] = (kernel, padded, remembering_slice, sparing_write, call)
     try:
@@ -77,16 +77,16 @@ def _on_bits(jaxpr: Any, discharged: Any, consts: Any, mapping: Any) -> Any:
     dtypes = {place: jaxpr.invars[place].aval.dtype for place in blocks}
 
     def on_bits(*values: Any) -> list[Any]:
-        own = [_of_bits(value, dtypes.get(place, value.dtype)) for place, value in enumerate(values)]
-        outputs = core.eval_jaxpr(discharged, consts, *own)
+        operands = [_of_bits(value, dtypes.get(place, value.dtype)) for place, value in enumerate(values)]
+        outputs = core.eval_jaxpr(discharged, consts, *operands)
         return [
             values[place] if place in kept else _as_bits(output) if place in dtypes else output
             for place, output in enumerate(outputs)
         ]
 
     avals = [
-        jax.ShapeDtypeStruct(one.aval.shape, _bits(one.aval.dtype) if place in dtypes else one.aval.dtype)
-        for place, one in enumerate(discharged.invars)
+        jax.ShapeDtypeStruct(var.aval.shape, _bits(var.aval.dtype) if place in dtypes else var.aval.dtype)
+        for place, var in enumerate(discharged.invars)
     ]
     with mapping.trace_env():
         return jax.make_jaxpr(on_bits)(*avals)

@@ -184,10 +184,10 @@ def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chi
         # Of references that JAX's interpreter cannot follow it says that they are passed or turned into values.
         if " Ref " not in str(error) and "discharged" not in str(error):
             raise
-        scopes = (one for one in jaxprs.equations(closed.jaxpr) if one.primitive.name == "run_scoped")
+        scopes = (equation for equation in jaxprs.equations(closed.jaxpr) if equation.primitive.name == "run_scoped")
         where = next(map(packages.place_of, scopes), "")
-        said = str(error).splitlines()[0]
-        raise not_interpretable(f"{where}memory of run_scoped ({said}); use scratch_shapes") from error
+        reason = str(error).splitlines()[0]
+        raise not_interpretable(f"{where}memory of run_scoped ({reason}); use scratch_shapes") from error
 
 
 def not_interpretable(error: object) -> Rejected:

@@ -36,7 +36,10 @@ def with_kept_tables(equation: Equation) -> dict[str, Any]:
         first += _copied_at_the_first_step(table, copy, added)
 
     def moved(effects: Any) -> set[Any]:
-        return {type(one)(copies[one.input]) if getattr(one, "input", None) in copies else one for one in effects}
+        return {
+            type(effect)(copies[effect.input]) if getattr(effect, "input", None) in copies else effect
+            for effect in effects
+        }
 
     equations = [
         each.replace(
@@ -57,18 +60,18 @@ def with_kept_tables(equation: Equation) -> dict[str, Any]:
 
 def _copied_at_the_first_step(table: Any, copy: Any, places: list[Any]) -> list[Equation]:
     array = jax.core.ShapedArray(table.aval.shape, table.aval.dtype)
-    given, kept, chosen, before = (core.Var(array) for _ in range(4))
+    initial_var, kept, chosen, before = (core.Var(array) for _ in range(4))
 
-    def model(given: Any, kept: Any, *places: Any) -> Any:
+    def model(initial: Any, kept: Any, *places: Any) -> Any:
         is_first = lax.full((), True)
         for place in places:
             is_first = lax.bitwise_and(is_first, lax.eq(place, lax.full_like(place, 0)))
-        return lax.select(lax.broadcast(is_first, given.shape), given, kept)
+        return lax.select(lax.broadcast(is_first, initial.shape), initial, kept)
 
     params = {"tree": _WHOLE}
     return [
-        core.new_jaxpr_eqn([table], [given], get_p, params, {ReadEffect(table)}),
+        core.new_jaxpr_eqn([table], [initial_var], get_p, params, {ReadEffect(table)}),
         core.new_jaxpr_eqn([copy], [kept], get_p, params, {ReadEffect(copy)}),
-        *inlined(model, [given, kept, *places], [chosen], None),
+        *inlined(model, [initial_var, kept, *places], [chosen], None),
         core.new_jaxpr_eqn([copy, chosen], [before], swap_p, params, {WriteEffect(copy)}),
     ]

@@ -71,11 +71,13 @@ def knowledge_of_chips() -> Iterator[None]:
             return
         wait_with_others(self, int(value), core)
         with self.cv:
-            taken = self.__dict__.setdefault("taken", {})
-            taken[core] = taken.get(core, 0) + int(value)
+            units_taken = self.__dict__.setdefault("taken", {})
+            units_taken[core] = units_taken.get(core, 0) + int(value)
             arrived = self.clocks[core]
             if arrived is not None:
-                self.clocks[core] = _known(arrived, self.__dict__.get("sent", {}).get(core, []), taken[core])
+                self.clocks[core] = _certain_clock(
+                    arrived, self.__dict__.get("sent", {}).get(core, []), units_taken[core]
+                )
             try:
                 wait(self, value, global_core_id, has_tasks=has_tasks, **options)
             finally:
@@ -101,34 +103,34 @@ def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
         )
 
 
-def _known(arrived: Any, sent: list[tuple[int, int, Any]], taken: int) -> Any:
+def _certain_clock(arrived: Any, sent: list[tuple[int, int, Any]], units_taken: int) -> Any:
     """The clock of what must have happened for so many units to be taken, of all that has arrived.
 
     The units may be of any of the senders, from each its first ones: of every way to take them the chip knows what all
     ways have in common.
     """
-    known = arrived.copy()
-    numbers = _numbers(known)
+    certain_clock = arrived.copy()
+    numbers = _numbers(certain_clock)
     numbers[:] = 0
     if not sent:
-        return known
+        return certain_clock
     heard: dict[int, list[Any]] = {}
     for sender, units, clock in sent:
         before = heard.setdefault(sender, [np.zeros_like(numbers)])
         before += [np.maximum(before[-1], _numbers(clock))] * units
-    spare = sum(len(clocks) - 1 for clocks in heard.values()) - taken
+    spare = sum(len(clocks) - 1 for clocks in heard.values()) - units_taken
     counts = [range(max(0, len(clocks) - 1 - spare), len(clocks)) for clocks in heard.values()]
     if math.prod(map(len, counts)) > _MOST_WAYS:
         counts = [count[:1] for count in counts]
-        taken = sum(count[0] for count in counts)
+        units_taken = sum(count[0] for count in counts)
     ways = [
         np.maximum.reduce([clocks[count] for clocks, count in zip(heard.values(), way, strict=True)])
         for way in itertools.product(*counts)
-        if sum(way) == taken
+        if sum(way) == units_taken
     ]
     if ways:
         numbers[:] = np.minimum.reduce(ways)
-    return known
+    return certain_clock
 
 
 def _numbers(clock: Any) -> Any:

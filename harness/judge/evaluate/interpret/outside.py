@@ -45,21 +45,23 @@ def _sort(equation: Equation) -> Model | None:
     axis = params["dimension"]
 
     def model(*operands: Any) -> Any:
-        found = equation.primitive.bind(*operands, **equation.primitive.get_bind_params({**params, "is_stable": True}))
-        rows = [jnp.moveaxis(one, axis, -1).reshape(-1, one.shape[axis]) for one in found]
+        outputs = equation.primitive.bind(
+            *operands, **equation.primitive.get_bind_params({**params, "is_stable": True})
+        )
+        rows = [jnp.moveaxis(array, axis, -1).reshape(-1, array.shape[axis]) for array in outputs]
         is_first = functools.reduce(lax.bitwise_or, map(_differs_from_the_one_before, rows[:count]))
         places = jnp.broadcast_to(jnp.arange(is_first.shape[1]), is_first.shape)
         first = lax.cummax(jnp.where(is_first, places, 0), axis=1)
         is_last = lax.bitwise_or(jnp.roll(is_first, -1, axis=1), lax.eq(places, is_first.shape[1] - 1))
         last = lax.cummin(jnp.where(is_last, places, is_first.shape[1]), axis=1, reverse=True)
         marked = []
-        for one, row in zip(found, rows, strict=True):
+        for output, row in zip(outputs, rows, strict=True):
             bits = _bits(row)
             changes = jnp.cumsum(lax.ne(bits, jnp.roll(bits, 1, axis=1)), axis=1)
             within = jnp.take_along_axis(changes, last, axis=1) - jnp.take_along_axis(changes, first, axis=1)
-            moved = jnp.moveaxis(one, axis, -1)
+            moved = jnp.moveaxis(output, axis, -1)
             differs = jnp.moveaxis(lax.gt(within, 0).reshape(moved.shape), -1, axis)
-            marked.append(lax.select(differs, marks(one), one))
+            marked.append(lax.select(differs, marks(output), output))
         return marked
 
     return model

@@ -71,9 +71,11 @@ def _without_derivatives(equation: Equation) -> Equation:
 def _index_maps_as_on_chip(mapping: Any, chip: Chip) -> Any:
     maps = tuple(
         dataclasses.replace(
-            one,
-            index_map_jaxpr=one.index_map_jaxpr.replace(jaxpr=chip_model.as_on_chip(one.index_map_jaxpr.jaxpr, chip)),
+            block,
+            index_map_jaxpr=block.index_map_jaxpr.replace(
+                jaxpr=chip_model.as_on_chip(block.index_map_jaxpr.jaxpr, chip)
+            ),
         )
-        for one in mapping.block_mappings
+        for block in mapping.block_mappings
     )
     return dataclasses.replace(mapping, block_mappings=maps)

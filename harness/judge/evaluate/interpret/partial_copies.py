@@ -40,7 +40,9 @@ def copies_of_any_size() -> Iterator[None]:
         return _part(x, transforms, read) if _is_sized(transforms) else read(x, transforms)
 
     def write_part(x: Any, transforms: Any, value: Any) -> Any:
-        place = next((place for place, one in enumerate(transforms or ()) if isinstance(one, ReshapeTransform)), None)
+        place = next(
+            (place for place, transform in enumerate(transforms or ()) if isinstance(transform, ReshapeTransform)), None
+        )
         if place is not None:
             # As much of the reference as is reshaped is taken out, changed, and put back.
             inner = read(x, transforms[:place])
@@ -68,7 +70,7 @@ def copies_of_any_size() -> Iterator[None]:
 
 def _is_sized(transforms: Any) -> bool:
     """True if one of these has a size that is known only at run time."""
-    indexers = (one for one in transforms or () if isinstance(one, indexing.NDIndexer))
+    indexers = (transform for transform in transforms or () if isinstance(transform, indexing.NDIndexer))
     return any(indexer.is_dynamic_size for indexer in indexers)
 
 

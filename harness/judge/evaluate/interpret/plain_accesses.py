@@ -49,7 +49,7 @@ def _rewritten(jaxpr: Jaxpr, name: str, steps: Callable[[Equation], list[Equatio
 def _plain_read(equation: Equation) -> list[Equation]:
     reference, *operands = equation.invars
     transforms = _indices_first(reference, tree_util.tree_unflatten(equation.params["tree"], operands))
-    later = next((place for place, one in enumerate(transforms) if not isinstance(one, NDIndexer)), None)
+    later = next((place for place, transform in enumerate(transforms) if not isinstance(transform, NDIndexer)), None)
     if later is None:
         return [equation]
     first, tree = tree_util.tree_flatten(tuple(transforms[:later]))
@@ -68,8 +68,8 @@ def _plain_read(equation: Equation) -> list[Equation]:
 def _plain_bitcast(equation: Equation) -> list[Equation]:
     reference, value, *operands = equation.invars
     transforms = _indices_first(reference, tree_util.tree_unflatten(equation.params["tree"], operands))
-    later = next((place for place, one in enumerate(transforms) if not isinstance(one, NDIndexer)), None)
-    if later is None or not any(isinstance(one, BitcastTransform) for one in transforms):
+    later = next((place for place, transform in enumerate(transforms) if not isinstance(transform, NDIndexer)), None)
+    if later is None or not any(isinstance(transform, BitcastTransform) for transform in transforms):
         return [equation]
     first, tree = tree_util.tree_flatten(tuple(transforms[:later]))
     rest, tree_of_rest = tree_util.tree_flatten(tuple(transforms[later:]))
@@ -78,8 +78,8 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
     old, new, dropped = core.Var(whole), core.Var(whole), core.Var(whole)
 
     def model(values: Any, written: Any, *indices: Any) -> Any:
-        own = tree_util.tree_unflatten(tree_of_rest, indices)
-        return transform_array(values, own), _written(values, own, written)
+        rest_transforms = tree_util.tree_unflatten(tree_of_rest, indices)
+        return transform_array(values, rest_transforms), _written(values, rest_transforms, written)
 
     about: dict[str, Any] = {"params": {"tree": tree}, "effects": equation.effects}
     return [
@@ -93,11 +93,11 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
     """`values` with `value` at the place that these transforms select."""
     if not transforms:
         return value
-    one, *rest = transforms
-    part = _written(transform_array(values, [one]), rest, value)
-    if isinstance(one, NDIndexer):
-        return transform_swap_array(values, [one], part)[1]
-    return bitcast(part, values.dtype) if isinstance(one, BitcastTransform) else part.reshape(values.shape)
+    first, *rest = transforms
+    part = _written(transform_array(values, [first]), rest, value)
+    if isinstance(first, NDIndexer):
+        return transform_swap_array(values, [first], part)[1]
+    return bitcast(part, values.dtype) if isinstance(first, BitcastTransform) else part.reshape(values.shape)
 
 
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
@@ -105,19 +105,19 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
 
     Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
     """
-    found = list(transforms)
+    reordered = list(transforms)
     shape = tuple(reference.aval.shape)
-    for place, one in enumerate(found[:-1]):
-        following = found[place + 1]
-        if isinstance(one, BitcastTransform) and isinstance(following, NDIndexer):
+    for place, transform in enumerate(reordered[:-1]):
+        following = reordered[place + 1]
+        if isinstance(transform, BitcastTransform) and isinstance(following, NDIndexer):
             rows, columns = following.indices[-2:]
             if all(map(_is_whole, (rows, columns), following.shape[-2:])):
                 indices = (*following.indices[:-2], Slice(0, shape[-2]), columns)
-                found[place : place + 2] = [dataclasses.replace(following, indices=indices, shape=shape), one]
-        if not isinstance(found[place], NDIndexer):
+                reordered[place : place + 2] = [dataclasses.replace(following, indices=indices, shape=shape), transform]
+        if not isinstance(reordered[place], NDIndexer):
             break
-        shape = tuple(found[place].get_indexer_shape())
-    return tuple(found)
+        shape = tuple(reordered[place].get_indexer_shape())
+    return tuple(reordered)
 
 
 def _is_whole(index: Any, length: int) -> bool:

@@ -61,7 +61,7 @@ class Accesses:
 
     def unordered(self, clock: Clock) -> list[Any]:
         """The notes on accesses that happened neither before `clock` nor after it, in their order."""
-        found: list[Any] = []
+        entries: list[Any] = []
         for block in self.blocks:
             # Later than the latest of each component is later than every one of them.
             if block.latest is None or _is_before(block.latest, clock):
@@ -70,12 +70,12 @@ class Accesses:
             not_later, not_earlier = (rows <= clock).all(axis=1), (rows >= clock).all(axis=1)
             # Either way there has to be a component that differs: equal clocks are those of two that nothing orders.
             is_ordered = (not_later | not_earlier) & (rows != clock).any(axis=1)
-            found += [block.entries[place] for place in np.flatnonzero(~is_ordered)]
-        return found
+            entries += [block.entries[place] for place in np.flatnonzero(~is_ordered)]
+        return entries
 
 
-def _is_before(one: Clock, other: Clock) -> bool:
-    return bool((one <= other).all() and (one < other).any())
+def _is_before(clock: Clock, other: Clock) -> bool:
+    return bool((clock <= other).all() and (clock < other).any())
 
 
 @contextlib.contextmanager
@@ -164,7 +164,11 @@ def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
     """
     if is_empty(where):
         return []
-    return [one for one in accesses if not is_empty(one[-2]) and race_detection_state._ranges_overlap(where, one[-2])]
+    return [
+        access
+        for access in accesses
+        if not is_empty(access[-2]) and race_detection_state._ranges_overlap(where, access[-2])
+    ]
 
 
 def _what_is_checked(

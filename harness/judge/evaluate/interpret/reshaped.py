@@ -56,7 +56,7 @@ def _operands(equation: Equation) -> tuple[Any, ...]:
 def _reshaped(equation: Equation) -> bool:
     """True if it is a copy or a write of a reshaped reference."""
     if equation.primitive.name in _COPIES:
-        return any(any(map(_is_reshape, _transforms(one))) for one in _operands(equation))
+        return any(any(map(_is_reshape, _transforms(operand))) for operand in _operands(equation))
     if equation.primitive.name == "swap":
         return any(map(_is_reshape, tree_util.tree_unflatten(equation.params["tree"], equation.invars[2:])))
     return False
@@ -91,17 +91,17 @@ def reshaped_references() -> Iterator[None]:
     usual, store, swap = interpret_utils.to_range, memory.store_buffer_content, memory.swap_buffer_content
 
     def to_range(transforms: Sequence[Any]) -> Range:
-        found: Range = ()
+        selection: Range = ()
         shape: tuple[int, ...] | None = None
         indexers: list[Any] = []
-        for one in (*transforms, None):
-            if one is not None and not _is_reshape(one):
-                indexers.append(one)
+        for transform in (*transforms, None):
+            if transform is not None and not _is_reshape(transform):
+                indexers.append(transform)
                 continue
             part = usual(indexers)
-            found = part if shape is None else _within(found, shape, part)
-            shape, indexers = getattr(one, "shape", None), []
-        return found
+            selection = part if shape is None else _within(selection, shape, part)
+            shape, indexers = getattr(transform, "shape", None), []
+        return selection
 
     def stored(self: Any, key: Any, rnge: Range, value: Any, *arguments: Any, **named: Any) -> Any:
         return store(self, key, rnge, _fitted(value, rnge), *arguments, **named)
@@ -130,19 +130,19 @@ def _fitted(value: Any, rnge: Range) -> Any:
     return value if is_same else value.reshape(shape)
 
 
-def _within(found: Range, shape: Sequence[int], box: Range) -> Range:
-    """The part of `found` that equals `box` of it after reshaping to `shape`."""
-    parts = [one for one in found if isinstance(one, slice)]
-    wide = [one if isinstance(one, slice) else slice(one, one + 1, 1) for one in box]
+def _within(base: Range, shape: Sequence[int], box: Range) -> Range:
+    """The part of `base` that equals `box` of it after reshaping to `shape`."""
+    parts = [index for index in base if isinstance(index, slice)]
+    wide = [index if isinstance(index, slice) else slice(index, index + 1, 1) for index in box]
     wide += [slice(0, length, 1) for length in shape[len(box) :]]
-    own: list[slice] = []
+    slices: list[slice] = []
     for old, new in _groups([_size(part) for part in parts], list(shape)):
-        own += _block([_size(parts[place]) for place in old], [(shape[place], wide[place]) for place in new])
+        slices += _block([_size(parts[place]) for place in old], [(shape[place], wide[place]) for place in new])
     composed = iter(
-        slice(part.start + one.start * part.step, part.start + one.stop * part.step, part.step * one.step)
-        for part, one in zip(parts, own, strict=True)
+        slice(part.start + piece.start * part.step, part.start + piece.stop * part.step, part.step * piece.step)
+        for part, piece in zip(parts, slices, strict=True)
     )
-    return tuple(next(composed) if isinstance(one, slice) else one for one in found)
+    return tuple(next(composed) if isinstance(index, slice) else index for index in base)
 
 
 def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[int]]]:
@@ -151,7 +151,7 @@ def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[in
     while i < len(old) or j < len(new):
         left, right = [i] if i < len(old) else [], [j] if j < len(new) else []
         i, j = i + len(left), j + len(right)
-        while (a := math.prod(old[one] for one in left)) != (b := math.prod(new[one] for one in right)):
+        while (a := math.prod(old[axis] for axis in left)) != (b := math.prod(new[axis] for axis in right)):
             if a < b:
                 left.append(i)
                 i += 1

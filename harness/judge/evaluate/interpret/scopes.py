@@ -25,17 +25,17 @@ def scopes_of_any_depth() -> Iterator[None]:
     rules: Any = discharge._discharge_rules if has_context else discharge._partial_discharge_rules
     usual = rules[primitives.run_scoped_p]
 
-    def rule(*given: Any, jaxpr: Any, **params: Any) -> Any:
+    def rule(*arguments: Any, jaxpr: Any, **params: Any) -> Any:
         if has_context:
-            context, *values = given
+            context, *values = arguments
             should, avals = context.should_discharge, context.in_avals
             options = {"strip_memory_space": context.strip_memory_space}
         else:
-            should, avals, _, *values = given
+            should, avals, _, *values = arguments
             options = {}
         are_refs = [isinstance(aval, AbstractRef) for aval in avals]
         if params["collective_axes"] or list(should) != are_refs:
-            return usual(*given, jaxpr=jaxpr, **params)
+            return usual(*arguments, jaxpr=jaxpr, **params)
         body = partial_eval.convert_constvars_jaxpr(jaxpr)
         count = len(body.outvars)
         closed = body if has_context else core.ClosedJaxpr(body, ())

@@ -24,31 +24,32 @@ _CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_
 def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; every query for the step's number, at whatever depth, is read once at the top."""
     primitives: dict[str, Any] = {}
-    asked = [one for equation in jaxpr.eqns for part in inner(equation) for one in _asked(part, primitives)]
+    asked = [query for equation in jaxpr.eqns for part in inner(equation) for query in _asked(part, primitives)]
     if not asked:
         return jaxpr
-    known = {one: core.Var(jax.core.ShapedArray((), jnp.int32)) for one in dict.fromkeys(asked)}
+    variables = {query: core.Var(jax.core.ShapedArray((), jnp.int32)) for query in dict.fromkeys(asked)}
     first = [
-        core.new_jaxpr_eqn([], [var], primitives[name], {"axis": axis}, set()) for (name, axis), var in known.items()
+        core.new_jaxpr_eqn([], [var], primitives[name], {"axis": axis}, set())
+        for (name, axis), var in variables.items()
     ]
-    return jaxpr.replace(eqns=[*first, *_handed_down(jaxpr, known, is_top=True)])
+    return jaxpr.replace(eqns=[*first, *_handed_down(jaxpr, variables, is_top=True)])
 
 
 def _asked(jaxpr: Jaxpr, primitives: dict[str, Any]) -> list[Asked]:
     """The queries for step numbers in a program and in the programs that it holds, with primitives by name."""
-    found: list[Asked] = []
+    queries: list[Asked] = []
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         if name in _NAMES:
             primitives[name] = equation.primitive
-            found.append((name, equation.params["axis"]))
+            queries.append((name, equation.params["axis"]))
         for part in inner(equation):
-            found += _asked(part, primitives)
-    return found
+            queries += _asked(part, primitives)
+    return queries
 
 
-def _handed_down(jaxpr: Jaxpr, known: Mapping[Asked, Any], *, is_top: bool = False) -> list[Equation]:
-    """The equations of a program, with `known` as variables."""
+def _handed_down(jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool = False) -> list[Equation]:
+    """The equations of a program, with `variables` in place of queries for step numbers."""
     values: dict[Any, Any] = {}
     changed: list[Equation] = []
 
@@ -58,27 +59,27 @@ def _handed_down(jaxpr: Jaxpr, known: Mapping[Asked, Any], *, is_top: bool = Fal
     for equation in jaxpr.eqns:
         equation = equation.replace(invars=[read(var) for var in equation.invars])
         if equation.primitive.name in _NAMES and not is_top:
-            values[equation.outvars[0]] = known[equation.primitive.name, equation.params["axis"]]
+            values[equation.outvars[0]] = variables[equation.primitive.name, equation.params["axis"]]
         elif not any(_asked(part, {}) for part in inner(equation)):
             changed.append(equation)
         elif equation.primitive.name in _CALLS:
-            inlined, results = _inlined(equation, known)
+            inlined, results = _inlined(equation, variables)
             changed += inlined
             values.update(zip(equation.outvars, results, strict=True))
         else:
-            changed.append(_WITH_MORE[equation.primitive.name](equation, known))
+            changed.append(_WITH_MORE[equation.primitive.name](equation, variables))
     # A result may be what is known itself.
     if any(read(var) is not var for var in jaxpr.outvars):
         jaxpr.outvars[:] = [read(var) for var in jaxpr.outvars]
     return changed
 
 
-def _extended(jaxpr: Jaxpr, known: Mapping[Asked, Any], place: int) -> Jaxpr:
-    """The program with a parameter for each of `known`, inserted at this position among its parameters."""
-    own = {one: core.Var(var.aval) for one, var in known.items()}
+def _extended(jaxpr: Jaxpr, variables: Mapping[Asked, Any], place: int) -> Jaxpr:
+    """The program with a parameter for each of `variables`, inserted at this position among its parameters."""
+    parameters = {query: core.Var(var.aval) for query, var in variables.items()}
     body = jaxpr.replace(outvars=list(jaxpr.outvars))
-    equations = _handed_down(body, own)
-    invars = [*jaxpr.invars[:place], *own.values(), *jaxpr.invars[place:]]
+    equations = _handed_down(body, parameters)
+    invars = [*jaxpr.invars[:place], *parameters.values(), *jaxpr.invars[place:]]
     return body.replace(invars=invars, eqns=equations, debug_info=_without_names(jaxpr))
 
 
@@ -87,32 +88,32 @@ def _without_names(jaxpr: Jaxpr) -> Any:
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
-def _closed(closed: Any, known: Mapping[Asked, Any], place: int) -> Any:
+def _closed(closed: Any, variables: Mapping[Asked, Any], place: int) -> Any:
     if isinstance(closed, core.ClosedJaxpr):
-        return closed.replace(jaxpr=_extended(closed.jaxpr, known, place))
-    return _extended(closed, known, place)
+        return closed.replace(jaxpr=_extended(closed.jaxpr, variables, place))
+    return _extended(closed, variables, place)
 
 
-def _cond(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
-    branches = tuple(_closed(branch, known, len(branch.jaxpr.invars)) for branch in equation.params["branches"])
-    invars = [*equation.invars, *known.values()]
+def _cond(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
+    branches = tuple(_closed(branch, variables, len(branch.jaxpr.invars)) for branch in equation.params["branches"])
+    invars = [*equation.invars, *variables.values()]
     return equation.replace(invars=invars, params={**equation.params, "branches": branches})
 
 
-def _scan(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
+def _scan(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     if "ft_in" in equation.params:
         # jax 0.12 says how many there are of constants, carried values and rows by trees.
         of_constants, carried, rows = equation.params["ft_in"].unpack()
         constants = len(tuple(of_constants))
-        more: dict[str, Any] = {"ft_in": _trees().pack((_trees().nones(constants + len(known)), carried, rows))}
+        more: dict[str, Any] = {"ft_in": _trees().pack((_trees().nones(constants + len(variables)), carried, rows))}
     else:
         constants = equation.params["num_consts"]
-        more = {"num_consts": constants + len(known)}
+        more = {"num_consts": constants + len(variables)}
     if "linear" in equation.params:
         linear = equation.params["linear"]
-        more["linear"] = (*linear[:constants], *(False for _ in known), *linear[constants:])
-    more["jaxpr"] = _closed(equation.params["jaxpr"], known, constants)
-    invars = [*equation.invars[:constants], *known.values(), *equation.invars[constants:]]
+        more["linear"] = (*linear[:constants], *(False for _ in variables), *linear[constants:])
+    more["jaxpr"] = _closed(equation.params["jaxpr"], variables, constants)
+    invars = [*equation.invars[:constants], *variables.values(), *equation.invars[constants:]]
     return equation.replace(invars=invars, params={**equation.params, **more})
 
 
@@ -120,53 +121,56 @@ def _trees() -> Any:
     return importlib.import_module("jax._src.flattree")
 
 
-def _while(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
+def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     of_cond, of_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
     more = {
-        "cond_jaxpr": _closed(equation.params["cond_jaxpr"], known, of_cond),
-        "body_jaxpr": _closed(equation.params["body_jaxpr"], known, of_body),
-        "cond_nconsts": of_cond + len(known),
-        "body_nconsts": of_body + len(known),
+        "cond_jaxpr": _closed(equation.params["cond_jaxpr"], variables, of_cond),
+        "body_jaxpr": _closed(equation.params["body_jaxpr"], variables, of_body),
+        "cond_nconsts": of_cond + len(variables),
+        "body_nconsts": of_body + len(variables),
     }
     first, second, rest = (
         equation.invars[:of_cond],
         equation.invars[of_cond : of_cond + of_body],
         equation.invars[of_cond + of_body :],
     )
-    invars = [*first, *known.values(), *second, *known.values(), *rest]
+    invars = [*first, *variables.values(), *second, *variables.values(), *rest]
     return equation.replace(invars=invars, params={**equation.params, **more})
 
 
-def _run_scoped(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
+def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     """The outside values that it refers to are among the constants of its body."""
     body = equation.params["jaxpr"].replace(outvars=list(equation.params["jaxpr"].outvars))
-    own = {one: core.Var(var.aval) for one, var in known.items()}
-    equations = _handed_down(body, own)
+    constvars = {query: core.Var(var.aval) for query, var in variables.items()}
+    equations = _handed_down(body, constvars)
     # jax 0.12 keeps what constants are with the program.
     constants = getattr(body, "consts", None)
-    body = body.replace(constvars=[*body.constvars, *own.values()], eqns=equations)
+    body = body.replace(constvars=[*body.constvars, *constvars.values()], eqns=equations)
     if constants is not None:
-        body = body.with_consts((*constants, *known.values()))
-    return equation.replace(invars=[*equation.invars, *known.values()], params={**equation.params, "jaxpr": body})
+        body = body.with_consts((*constants, *variables.values()))
+    return equation.replace(invars=[*equation.invars, *variables.values()], params={**equation.params, "jaxpr": body})
 
 
-def _inlined(equation: Equation, known: Mapping[Asked, Any]) -> tuple[list[Equation], list[Any]]:
+def _inlined(equation: Equation, variables: Mapping[Asked, Any]) -> tuple[list[Equation], list[Any]]:
     """The equations of a called function in place of the call, and its results."""
     (body,) = inner(equation)[:1]
     constants = next((part.consts for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)), ())
     body = body.replace(outvars=list(body.outvars))
     values: dict[Any, Any] = dict(zip(body.constvars, constants, strict=True))
     values.update(zip(body.invars, equation.invars, strict=True))
-    given = {id(var) for var in known.values()}
+    variable_ids = {id(var) for var in variables.values()}
 
     def renamed(var: Any) -> Any:
-        if not isinstance(var, core.Var) or isinstance(var, core.DropVar) or id(var) in given:
+        if not isinstance(var, core.Var) or isinstance(var, core.DropVar) or id(var) in variable_ids:
             return var
         return values.setdefault(var, core.Var(var.aval))
 
     equations = [
-        one.replace(invars=[renamed(var) for var in one.invars], outvars=[renamed(var) for var in one.outvars])
-        for one in _handed_down(body, known)
+        body_equation.replace(
+            invars=[renamed(var) for var in body_equation.invars],
+            outvars=[renamed(var) for var in body_equation.outvars],
+        )
+        for body_equation in _handed_down(body, variables)
     ]
     return equations, [renamed(var) for var in body.outvars]
 

@@ -94,13 +94,13 @@ def transfers_end(order: Order) -> Iterator[Waits]:
 
     def begun(self: Any, *arguments: Any, **named: Any) -> None:
         begin(self, *arguments, **named)
-        self.tasks = [Tasks(one) for one in self.tasks]
+        self.tasks = [Tasks(pending) for pending in self.tasks]
 
     def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
         core = int(global_core_id)
         tasks = self.tasks[core]
         # A copy of no rows has nothing to arrive: no wait is for it, and none has a choice because of it.
-        for task in [one for one in tasks if has_tasks and _moves_nothing(one)]:
+        for task in [transfer for transfer in tasks if has_tasks and _moves_nothing(transfer)]:
             tasks.remove(task)
             task()
         while has_tasks and self.count_by_core[core] < value and tasks:
@@ -159,7 +159,7 @@ def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
 def _options_of(wait: Any) -> set[str]:
     """The parameters of a function, or the options that it hands on."""
     parameters = inspect.signature(wait).parameters
-    handed_on = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    handed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {*parameters, "has_tasks"} if handed_on else {*parameters}
 
 

@@ -104,17 +104,17 @@ def _limits(equation: Equation) -> list[tuple[Any, int]]:
     first = _FIRST_INDEX.get(equation.primitive.name)
     if first is None:
         return []
-    found: list[tuple[Any, int]] = []
+    limits: list[tuple[Any, int]] = []
     for transform in tree_util.tree_unflatten(equation.params["tree"], equation.invars[first:]):
         if not isinstance(transform, NDIndexer):
             continue
         for index, length in zip(transform.indices, transform.shape, strict=True):
             if isinstance(index, Slice):
                 if isinstance(index.size, int):
-                    found.append((index.start, length - 1 - (index.size - 1) * index.stride))
+                    limits.append((index.start, length - 1 - (index.size - 1) * index.stride))
             else:
-                found.append((index, length - 1))
-    return [(index, largest) for index, largest in found if not _is_within(index, largest)]
+                limits.append((index, length - 1))
+    return [(index, largest) for index, largest in limits if not _is_within(index, largest)]
 
 
 def _is_within(index: Any, largest: int) -> bool:

@@ -106,10 +106,10 @@ class WatchedRun:
             # Last, behind the lines of code of a traceback.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
-                said = line.strip()
+                cause = line.strip()
                 if words == DEADLOCK:
-                    said = f"{said[said.index(words) :]} (a copy counts its bytes, a signal what it adds)"
-                return Rejected("correctness", kind, f"{self.where}{said}", text[-8000:])
+                    cause = f"{cause[cause.index(words) :]} (a copy counts its bytes, a signal what it adds)"
+                return Rejected("correctness", kind, f"{self.where}{cause}", text[-8000:])
         if "IndexError" in text or isinstance(failure, IndexError):
             lines = text.splitlines()
             line = next((line for line in reversed(lines) if "IndexError" in line), lines[0])

@@ -26,9 +26,9 @@ def source(chip: Chip, on: str | None) -> Source:
     `no-device` when this chip is asked for and JAX sees none, or when it is not here and cannot be simulated.
     """
     called = _CALLED[chip.platform]
-    known = ("cpu", called, "simulated")
-    if on is not None and on not in known:
-        raise UsageError("unknown-device", f"expected --on {', '.join(known)} for a {chip.name}, got {on!r}")
+    choices = ("cpu", called, "simulated")
+    if on is not None and on not in choices:
+        raise UsageError("unknown-device", f"expected --on {', '.join(choices)} for a {chip.name}, got {on!r}")
     if chip.mesh:
         if on not in (None, "simulated"):
             raise UsageError(
@@ -42,10 +42,10 @@ def source(chip: Chip, on: str | None) -> Source:
     if on == "simulated" and chip.platform == "tpu":
         return "simulated"
     is_asked = on == called or (on is None and _has_device_file(chip.platform))
-    found = attached(chip.platform) if is_asked else None
-    if found is not None and chip_of_device(found.kind) == chip:
+    device = attached(chip.platform) if is_asked else None
+    if device is not None and chip_of_device(device.kind) == chip:
         return "measured"
-    seen = f"a {found.kind}" if found else f"no {called.upper()}"
+    seen = f"a {device.kind}" if device else f"no {called.upper()}"
     if chip.platform == "cuda":
         version = environment.environment().jax
         raise RatchetError(
@@ -55,8 +55,8 @@ def source(chip: Chip, on: str | None) -> Source:
             f"too, which are not in requirements.lock: .venv/bin/python -m pip install 'jax[cuda12]=={version}'",
         )
     if on == called:
-        said = f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated"
-        raise RatchetError("no-device", said)
+        message = f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated"
+        raise RatchetError("no-device", message)
     return "simulated"
 
 

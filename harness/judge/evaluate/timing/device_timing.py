@@ -113,15 +113,15 @@ class _Rounds:
         call takes.
         """
         every = [program for program in self._programs for _ in range(max(2, calls))]
-        taken = [self._seconds(program, [_placed(drawn) for drawn in self._drawn], 1)[0] for program in every]
+        call_seconds = [self._seconds(program, [_placed(drawn) for drawn in self._drawn], 1)[0] for program in every]
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
-        self._calls_per_sample = calls_per_sample(min(taken), tick)
+        self._calls_per_sample = calls_per_sample(min(call_seconds), tick)
 
     def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
         """Times `rounds` by the host's clock, then `profiled_calls` in a profile `session`; checks one output."""
         checked_round = self._order.randrange(rounds + profiled_calls)
         # One of the timing inputs.
-        one = self._order.randrange(len(self._families))
+        family_index = self._order.randrange(len(self._families))
         checked: tuple[Sequence[NDArray[Any]], Any] = ((), ())
         host: list[list[float]] = [[] for _ in self._programs]
 
@@ -129,7 +129,7 @@ class _Rounds:
             nonlocal checked
             # The last artifact is the candidate.
             if turn.round == checked_round and turn.which == len(self._programs) - 1:
-                checked = (turn.drawn[one], outputs[one])
+                checked = (turn.drawn[family_index], outputs[family_index])
 
         for turn in self._turns(range(rounds)):
             seconds, outputs = self._seconds(self._programs[turn.which], turn.inputs, self._calls_per_sample)
@@ -137,11 +137,11 @@ class _Rounds:
             keep(turn, outputs)
         on_device = self._profile(range(rounds, rounds + profiled_calls), session, keep)
         inputs, outputs = checked
-        found, failure = operators.check(
+        output_check, failure = operators.check(
             self._problem,
             inputs,
             tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs)),
-            family=self._families[one],
+            family=self._families[family_index],
             mode="device",
             seed=self._request.seed,
         )
@@ -156,7 +156,7 @@ class _Rounds:
                 )
                 for times, device_times in zip(host, on_device, strict=True)
             ),
-            check=CheckReply(check=found, failure=failure),
+            check=CheckReply(check=output_check, failure=failure),
         )
 
     def _turns(self, rounds: range) -> Iterator[_Turn]:
@@ -193,7 +193,7 @@ class _Rounds:
             return nothing
         means = [statistics.fmean(seconds[place : place + kinds]) for place in range(0, len(seconds), kinds)]
         return [
-            tuple(taken for turn, taken in zip(turns, means, strict=True) if turn == which)
+            tuple(mean for turn, mean in zip(turns, means, strict=True) if turn == which)
             for which in range(len(self._programs))
         ]
 

@@ -30,7 +30,7 @@ def run(
     cores = environment.cores()
     shares = min(_MOST_SHARES, max(1, cores // 2), len(names))
     parts = [(dumps, tuple(names[share::shares])) for share in range(shares) for dumps in (champion, candidate)]
-    found: dict[tuple[Path, str], float | None] = {}
+    seconds_by_variant: dict[tuple[Path, str], float | None] = {}
     with (
         tempfile.TemporaryDirectory() as scratch,
         Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children,
@@ -68,8 +68,14 @@ def run(
             if isinstance(reply, Failure):
                 return reply
             dumps, some = asked[job]
-            found.update(((dumps, name), seconds) for name, seconds in zip(some, reply.seconds, strict=True))
+            seconds_by_variant.update(
+                ((dumps, name), seconds) for name, seconds in zip(some, reply.seconds, strict=True)
+            )
     return tuple(
-        Resimulation(name=name, champion_seconds=found[champion, name], candidate_seconds=found[candidate, name])
+        Resimulation(
+            name=name,
+            champion_seconds=seconds_by_variant[champion, name],
+            candidate_seconds=seconds_by_variant[candidate, name],
+        )
         for name in names
     )

@@ -10,14 +10,14 @@ from harness.records import Simulation
 def simulate(request: SimulateRequest) -> Simulation:
     """The result of the named function for the dumps."""
     function = getattr(importlib.import_module(request.module), request.function)
-    found: Simulation = function(
+    simulation: Simulation = function(
         Path(request.dump_directory),
         request.chip,
         deadline_seconds=request.deadline_seconds,
         with_lines=request.with_lines,
         timeline=Path(request.timeline) if request.timeline else None,
     )
-    return found
+    return simulation
 
 
 def resimulate(request: ResimulateRequest) -> ResimulateReply:

@@ -29,45 +29,45 @@ def taken_over(closed: Any) -> Any:
     numpy's.
     """
     # A function that is called twice stays one. The programs of the trace are kept, so that no identity is used twice.
-    known: dict[int, tuple[Any, Any]] = {}
+    copies: dict[int, tuple[Any, Any]] = {}
 
-    def program(given: Any) -> Any:
-        if id(given) not in known:
-            known[id(given)] = given, _rebuilt(given, value)
-        return known[id(given)][1]
+    def program(original: Any) -> Any:
+        if id(original) not in copies:
+            copies[id(original)] = original, _rebuilt(original, value)
+        return copies[id(original)][1]
 
-    def value(given: Any) -> Any:
-        if isinstance(given, (core.ClosedJaxpr, core.Jaxpr)):
-            return program(given)
-        if type(given) in (tuple, list):
-            return type(given)(map(value, given))
-        if hasattr(given, "block_mappings"):
-            blocks = given.block_mappings
+    def value(parameter: Any) -> Any:
+        if isinstance(parameter, (core.ClosedJaxpr, core.Jaxpr)):
+            return program(parameter)
+        if type(parameter) in (tuple, list):
+            return type(parameter)(map(value, parameter))
+        if hasattr(parameter, "block_mappings"):
+            blocks = parameter.block_mappings
             maps = [replace(block, index_map_jaxpr=program(block.index_map_jaxpr)) for block in blocks]
-            return replace(given, block_mappings=tuple(maps))
-        return given
+            return replace(parameter, block_mappings=tuple(maps))
+        return parameter
 
     return program(closed)
 
 
-def _rebuilt(given: Any, value: Callable[[Any], Any]) -> Any:
+def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
     """A program with new equations, literals and constants; `value` makes a new one of a parameter."""
 
     def operand(var: Any) -> Any:
         return core.Literal(_copied(var.val), var.aval) if isinstance(var, core.Literal) else var
 
     # In jax 0.12 a closed program is the one that it closes.
-    if (within := getattr(given, "jaxpr", given)) is not given:
-        return given.replace(jaxpr=value(within), consts=[*map(_copied, given.consts)])
+    if (within := getattr(program, "jaxpr", program)) is not program:
+        return program.replace(jaxpr=value(within), consts=[*map(_copied, program.consts)])
     equations = [
         equation.replace(
             invars=[*map(operand, equation.invars)],
             params={name: value(parameter) for name, parameter in equation.params.items()},
         )
-        for equation in _without_debug_checks(given)
+        for equation in _without_debug_checks(program)
     ]
-    closed = {"consts": [*map(_copied, given.consts)]} if hasattr(given, "consts") else {}
-    return given.replace(eqns=equations, outvars=[*map(operand, given.outvars)], **closed)
+    closed = {"consts": [*map(_copied, program.consts)]} if hasattr(program, "consts") else {}
+    return program.replace(eqns=equations, outvars=[*map(operand, program.outvars)], **closed)
 
 
 def _without_debug_checks(jaxpr: Any) -> list[Any]:

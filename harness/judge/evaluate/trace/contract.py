@@ -42,9 +42,9 @@ class CandidateCode:
         if error is None or isinstance(error, (Rejected, MemoryError)):
             return
         frames = [(at.filename, at.lineno or 0) for at in reversed(traceback.extract_tb(trace))]
-        own = next((number for number, (file, _) in enumerate(frames) if is_own(file)), len(frames))
-        places = [f"{file} line {line}" for file, line in frames[own : own + 1]]
-        where = ", in ".join(filter(None, (*places, packages.place(*frames[:own]))))
+        own_frame = next((number for number, (file, _) in enumerate(frames) if is_own(file)), len(frames))
+        places = [f"{file} line {line}" for file, line in frames[own_frame : own_frame + 1]]
+        where = ", in ".join(filter(None, (*places, packages.place(*frames[:own_frame]))))
         where += ": " * bool(where)
         detail = traceback_text(error)
         message = f"{self._doing} failed: {where}{description(error).splitlines()[0]}"
@@ -95,12 +95,14 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
 def _refuse_names(names: Mapping[str, str]) -> None:
     """Raises Rejected `helper-name` if a helper has the name of a module that can be imported anyway."""
     for name, file in names.items():
-        known = getattr(sys.modules.get(name), "__file__", None)
+        loaded_file = getattr(sys.modules.get(name), "__file__", None)
         is_taken = name in sys.builtin_module_names or name in sys.stdlib_module_names
-        is_taken = is_taken or (name in sys.modules and known != file) or PathFinder.find_spec(name, _PATHS) is not None
+        is_taken = (
+            is_taken or (name in sys.modules and loaded_file != file) or PathFinder.find_spec(name, _PATHS) is not None
+        )
         if is_taken:
-            said = f"expected another name for {file}: {name} is an installed module, which other code imports"
-            raise Rejected("contract", "helper-name", said)
+            message = f"expected another name for {file}: {name} is an installed module, which other code imports"
+            raise Rejected("contract", "helper-name", message)
 
 
 class _Helpers(MetaPathFinder, Loader):
@@ -130,8 +132,10 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
     function = getattr(module, name, None)
     if function is None:
         others = sorted(other for other, value in vars(module).items() if inspect.isfunction(value))
-        found = ", ".join(others) or "none"
-        raise Rejected("contract", "missing-kernel-fn", f"expected {FILE} to define {expected}; its functions: {found}")
+        function_names = ", ".join(others) or "none"
+        raise Rejected(
+            "contract", "missing-kernel-fn", f"expected {FILE} to define {expected}; its functions: {function_names}"
+        )
     if not callable(function):
         raise Rejected(
             "contract", "missing-kernel-fn", f"expected {name} to be a function, got {type(function).__name__}"
@@ -191,8 +195,8 @@ def _claim(function: Callable[..., Any], statement: Statement) -> Any:
 def _tiling(meta: object) -> TilingClaim:
     """The claim in comparable form; `buffers` are name -> (shape, dtype), each buffer once."""
     if not isinstance(meta, Mapping):
-        said = f"expected get_tiling_meta() to return a dict, got {type(meta).__name__}"
-        raise Rejected("contract", "bad-claim", said)
+        message = f"expected get_tiling_meta() to return a dict, got {type(meta).__name__}"
+        raise Rejected("contract", "bad-claim", message)
     where = "get_tiling_meta()"
     grid = meta.get("grid")
     if grid is not None:

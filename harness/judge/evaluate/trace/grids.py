@@ -30,9 +30,10 @@ def semantics(equation: Equation) -> tuple[str, ...]:
     if is_triton(equation):
         return ("parallel",) * len(mapping.grid)
     declared = [str(getattr(kind, "value", kind)) for kind in getattr(options, "dimension_semantics", None) or ()]
-    own = iter(declared or ["arbitrary"] * len(mapping.grid))
+    declarations = iter(declared or ["arbitrary"] * len(mapping.grid))
     kinds = (
-        "parallel" if axis in mapping.vmapped_dims else next(own, "arbitrary") for axis in range(len(mapping.grid))
+        "parallel" if axis in mapping.vmapped_dims else next(declarations, "arbitrary")
+        for axis in range(len(mapping.grid))
     )
     return tuple("parallel" if kind in _PARALLEL else "arbitrary" for kind in kinds)
 
@@ -60,7 +61,7 @@ def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
         )
     order = ("parallel",) * leading + ("arbitrary",) * (len(order) - leading)
     if is_triton(equation) or options is None:
-        told = pltpu.CompilerParams(dimension_semantics=order)
+        compiler_params = pltpu.CompilerParams(dimension_semantics=order)
     else:
-        told = options.replace(dimension_semantics=order)
-    return {"compiler_params": told}
+        compiler_params = options.replace(dimension_semantics=order)
+    return {"compiler_params": compiler_params}

@@ -62,10 +62,10 @@ def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) 
     `file` is the source of the tree, `helpers` are the modules next to kernel.py that belong to the candidate.
     """
     try:
-        return tuple(f"{file} {said}" for said in _flags(tree, helpers))
+        return tuple(f"{file} {flag}" for flag in _flags(tree, helpers))
     except _Refused as refused:
-        said = f"{file} {refused}: expected a kernel to need JAX and arithmetic only; remove it"
-        raise Rejected("static", "forbidden-import", said) from refused
+        message = f"{file} {refused}: expected a kernel to need JAX and arithmetic only; remove it"
+        raise Rejected("static", "forbidden-import", message) from refused
 
 
 class _Refused(Exception):
@@ -73,20 +73,20 @@ class _Refused(Exception):
 
 
 def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
-    told: dict[str, str] = {}
-    held = _imported_modules(tree)
+    sentences: dict[str, str] = {}
+    modules = _imported_modules(tree)
     for node in ast.walk(tree):
         for name in _imported(node):
             _refuse_name(node, name, "imports")
             if name.partition(".")[0] in helpers:
                 continue
             if name.partition(".")[0] not in _PLAIN or name.startswith("jax._src"):
-                told.setdefault(name, f"{_where(node)} imports {name}, which few kernels need: read why")
-        module = _reached(node, held)
+                sentences.setdefault(name, f"{_where(node)} imports {name}, which few kernels need: read why")
+        module = _reached(node, modules)
         if module is not None:
             _refuse_name(node, module, "reaches")
             if module.partition(".")[0] not in _PLAIN:
-                told.setdefault(module, f"{_where(node)} reaches {module}, which few kernels need: read why")
+                sentences.setdefault(module, f"{_where(node)} reaches {module}, which few kernels need: read why")
         if isinstance(node, ast.Name) and node.id in _REFUSED_NAMES:
             raise _refused(node, f"names {node.id}")
         for name in _attributes(node):
@@ -94,8 +94,8 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
                 raise _refused(node, f"names {name}{' in a text' if isinstance(node, ast.Constant) else ''}")
         unusual = _unusual(node)
         if unusual:
-            told.setdefault(unusual, f"{_where(node)} {unusual}, which few kernels need: read why")
-    return told.values()
+            sentences.setdefault(unusual, f"{_where(node)} {unusual}, which few kernels need: read why")
+    return sentences.values()
 
 
 def _refuse_name(node: ast.AST, name: str, how: str) -> None:
@@ -114,7 +114,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
     """The modules that the file's imports bind to names, if this process has imported them."""
-    found: dict[str, types.ModuleType] = {}
+    modules: dict[str, types.ModuleType] = {}
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
@@ -123,11 +123,11 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
             whole = alias.asname or isinstance(node, ast.ImportFrom)
             module = sys.modules.get(name if whole else name.partition(".")[0])
             if module is not None:
-                found[alias.asname or (alias.name if whole else alias.name.partition(".")[0])] = module
-    return found
+                modules[alias.asname or (alias.name if whole else alias.name.partition(".")[0])] = module
+    return modules
 
 
-def _reached(node: ast.AST, held: dict[str, types.ModuleType]) -> str | None:
+def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
     """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
 
     Looked up, not computed: an attribute that a module creates on access is left alone.
@@ -139,9 +139,9 @@ def _reached(node: ast.AST, held: dict[str, types.ModuleType]) -> str | None:
     while isinstance(at, ast.Attribute):
         parts.append(at.attr)
         at = at.value
-    if not parts or not isinstance(at, ast.Name) or at.id not in held:
+    if not parts or not isinstance(at, ast.Name) or at.id not in modules:
         return None
-    value: object = held[at.id]
+    value: object = modules[at.id]
     for part in reversed(parts):
         value = vars(value).get(part) if isinstance(value, types.ModuleType) else None
     return value.__name__ if isinstance(value, types.ModuleType) else None

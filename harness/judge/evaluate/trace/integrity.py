@@ -73,7 +73,7 @@ def snapshot() -> Snapshot:
         handlers=_handlers(),
         threads=frozenset(threading.enumerate()),
         modules=frozenset(sys.modules),
-        primitives={id(one): (one, dict(vars(one))) for one in _primitives(rules)},
+        primitives={id(primitive): (primitive, dict(vars(primitive))) for primitive in _primitives(rules)},
         rules=rules,
     )
 
@@ -164,14 +164,14 @@ def require_untouched(before: Snapshot) -> None:
     ):
         changed = sorted(name for name in {*old, *new} - _SET_BY_JAX if old.get(name) != new.get(name))
         if changed:
-            said = f"expected kernel.py to leave the process as it is, but it changed {what} {', '.join(changed)}"
-            raise Rejected("static", "settings-changed", said)
+            message = f"expected kernel.py to leave the process as it is, but it changed {what} {', '.join(changed)}"
+            raise Rejected("static", "settings-changed", message)
     if _handlers() != before.handlers:
-        said = (
+        message = (
             "expected kernel.py to leave the process as it is, but it set something that is called while other code "
             "runs: a signal handler, a trace function, a listener of JAX"
         )
-        raise Rejected("static", "settings-changed", said)
+        raise Rejected("static", "settings-changed", message)
     started = [thread.name for thread in threading.enumerate() if thread not in before.threads]
     if started:
         raise Rejected(
@@ -212,7 +212,7 @@ def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
         if module is not None and name.partition(".")[0] == "jax":
             yield from (value for value in list(vars(module).values()) if isinstance(value, core.Primitive))
     for table in rules.values():
-        yield from (one for one in table if isinstance(one, core.Primitive))
+        yield from (primitive for primitive in table if isinstance(primitive, core.Primitive))
 
 
 def _rules() -> Iterator[tuple[tuple[str, ...], dict[Any, Any]]]:
@@ -241,13 +241,13 @@ def _changed_rule(before: Snapshot) -> str | None:
     now = dict(_rules())
     for place, table in before.rules.items():
         there = now.get(place, {})
-        for one, _ in before.primitives.values():
-            if there.get(one) is not table.get(one):
-                return f"that of {one.name} in {'.'.join(place)}"
-    for one, methods in before.primitives.values():
-        there = vars(one)
+        for primitive, _ in before.primitives.values():
+            if there.get(primitive) is not table.get(primitive):
+                return f"that of {primitive.name} in {'.'.join(place)}"
+    for primitive, methods in before.primitives.values():
+        there = vars(primitive)
         if there.keys() != methods.keys() or any(there[name] is not methods[name] for name in methods):
-            return f"the primitive {one.name}"
+            return f"the primitive {primitive.name}"
     return None
 
 
@@ -283,9 +283,9 @@ def require_self_contained(helpers: Collection[str]) -> None:
             continue
         path = Path(file).resolve()
         if not any(path.is_relative_to(home) for home in installed):
-            said = f"expected kernel.py to import installed packages and its helpers, but it imported {name}"
+            message = f"expected kernel.py to import installed packages and its helpers, but it imported {name}"
             detail = "An attempt records kernel.py and the files beside it that its import statements name."
-            raise Rejected("contract", "foreign-import", said, detail)
+            raise Rejected("contract", "foreign-import", message, detail)
 
 
 def _installed() -> Iterator[Path]:

@@ -91,14 +91,14 @@ class Flops:
 
 def inner(equation: Equation) -> list[Jaxpr]:
     """The programs that an equation holds: branches, bodies, called functions."""
-    found: list[Jaxpr] = []
+    programs: list[Jaxpr] = []
     for value in equation.params.values():
         for part in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(part, core.ClosedJaxpr):
-                found.append(part.jaxpr)
+                programs.append(part.jaxpr)
             elif isinstance(part, core.Jaxpr):
-                found.append(part)
-    return found
+                programs.append(part)
+    return programs
 
 
 def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
@@ -139,15 +139,15 @@ def is_triton(equation: Equation) -> bool:
 
 def calls_within_loops(jaxpr: Jaxpr, *, is_within: bool = False) -> list[Equation]:
     """The Pallas calls that one run of the program makes several times, or may not make, in order."""
-    found = []
+    calls = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
-            found += [equation] if is_within else []
+            calls += [equation] if is_within else []
             continue
         loops = is_within or equation.primitive.name in ("scan", "while", "cond")
         for part in inner(equation):
-            found += calls_within_loops(part, is_within=loops)
-    return found
+            calls += calls_within_loops(part, is_within=loops)
+    return calls
 
 
 def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
@@ -184,12 +184,12 @@ def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], 
         return var if isinstance(var, (core.Literal, core.DropVar)) else new.setdefault(var, core.Var(var.aval))
 
     return [
-        one.replace(
-            invars=[renamed(var) for var in one.invars],
-            outvars=[renamed(var) for var in one.outvars],
+        equation.replace(
+            invars=[renamed(var) for var in equation.invars],
+            outvars=[renamed(var) for var in equation.outvars],
             source_info=source_info,
         )
-        for one in body.eqns
+        for equation in body.eqns
     ]
 
 
@@ -202,8 +202,10 @@ def line_of(equation: Equation) -> str:
 
 def _frames(traceback: Any) -> list[Any]:
     # The candidate's files see themselves by their bare names.
-    own = (frame for frame in (traceback.frames if traceback is not None else ()) if "/" not in frame.file_name)
-    return [frame for frame in own if frame.file_name.endswith(".py")]
+    candidate_frames = (
+        frame for frame in (traceback.frames if traceback is not None else ()) if "/" not in frame.file_name
+    )
+    return [frame for frame in candidate_frames if frame.file_name.endswith(".py")]
 
 
 def one_pass_lines(jaxpr: Jaxpr) -> tuple[str, ...]:
@@ -219,8 +221,8 @@ def one_pass_lines(jaxpr: Jaxpr) -> tuple[str, ...]:
 
 
 def _precisions(equation: Equation) -> tuple[Any, ...]:
-    given = equation.params["precision"]
-    return given if isinstance(given, tuple) else (given,)
+    precision = equation.params["precision"]
+    return precision if isinstance(precision, tuple) else (precision,)
 
 
 def refuse_foreign_work(jaxpr: Jaxpr) -> None:
@@ -287,10 +289,10 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
         within: set[Any] = set()
         for part in inner(equation) if touched else ():
             # The operands of a part are the last ones of its equation: before them stand predicates and other parts'.
-            own = part.constvars or part.invars
-            operands = dict(zip(own, equation.invars[-len(own) :], strict=False))
+            parameters = part.constvars or part.invars
+            operands = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False))
             within |= {operands[ref] for ref in _written(part) if ref in operands}
-            if len(own) > len(equation.invars):
+            if len(parameters) > len(equation.invars):
                 within = touched
         written |= touched & within if any(inner(equation)) else touched
     return written

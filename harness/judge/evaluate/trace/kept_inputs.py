@@ -23,10 +23,10 @@ def written_over(jaxpr: Jaxpr, statement: Statement) -> tuple[str, ...]:
 
 
 def _written_over(jaxpr: Jaxpr, kept: Mapping[Any, str]) -> Iterator[str]:
-    known = dict(kept)
+    names = dict(kept)
     for equation in jaxpr.eqns:
         # A literal is no input, and has no hash.
-        named = [None if isinstance(var, core.Literal) else known.get(var) for var in equation.invars]
+        named = [None if isinstance(var, core.Literal) else names.get(var) for var in equation.invars]
         if is_pallas_call(equation) and not is_triton(equation):
             bounds = equation.params["grid_mapping"].num_dynamic_grid_bounds
             for source, _ in equation.params["input_output_aliases"]:
@@ -34,7 +34,7 @@ def _written_over(jaxpr: Jaxpr, kept: Mapping[Any, str]) -> Iterator[str]:
                 if name is not None:
                     yield f"{name} in {line_of(equation).removesuffix(': ') or 'a kernel'}"
         elif equation.primitive.name in _SAME_MEMORY and named[0] is not None:
-            known[equation.outvars[0]] = named[0]
+            names[equation.outvars[0]] = named[0]
         else:
             for part in inner(equation):
                 if len(part.invars) == len(named):

@@ -67,7 +67,7 @@ def _kernels_in(operation: Any) -> Iterator[MosaicKernel]:
     elif target == TRITON_CALL:
         config = triton_config(operation)
         steps = math.prod(ir.IntegerAttr(config[f"grid_{axis}"]).value for axis in "xyz")
-        text = _LIBRARY_EXPONENTIAL.sub(lambda found: f'"math.{found["name"]}"', triton_text(config))
+        text = _LIBRARY_EXPONENTIAL.sub(lambda match: f'"math.{match["name"]}"', triton_text(config))
         yield MosaicKernel(text=text, steps=steps)
     for region in operation.regions:
         for block in region:

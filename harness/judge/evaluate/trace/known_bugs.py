@@ -28,14 +28,14 @@ class Bug:
 def _names(word: str) -> Callable[[ast.AST], bool]:
     """True if a source names `word`: as an attribute, a variable, something imported, or in a text."""
 
-    def found(tree: ast.AST) -> bool:
+    def is_named(tree: ast.AST) -> bool:
         return any(
             word in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "name", None))
             or (isinstance(node, ast.Constant) and node.value == word)
             for node in ast.walk(tree)
         )
 
-    return found
+    return is_named
 
 
 KNOWN_BUGS = (

@@ -29,54 +29,56 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
 
     `inputs` holds an array for each known input of the program, None for the others.
     """
-    found = {id(call): tuple(map(_static, call.params["grid_mapping"].grid)) for call in pallas_calls(closed.jaxpr)}
-    if not any(None in grid for grid in found.values()):
-        return found
+    grid_by_call = {
+        id(call): tuple(map(_static, call.params["grid_mapping"].grid)) for call in pallas_calls(closed.jaxpr)
+    }
+    if not any(None in grid for grid in grid_by_call.values()):
+        return grid_by_call
     reached: list[int] = []
 
-    def bounds(known: dict[int, Any]) -> list[tuple[Any, ...]]:
-        given: dict[int, tuple[Any, ...]] = {}
-        _walk(closed.jaxpr, closed.consts, [known.get(place) for place in range(len(inputs))], given)
-        reached[:] = given
-        return list(given.values())
+    def bounds(arrays: dict[int, Any]) -> list[tuple[Any, ...]]:
+        bounds_by_call: dict[int, tuple[Any, ...]] = {}
+        _walk(closed.jaxpr, closed.consts, [arrays.get(place) for place in range(len(inputs))], bounds_by_call)
+        reached[:] = bounds_by_call
+        return list(bounds_by_call.values())
 
     # As one program: run one by one, each operation would be compiled separately. Calls within loops are not reached:
     # what they are given there is not known.
     values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
     for call, grid in zip(reached, values, strict=True):
-        found[call] = tuple(None if bound is None else int(bound) for bound in grid)
-    return found
+        grid_by_call[call] = tuple(None if bound is None else int(bound) for bound in grid)
+    return grid_by_call
 
 
 def _walk(
-    jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], found: dict[int, tuple[Any, ...]]
+    jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], bounds_by_call: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
     """The outputs that follow from the known inputs, None for the others."""
-    known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-    known |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    values |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
 
     def read(var: Any) -> Any:
-        return var.val if isinstance(var, core.Literal) else known.get(var)
+        return var.val if isinstance(var, core.Literal) else values.get(var)
 
     for equation in jaxpr.eqns:
         operands = [read(var) for var in equation.invars]
         results: Sequence[Any] = ()
         if is_pallas_call(equation):
-            found[id(equation)] = _grid(equation, operands)
+            bounds_by_call[id(equation)] = _grid(equation, operands)
         elif equation.primitive.name in _CALLS:
-            results = _walk(inner(equation)[0], _constants(equation), operands, found)
+            results = _walk(inner(equation)[0], _constants(equation), operands, bounds_by_call)
         elif all(operand is not None for operand in operands) and _is_integer(equation):
             results = _result(equation, operands)
-        known |= {var: value for var, value in zip(equation.outvars, results, strict=False) if value is not None}
+        values |= {var: value for var, value in zip(equation.outvars, results, strict=False) if value is not None}
     return [read(var) for var in jaxpr.outvars]
 
 
 def _grid(call: Equation, operands: Sequence[Any]) -> tuple[Any, ...]:
     """The bounds that are only known at run time are a call's first operands, in their order."""
     mapping = call.params["grid_mapping"]
-    given = iter(operands[: mapping.num_dynamic_grid_bounds])
+    dynamic_bounds = iter(operands[: mapping.num_dynamic_grid_bounds])
     bounds = [_static(bound) for bound in mapping.grid]
-    return tuple(next(given) if bound is None else bound for bound in bounds)
+    return tuple(next(dynamic_bounds) if bound is None else bound for bound in bounds)
 
 
 def _static(bound: Any) -> int | None:
@@ -84,8 +86,8 @@ def _static(bound: Any) -> int | None:
 
 
 def _constants(equation: Equation) -> Sequence[Any]:
-    held = [part for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)]
-    return held[0].consts if held else ()
+    programs = [part for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)]
+    return programs[0].consts if programs else ()
 
 
 def _is_integer(equation: Equation) -> bool:

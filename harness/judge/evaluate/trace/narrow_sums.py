@@ -25,18 +25,20 @@ def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
 
 def of_maxima(jaxpr: Jaxpr) -> tuple[str, ...]:
     """The lines that round the maximum of a row to bfloat16 before it is used."""
-    found = []
+    conversions = []
     for program in every_program(jaxpr):
         maxima: set[object] = set()
         for equation in program.eqns:
             name = equation.primitive.name
-            derived = any(not isinstance(one, core.Literal) and one in maxima for one in equation.invars)
+            derived = any(not isinstance(operand, core.Literal) and operand in maxima for operand in equation.invars)
             if name == "reduce_max" or (derived and name in _PASSES_ON):
                 maxima.update(equation.outvars)
             elif derived and name == "convert_element_type" and equation.outvars[0].aval.dtype == jnp.bfloat16:
-                found.append(equation)
-    return _places(found)
+                conversions.append(equation)
+    return _places(conversions)
 
 
-def _places(found: Iterable[Equation]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(filter(None, (place_of(one).removesuffix(": ") for one in found))))
+def _places(rounding_equations: Iterable[Equation]) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(filter(None, (place_of(equation).removesuffix(": ") for equation in rounding_equations)))
+    )

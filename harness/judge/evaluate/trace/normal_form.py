@@ -87,9 +87,9 @@ class _Writer:
         # In jax 0.12 a closed program is the one that it closes.
         jaxpr = getattr(program, "jaxpr", program)
         constants = " ".join(map(self._value, getattr(program, "consts", ())))
-        taken = " ".join(map(self._variable, (*jaxpr.constvars, *jaxpr.invars)))
+        parameters = " ".join(map(self._variable, (*jaxpr.constvars, *jaxpr.invars)))
         # Programs within the equations stand before their line.
-        self.lines.append(f"program {number} takes {taken} with {constants}")
+        self.lines.append(f"program {number} takes {parameters} with {constants}")
         for equation in jaxpr.eqns:
             self.lines.append(self._equation(equation))
         self.lines.append(f"program {number} gives {' '.join(map(self._variable, jaxpr.outvars))}")
@@ -98,11 +98,11 @@ class _Writer:
     def _equation(self, equation: Any) -> str:
         params = {name: value for name, value in sorted(equation.params.items()) if name not in _NAMES}
         words = " ".join(f"{name}={self._value(value)}" for name, value in params.items())
-        taken = " ".join(map(self._variable, equation.invars))
-        given = " ".join(map(self._variable, equation.outvars))
+        operands = " ".join(map(self._variable, equation.invars))
+        results = " ".join(map(self._variable, equation.outvars))
         context = [equation.ctx.compute_type, equation.ctx.xla_metadata]
         within = f" in {context}" if any(context) else ""
-        return f"{given} = {_place(equation.primitive)} {taken} [{words}]{within}"
+        return f"{results} = {_place(equation.primitive)} {operands} [{words}]{within}"
 
     def _variable(self, var: Any) -> str:
         if isinstance(var, core.Literal):
@@ -148,8 +148,8 @@ class _Writer:
             return f"({', '.join(map(self._value, value))})"
         if dataclasses.is_dataclass(value):
             fields = (field.name for field in dataclasses.fields(value) if field.name not in _NAMES)
-            held = ", ".join(f"{name}={self._value(getattr(value, name, None))}" for name in fields)
-            return f"{type(value).__name__}({held})"
+            field_texts = ", ".join(f"{name}={self._value(getattr(value, name, None))}" for name in fields)
+            return f"{type(value).__name__}({field_texts})"
         if isinstance(value, tree_util.PyTreeDef):
             return self._tree(value)
         return type(value).__name__ if callable(value) else _ADDRESS.sub("", str(value))
@@ -188,19 +188,19 @@ def of_exported(module_text: str) -> ExportedForm:
 
 def difference(module_text: str, expected: str) -> str | None:
     """The first place, in words, where an exported program differs from the `expected` one; None if it does not."""
-    one, other = of_exported(module_text), of_exported(expected)
-    if one.digest == other.digest:
+    actual, other = of_exported(module_text), of_exported(expected)
+    if actual.digest == other.digest:
         return None
-    if len(one.kernels) != len(other.kernels):
-        return f"it calls {len(one.kernels)} kernels and not {len(other.kernels)}"
-    found, wanted = _Shown(module_text), _Shown(expected)
-    for number, (own, others) in enumerate(zip(found.kernels, wanted.kernels, strict=True)):
-        if (at := _first(own.lines, others.lines)) is not None:
-            return f"{own.place(at)}in kernel {number}: {_pair(own.lines, others.lines, at)}"
-    at = _first(found.around.lines, wanted.around.lines)
+    if len(actual.kernels) != len(other.kernels):
+        return f"it calls {len(actual.kernels)} kernels and not {len(other.kernels)}"
+    shown, wanted = _Shown(module_text), _Shown(expected)
+    for number, (kernel, others) in enumerate(zip(shown.kernels, wanted.kernels, strict=True)):
+        if (at := _first(kernel.lines, others.lines)) is not None:
+            return f"{kernel.place(at)}in kernel {number}: {_pair(kernel.lines, others.lines, at)}"
+    at = _first(shown.around.lines, wanted.around.lines)
     if at is None:
         return "the options that its kernels are called with"
-    return f"{found.around.place(at)}{_pair(found.around.lines, wanted.around.lines, at)}"
+    return f"{shown.around.place(at)}{_pair(shown.around.lines, wanted.around.lines, at)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -212,8 +212,8 @@ class _Text:
 
     def place(self, at: int) -> str:
         """`kernel.py line 12: ` for a line, or nothing if that is not known."""
-        found = _PLACE.search(self.located[at]) if at < len(self.located) else None
-        return f"{found['file']} line {found['line']}: " if found else ""
+        match = _PLACE.search(self.located[at]) if at < len(self.located) else None
+        return f"{match['file']} line {match['line']}: " if match else ""
 
 
 class _Shown:
@@ -239,11 +239,11 @@ def _printed(operation: ir.Operation) -> tuple[str, str]:
 
 def _first(lines: Sequence[str], others: Sequence[str]) -> int | None:
     pairs = zip_longest(lines, others)
-    return next((at for at, (one, other) in enumerate(pairs) if one != other), None)
+    return next((at for at, (line, other) in enumerate(pairs) if line != other), None)
 
 
 def _pair(lines: Sequence[str], others: Sequence[str], at: int) -> str:
-    shown = [" ".join(one[at].split())[:160] if at < len(one) else "nothing" for one in (lines, others)]
+    shown = [" ".join(side[at].split())[:160] if at < len(side) else "nothing" for side in (lines, others)]
     return f"`{shown[0]}` where `{shown[1]}` is expected"
 
 
@@ -297,7 +297,11 @@ def _strip(operation: ir.Operation) -> Iterator[str]:
 def _strip_frontend(attributes: Any) -> None:
     """Removes the text that a kernel may carry; everything else that XLA reads stays."""
     if _FRONTEND in attributes:
-        kept = {one.name: one.attr for one in ir.DictAttr(attributes[_FRONTEND]) if one.name != _KERNEL_METADATA}
+        kept = {
+            attribute.name: attribute.attr
+            for attribute in ir.DictAttr(attributes[_FRONTEND])
+            if attribute.name != _KERNEL_METADATA
+        }
         del attributes[_FRONTEND]
         if kept:
             attributes[_FRONTEND] = ir.DictAttr.get(kept)

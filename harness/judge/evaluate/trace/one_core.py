@@ -141,10 +141,10 @@ def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
 def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
     name = equation.primitive.name
     if name in _SHARDED - _ALLOWED_ON_A_MESH:
-        known = ", ".join(sorted(_ALLOWED_ON_A_MESH))
-        said = f"{line_of(equation)}expected collectives of {known}, got {name}"
+        allowed = ", ".join(sorted(_ALLOWED_ON_A_MESH))
+        expectation = f"{line_of(equation)}expected collectives of {allowed}, got {name}"
         raise Rejected(
-            "static", "sharded", f"{said}, which is not compared between the platforms; send within a kernel"
+            "static", "sharded", f"{expectation}, which is not compared between the platforms; send within a kernel"
         )
     narrow = [var.aval.dtype for var in equation.invars if name in _SUMS and var.aval.dtype.itemsize < _SUM_BYTES]
     if narrow:
@@ -164,17 +164,17 @@ def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
 def refuse_sparsecore(jaxpr: Jaxpr) -> None:
     """Raises Rejected `sparsecore` if a kernel is made for a chip's SparseCores."""
     for equation in equations(jaxpr, into_pallas=False):
-        given = (equation.params.get(name) for name in ("mesh", "meshes", "compiler_params"))
-        if equation.primitive.name in (*_OVER_CORES, "pallas_call") and any(map(_is_of_sparsecores, given)):
-            said = f"{line_of(equation)}expected a kernel for the TensorCore, got {equation.primitive.name}"
-            raise Rejected("static", "sparsecore", f"{said} for SparseCores: {_NO_SPARSECORE}")
+        params = (equation.params.get(name) for name in ("mesh", "meshes", "compiler_params"))
+        if equation.primitive.name in (*_OVER_CORES, "pallas_call") and any(map(_is_of_sparsecores, params)):
+            expectation = f"{line_of(equation)}expected a kernel for the TensorCore, got {equation.primitive.name}"
+            raise Rejected("static", "sparsecore", f"{expectation} for SparseCores: {_NO_SPARSECORE}")
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:
     """Raises Rejected `sharded` if a candidate asks how many devices there are: here it always sees one."""
-    found = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
-    if found:
-        raise _sharded(f"one that asks for {', '.join(found)}")
+    names = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
+    if names:
+        raise _sharded(f"one that asks for {', '.join(names)}")
 
 
 def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
@@ -184,8 +184,8 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
     for call in pallas_calls(jaxpr):
         for equation in equations(call.params["jaxpr"]):
             name = equation.primitive.name
-            found = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
-            what = next((str(dtype) for dtype in found if dtype == jnp.float16), "")
+            dtypes = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
+            what = next((str(dtype) for dtype in dtypes if dtype == jnp.float16), "")
             if name in DOTS and not chip.has_narrow_products:
                 operands = [var.aval.dtype for var in equation.invars]
                 what = next((str(dtype) for dtype in operands if dtype.itemsize * 8 <= _NARROW_BITS), what)
@@ -207,10 +207,10 @@ def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
         (_NAMES_OF_SPARSECORES, "sparsecore", _NO_SPARSECORE),
         (_NAMES_OF_SHARDING, "sharded", _ONE_DEVICE),
     ):
-        found = sorted(named & names)
-        if found:
-            said = f"it names {', '.join(found)}, and {failed.failure.message}: {what}"
-            return Rejected("static", kind, said, failed.failure.detail)
+        device_names = sorted(named & names)
+        if device_names:
+            message = f"it names {', '.join(device_names)}, and {failed.failure.message}: {what}"
+            return Rejected("static", kind, message, failed.failure.detail)
     return failed
 
 
@@ -233,8 +233,8 @@ def _is_over_a_mesh(placed: Any) -> bool:
     return mesh is None or bool(mesh.axis_names)
 
 
-def _is_of_sparsecores(given: Any) -> bool:
-    parts = given if isinstance(given, (tuple, list)) else (given,)
+def _is_of_sparsecores(param: Any) -> bool:
+    parts = param if isinstance(param, (tuple, list)) else (param,)
     words = " ".join(f"{type(part).__name__} {getattr(part, 'kernel_type', '')}" for part in parts)
     return "SC_" in words or "Subcore" in words or "subcore" in words
 

@@ -49,22 +49,22 @@ def imported(before: frozenset[str]) -> tuple[Imported, ...]:
         Imported(
             name=top,
             version=_version(top),
-            files=len(found),
-            sha256=hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest(),
+            files=len(digests),
+            sha256=hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest(),
         )
-        for top, found in files.items()
+        for top, digests in files.items()
     )
 
 
 def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:
     """The files of installed packages that operations of the program come from, by path below site-packages."""
-    found: dict[str, SourceFile] = {}
+    source_files: dict[str, SourceFile] = {}
     for file in sorted(set(_files(jaxpr))):
         path = _installed(file)
         if path is not None:
             name = next(path.relative_to(home).as_posix() for home in _HOMES if path.is_relative_to(home))
-            found[name] = SourceFile(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    return tuple(found.values())[:_MOST_SOURCES]
+            source_files[name] = SourceFile(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    return tuple(source_files.values())[:_MOST_SOURCES]
 
 
 def digested(program: str, packages: Iterable[Imported]) -> str:
@@ -99,11 +99,11 @@ def place(*frames: tuple[str, int]) -> str:
 def place_of(equation: Equation) -> str:
     """`kernel.py line 12, in tokamax/flash.py line 34: ` where the equation comes from, as far as that is known."""
     traceback = equation.source_info.traceback
-    frames = [(one.file_name, _line(one)) for one in (traceback.frames if traceback is not None else ())]
+    frames = [(frame.file_name, _line(frame)) for frame in (traceback.frames if traceback is not None else ())]
     before = itertools.takewhile(lambda frame: "/" in frame[0] or not frame[0].endswith(".py"), frames)
     within = place(*before)
-    own = line_of(equation)
-    return f"{own.removesuffix(': ')}{', in ' * bool(own)}{within}: " if within else own
+    own_line = line_of(equation)
+    return f"{own_line.removesuffix(': ')}{', in ' * bool(own_line)}{within}: " if within else own_line
 
 
 def _line(frame: Any) -> int:

@@ -61,29 +61,29 @@ def decode(data: bytes) -> Any:
     try:
         program = _Decoder(io.BytesIO(data)).load()
     except Exception as error:
-        said = f"expected the traced program, could not read it: {type(error).__name__}: {error}"
-        raise Rejected("static", "forged-result", said.splitlines()[0]) from error
+        message = f"expected the traced program, could not read it: {type(error).__name__}: {error}"
+        raise Rejected("static", "forged-result", message.splitlines()[0]) from error
     if not isinstance(program, core.ClosedJaxpr):
         raise Rejected("static", "forged-result", f"expected the traced program, got {type(program).__name__}")
     return program
 
 
-def place(one: Any) -> str | None:
+def place(primitive_or_mark: Any) -> str | None:
     """Where JAX has this very primitive, or mark, as `module:name`; None if it does not."""
-    return _places(len(sys.modules)).get(id(one))
+    return _places(len(sys.modules)).get(id(primitive_or_mark))
 
 
 @functools.lru_cache(maxsize=1)
 def _places(_modules: int) -> dict[int, str]:
     """Every primitive and mark of JAX's loaded modules by identity; if several modules have it, the first by name."""
-    found: dict[int, str] = {}
+    places: dict[int, str] = {}
     for module_name, module in sorted(sys.modules.items()):
         if module is None or module_name.partition(".")[0] != "jax":
             continue
         for name, value in list(vars(module).items()):
             if isinstance(value, core.Primitive) or _is_mark(value):
-                found.setdefault(id(value), f"{module_name}:{name}")
-    return found
+                places.setdefault(id(value), f"{module_name}:{name}")
+    return places
 
 
 def _is_mark(obj: Any) -> bool:
@@ -94,7 +94,7 @@ def _is_mark(obj: Any) -> bool:
 @functools.cache
 def _holds_nothing(kind: type) -> bool:
     attributes = [vars(each) for each in kind.__mro__ if each is not object]
-    is_plain = not any(held.get("__slots__") or not _DOES.isdisjoint(held) for held in attributes)
+    is_plain = not any(namespace.get("__slots__") or not _DOES.isdisjoint(namespace) for namespace in attributes)
     return is_plain and kind.__module__.startswith("jax.")
 
 
@@ -185,10 +185,10 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
         kind, *words = pid
         if kind in ("primitive", "mark"):
             module, name = words[0].split(":")
-            found = getattr(_module(module), name, None)
-            if not (isinstance(found, core.Primitive) or _is_mark(found)):
+            primitive_or_mark = getattr(_module(module), name, None)
+            if not (isinstance(primitive_or_mark, core.Primitive) or _is_mark(primitive_or_mark)):
                 raise pickle.UnpicklingError(f"neither a primitive nor a mark of JAX: {words[0]!r:.100}")
-            return found
+            return primitive_or_mark
         if kind == "context":
             # What else an operation may stand within is refused (semantics).
             if not isinstance(words[0], jax.sharding.AbstractMesh):
@@ -203,13 +203,13 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """A class of JAX or numpy, or one of the functions that make an object."""
-        found: Any = _module(module_name)
+        named_object: Any = _module(module_name)
         for name in global_name.split("."):
-            found = getattr(found, name)
-        if isinstance(found, type) and (_is_known(found) or found is ClosedOver):
-            return found
-        if _makes_objects(found) or _is_registry(found):
-            return found
+            named_object = getattr(named_object, name)
+        if isinstance(named_object, type) and (_is_known(named_object) or named_object is ClosedOver):
+            return named_object
+        if _makes_objects(named_object) or _is_registry(named_object):
+            return named_object
         raise pickle.UnpicklingError(f"not to be named: {module_name}.{global_name}"[:200])
 
 

@@ -78,43 +78,43 @@ class _ProgramComparison:
         """What `difference` returns."""
         try:
             self._closed(self._small, self._large)
-        except _Different as found:
-            return f"{self._place}{found}"
+        except _Different as different:
+            return f"{self._place}{different}"
         return None
 
     def _closed(self, small: Any, large: Any) -> None:
         """A program with its constants."""
         self._require(len(small.consts) == len(large.consts), "its constants", len(small.consts), len(large.consts))
-        for one, other in zip(small.consts, large.consts, strict=True):
-            self._value("a constant", one, other)
+        for constant, other in zip(small.consts, large.consts, strict=True):
+            self._value("a constant", constant, other)
         self._jaxpr(small.jaxpr, large.jaxpr)
 
     def _jaxpr(self, small: Any, large: Any) -> None:
-        for one, other in zip_longest((*small.constvars, *small.invars), (*large.constvars, *large.invars)):
-            self._variable("an input", one, other)
-        for one, other in zip_longest(small.eqns, large.eqns):
-            self._equation(one, other)
-        for one, other in zip_longest(small.outvars, large.outvars):
-            self._operand("an output", one, other)
+        for part, other in zip_longest((*small.constvars, *small.invars), (*large.constvars, *large.invars)):
+            self._variable("an input", part, other)
+        for part, other in zip_longest(small.eqns, large.eqns):
+            self._equation(part, other)
+        for part, other in zip_longest(small.outvars, large.outvars):
+            self._operand("an output", part, other)
 
     def _equation(self, small: Any, large: Any) -> None:
         names = [None if equation is None else equation.primitive.name for equation in (small, large)]
         self._place = jaxprs.line_of(large or small)
         self._require(names[0] == names[1], "an operation", *names)
         # Effects name their operands by position; what is computed from what is compared below.
-        effects = [sorted(type(effect).__name__ for effect in one.effects) for one in (small, large)]
+        effects = [sorted(type(effect).__name__ for effect in equation.effects) for equation in (small, large)]
         self._require(effects[0] == effects[1], f"the effects of {names[0]}", *effects)
-        for one, other in zip_longest(small.invars, large.invars):
-            self._operand(f"an operand of {names[0]}", one, other)
+        for var, other in zip_longest(small.invars, large.invars):
+            self._operand(f"an operand of {names[0]}", var, other)
             if self._is_in_kernel and names[0] in _DECIDING:
-                self._decision(names[0], one, other)
+                self._decision(names[0], var, other)
         for name in sorted({*small.params, *large.params} - {*_NOT_THE_PROGRAM}):
             outside = self._is_in_kernel
             self._is_in_kernel |= jaxprs.is_pallas_call(large) and name == "jaxpr"
             self._value(f"{name} of {names[0]}", small.params.get(name), large.params.get(name))
             self._is_in_kernel, self._place = outside, jaxprs.line_of(large)
-        for one, other in zip_longest(small.outvars, large.outvars):
-            self._variable(f"a result of {names[0]}", one, other)
+        for var, other in zip_longest(small.outvars, large.outvars):
+            self._variable(f"a result of {names[0]}", var, other)
 
     def _variable(self, what: str, small: Any, large: Any) -> None:
         """Pairs two objects that are named for the first time; from now on they count as the same."""
@@ -140,11 +140,11 @@ class _ProgramComparison:
 
     def _type(self, what: str, small: Any, large: Any) -> None:
         """Types without the lengths of their axes."""
-        found = [
+        kinds = [
             (type(aval).__name__, len(getattr(aval, "shape", ())), _dtype(aval), _space(aval))
             for aval in (small, large)
         ]
-        self._require(found[0] == found[1], f"the type of {what}", *found)
+        self._require(kinds[0] == kinds[1], f"the type of {what}", *kinds)
 
     def _value(self, what: str, small: Any, large: Any) -> None:
         """Parameters, literals and constants, with their contents."""
@@ -165,8 +165,8 @@ class _ProgramComparison:
             self._numbers(what, np.asarray(small), np.asarray(large))
         elif isinstance(small, (tuple, list)):
             self._require(len(small) == len(large), f"{what}: its length", len(small), len(large))
-            for one, other in zip(small, large, strict=True):
-                self._value(what, one, other)
+            for element, other in zip(small, large, strict=True):
+                self._value(what, element, other)
         elif isinstance(small, dict):
             self._require(small.keys() == large.keys(), what, sorted(map(str, small)), sorted(map(str, large)))
             for key in small:
@@ -183,8 +183,8 @@ class _ProgramComparison:
     def _texts(self, what: str, small: str, large: str) -> None:
         """Parameters that are known only by their text, such as slices within a tree, with the numbers in it."""
         self._require(_NUMBER.sub("N", small) == _NUMBER.sub("N", large), what, small, large)
-        for one, other in zip(_NUMBER.findall(small), _NUMBER.findall(large), strict=True):
-            self._require(one == other or self._is_size(int(one), int(other)), what, small, large)
+        for number, other in zip(_NUMBER.findall(small), _NUMBER.findall(large), strict=True):
+            self._require(number == other or self._is_size(int(number), int(other)), what, small, large)
 
     def _numbers(self, what: str, small: Any, large: Any) -> None:
         self._require(small.dtype == large.dtype, f"the type of {what}", small.dtype, large.dtype)
@@ -197,14 +197,14 @@ class _ProgramComparison:
         self._require(is_explained(small.item(), large.item()), what, small, large)
 
     def _is_size(self, small: int, large: int) -> bool:
-        for one, other in self._sizes:
+        for length, other in self._sizes:
             for off in _BESIDE:
-                if one and (small - off) * other == (large - off) * one:
+                if length and (small - off) * other == (large - off) * length:
                     return True
         return False
 
     def _is_factor(self, small: float, large: float) -> bool:
-        ratios = {Fraction(other, one) for one, other in self._sizes if one and other}
+        ratios = {Fraction(other, length) for length, other in self._sizes if length and other}
         wanted = {power for ratio in ratios for power in (float(ratio), 1 / float(ratio))}
         wanted |= {root for power in wanted for root in (power**0.5,)}
         return any(abs(large - small * each) <= 4 * _FLOAT32_ROUNDING * abs(large) for each in wanted)
@@ -225,10 +225,10 @@ def _space(aval: Any) -> str:
 
 def _sizes(small: Any, large: Any) -> Iterator[tuple[int, int]]:
     """The lengths of the same axis in both programs: axes of inputs, outputs and grids of Pallas calls."""
-    for one, other in zip((*small.invars, *small.outvars), (*large.invars, *large.outvars), strict=False):
-        yield from zip(one.aval.shape, other.aval.shape, strict=False)
-    for one, other in zip(jaxprs.pallas_calls(small), jaxprs.pallas_calls(large), strict=False):
-        grids = (one.params["grid_mapping"].grid, other.params["grid_mapping"].grid)
+    for part, other in zip((*small.invars, *small.outvars), (*large.invars, *large.outvars), strict=False):
+        yield from zip(part.aval.shape, other.aval.shape, strict=False)
+    for part, other in zip(jaxprs.pallas_calls(small), jaxprs.pallas_calls(large), strict=False):
+        grids = (part.params["grid_mapping"].grid, other.params["grid_mapping"].grid)
         yield from (
             (few, many) for few, many in zip(*grids, strict=False) if isinstance(few, int) and isinstance(many, int)
         )

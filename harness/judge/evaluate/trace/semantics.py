@@ -230,28 +230,30 @@ _OPTIONS = {
 
 def checks_left_out(call: Equation) -> tuple[str, ...]:
     """The options of a kernel with which the compiler leaves out run-time checks."""
-    given = call.params["compiler_params"]
-    return tuple(name for name in CHECKS if isinstance(given, pltpu.CompilerParams) and getattr(given, name))
+    options = call.params["compiler_params"]
+    return tuple(name for name in CHECKS if isinstance(options, pltpu.CompilerParams) and getattr(options, name))
 
 
 def _refuse_options(call: Equation, chip: Chip) -> None:
     """Raises Rejected `refused-option` for options of the compiler that are not known to leave results alone."""
-    given, usual = call.params["compiler_params"], pltpu.CompilerParams()
+    options, usual = call.params["compiler_params"], pltpu.CompilerParams()
     if call.params.get("mesh") is not None:
         raise _refused(call, "pallas_call with a mesh: one core or device is judged")
-    if given is None:
+    if options is None:
         return
-    if not isinstance(given, pltpu.CompilerParams):
-        found = [type(given).__name__]
+    if not isinstance(options, pltpu.CompilerParams):
+        refused = [type(options).__name__]
     else:
         allowed = {*OPTIONS, "collective_id"} - OF_A_BARRIER if chip.mesh else OPTIONS
-        flags = {name: value for name, value in (given.flags or {}).items() if name not in FLAGS}
-        values = {name: getattr(given, name) for name in vars(usual) if name not in allowed} | {"flags": flags or None}
-        found = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
-    if found:
+        flags = {name: value for name, value in (options.flags or {}).items() if name not in FLAGS}
+        values = {name: getattr(options, name) for name in vars(usual) if name not in allowed} | {
+            "flags": flags or None
+        }
+        refused = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
+    if refused:
         raise Rejected(
             "static",
             "refused-option",
             f"{place_of(call)}expected options of the compiler that leave results and checks alone "
-            f"({PAGE}), got {', '.join(found)}; leave it out",
+            f"({PAGE}), got {', '.join(refused)}; leave it out",
         )

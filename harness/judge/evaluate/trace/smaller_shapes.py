@@ -23,17 +23,20 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
     Also its place among all (None for the full shape), and the reason for that choice. Shapes that are too small for
     the full shape's blocks come last: they serve kernels that choose their blocks by the shape.
     """
-    shapes = sorted(enumerate(full.problem.reduced()), key=lambda one: not _has_room(one[1].statement(), full))
+    shapes = sorted(
+        enumerate(full.problem.reduced()),
+        key=lambda numbered_problem: not _has_room(numbered_problem[1].statement(), full),
+    )
     why = "the problem has none"
-    own = full.problem.statement()
+    full_statement = full.problem.statement()
     for position, problem in shapes:
-        tried = f"the last one tried is {its_shape(problem.statement(), own)}"
-        why = f"{tried}, which the blocks do not divide, or have one step along an axis of"
+        last_try = f"the last one tried is {its_shape(problem.statement(), full_statement)}"
+        why = f"{last_try}, which the blocks do not divide, or have one step along an axis of"
         try:
             with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
                 small = traced_program(function, problem, full.chip)
         except Rejected as refused:
-            why = f"{tried}: {refused.failure.message}"
+            why = f"{last_try}: {refused.failure.message}"
             continue
         if _is_like(small.calls, full.calls):
             return position, small, ""
@@ -50,9 +53,9 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
     reference program, which runs one step after the other, finds no races.
     """
     # Over a mesh every check interprets the program.
-    if full.chip.mesh or any(one is full for one in small):
+    if full.chip.mesh or any(program is full for program in small):
         return "", False, ()
-    differences = (same_program.difference(one.closed, full.closed) for one in small)
+    differences = (same_program.difference(program.closed, full.closed) for program in small)
     difference = next(filter(None, differences), "")
     steps = sum(call.steps for call in full.calls)
     # On a GPU no step of a grid knows of another, so the first ones are like the last.
@@ -99,7 +102,8 @@ def _has_room(small: Statement, full: TracedKernel) -> bool:
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """
     whole, part = (
-        {array.name: array.shape for array in (*one.inputs, *one.outputs)} for one in (full.problem.statement(), small)
+        {array.name: array.shape for array in (*statement.inputs, *statement.outputs)}
+        for statement in (full.problem.statement(), small)
     )
     for window in (window for call in full.calls for window in call.windows):
         if whole.get(window.name) != window.array.shape:

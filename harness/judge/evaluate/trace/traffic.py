@@ -156,11 +156,11 @@ def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int6
     if any(var in tables for equation in jaxpr.eqns for var in equation.invars if isinstance(var, core.Var)):
         return None
     count = len(steps[0]) if steps else 1
-    known = dict(zip(jaxpr.invars, steps, strict=False))
-    if any(not isinstance(out, core.Literal) and out not in known for out in jaxpr.outvars):
+    step_numbers = dict(zip(jaxpr.invars, steps, strict=False))
+    if any(not isinstance(out, core.Literal) and out not in step_numbers for out in jaxpr.outvars):
         results = jax.vmap(lambda *at: _evaluate(closed, at), axis_size=count)(*steps)
     else:
-        results = [out.val if isinstance(out, core.Literal) else known[out] for out in jaxpr.outvars]
+        results = [out.val if isinstance(out, core.Literal) else step_numbers[out] for out in jaxpr.outvars]
     columns = [np.broadcast_to(np.asarray(result, dtype=np.int64), (count,)) for result in results]
     return np.stack(columns, axis=1) if columns else np.zeros((count, 0), dtype=np.int64)
 
@@ -196,14 +196,14 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
     axes = [axis for axis, extent in enumerate(extents) if extent == "Element"]
     if not axes:
         return
-    said = (
+    overlap = (
         "its windows begin where a table says" if places is None else _overlap(axes, shape, np.unique(places, axis=0))
     )
-    if said:
+    if overlap:
         raise Rejected(
             "static",
             "overlapping-windows",
-            f"expected windows of the output {name} that are apart, got some that may overlap: {said}. Use blocks "
+            f"expected windows of the output {name} that are apart, got some that may overlap: {overlap}. Use blocks "
             "(without pl.Element), or windows at multiples of their size",
         )
 
@@ -222,8 +222,8 @@ def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64])
         shared = (difference < sizes).all(axis=1)
         if shared.any():
             at = int(np.argmax(shared))
-            one, other = (tuple(int(place) for place in places[which]) for which in (at, at + apart))
-            return f"those at {one} and {other}, of {shape} elements"
+            window, other = (tuple(int(place) for place in places[which]) for which in (at, at + apart))
+            return f"those at {window} and {other}, of {shape} elements"
     return ""
 
 

@@ -6,9 +6,9 @@ from harness.judge.evaluate.trace.packages import place_of
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
     """The lines that do so."""
-    found = (
+    places = (
         place_of(equation).removesuffix(": ")
         for equation in equations(jaxpr, into_pallas=False)
         if equation.primitive.name == "transpose"
     )
-    return tuple(dict.fromkeys(filter(None, found)))
+    return tuple(dict.fromkeys(filter(None, places)))

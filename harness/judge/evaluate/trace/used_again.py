@@ -81,8 +81,8 @@ def _sent_to(jaxpr: Jaxpr) -> set[Any]:
             else:
                 targets |= {operand for operand in equation.invars if isinstance(operand, Var)}
         for part in inner(equation):
-            own = part.constvars or part.invars
-            outer = dict(zip(own, equation.invars[-len(own) :], strict=False)) if own else {}
+            parameters = part.constvars or part.invars
+            outer = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False)) if parameters else {}
             targets |= {outer[ref] for ref in _sent_to(part) if ref in outer}
     return targets
 

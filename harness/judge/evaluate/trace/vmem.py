@@ -69,13 +69,13 @@ def _carried_bytes(equation: Equation) -> int:
     """The bytes of scratch that a step reads wholly before it writes it."""
     jaxpr, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     live = _live(jaxpr)
-    found = 0
+    carried_bytes = 0
     for var in jaxpr.invars[mapping.slice_scratch_ops]:
         shape, dtype = getattr(var.aval, "shape", ()), str(getattr(var.aval, "dtype", ""))
         space = str(getattr(var.aval, "memory_space", "")).lower()
         if space == "vmem" and dtype in _FLOATS and _is_read_first(jaxpr, var, live):
-            found += math.prod(shape) * jnp.dtype(dtype).itemsize
-    return found
+            carried_bytes += math.prod(shape) * jnp.dtype(dtype).itemsize
+    return carried_bytes
 
 
 def _live(jaxpr: Jaxpr) -> set[Any]:

@@ -171,12 +171,14 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
     except (SyntaxError, ValueError) as error:
         raise RatchetError("syntax-error", f"{where} is not valid Python: {error}") from None
     values = _assigned(tree)
-    own = values.get(name, [])
-    if len(own) != 1:
-        known = ", ".join(sorted(values)) or "none"
-        problem = "is assigned more than once at the top level" if own else "is not assigned at the top level"
-        raise RatchetError("unknown-constant", f"--set {name}: {name} {problem} of {where}; constants there: {known}")
-    old = own[0]
+    assigned = values.get(name, [])
+    if len(assigned) != 1:
+        constant_names = ", ".join(sorted(values)) or "none"
+        problem = "is assigned more than once at the top level" if assigned else "is not assigned at the top level"
+        raise RatchetError(
+            "unknown-constant", f"--set {name}: {name} {problem} of {where}; constants there: {constant_names}"
+        )
+    old = assigned[0]
     lines = source.splitlines(keepends=True)
     assert old.end_lineno is not None
     assert old.end_col_offset is not None

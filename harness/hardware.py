@@ -9,9 +9,11 @@ from harness.chips.row import Links
 from harness.errors import UsageError
 
 # Those that kernels are judged for: a row of figures alone is for predictions.
-CHIPS = tuple(one for one in (chips.row(name).chip for name in chips.names()) if isinstance(one, Chip))
-TPUS = tuple(one for one in CHIPS if one.platform == "tpu")
-GPUS = tuple(one for one in CHIPS if one.platform == "cuda")
+CHIPS = tuple(
+    listed_chip for listed_chip in (chips.row(name).chip for name in chips.names()) if isinstance(listed_chip, Chip)
+)
+TPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "tpu")
+GPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "cuda")
 # What is judged and predicted for where nothing names another.
 DEFAULT_CHIP = "v5e"
 # Chips whose programs send to numbers beyond those of the chips (libtpu 0.0.42).
@@ -23,15 +25,15 @@ def chip(name: str) -> Chip:
     for candidate in CHIPS:
         if candidate.name == name.strip().lower():
             return candidate
-    known = ", ".join(candidate.name for candidate in CHIPS)
-    raise UsageError("unknown-chip", f"unknown chip {name!r}: expected one of {known}")
+    names = ", ".join(candidate.name for candidate in CHIPS)
+    raise UsageError("unknown-chip", f"unknown chip {name!r}: expected one of {names}")
 
 
 def chip_of_device(device_kind: str) -> Chip | None:
     """The chip that a device reports as `device_kind` (`TPU v5 lite`, any case), or None if it is not in the table."""
     kind = device_kind.strip().lower()
     for candidate in CHIPS:
-        if kind in (known.lower() for known in candidate.device_kinds):
+        if kind in (listed_kind.lower() for listed_kind in candidate.device_kinds):
             return candidate
     return None
 

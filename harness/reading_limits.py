@@ -93,11 +93,11 @@ def unpacked(data: bytes, name: str) -> bytes:
     """The bytes behind gzip. Raises RatchetError `too-large`, and OSError or EOFError where they break off."""
     most = UNPACKED.value
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-        found = stream.read(most + 1)
-    if len(found) > most:
+        contents = stream.read(most + 1)
+    if len(contents) > most:
         UNPACKED.refuse(name, f"more than {most:,} out of {len(data):,}")
-    note(len(found))
-    return found
+    note(len(contents))
+    return contents
 
 
 def note(size: int) -> None:

@@ -14,8 +14,8 @@ _FILE = re.compile(r"[a-z]+[0-9]+[a-z]*")
 @cache
 def names() -> tuple[str, ...]:
     """The names of all chips, TPUs first."""
-    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    return tuple(sorted((name for name in found if _FILE.fullmatch(name)), key=lambda name: (name[0] != "v", name)))
+    stems = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return tuple(sorted((name for name in stems if _FILE.fullmatch(name)), key=lambda name: (name[0] != "v", name)))
 
 
 @cache
@@ -23,8 +23,8 @@ def row(name: str) -> ChipRow:
     """The facts of the chip called `name`. Raises KeyError for a name that is not among `names()`."""
     if name not in names():
         raise KeyError(name)
-    found: ChipRow = importlib.import_module(f"{__name__}.{name}").ROW
-    return found
+    chip_row: ChipRow = importlib.import_module(f"{__name__}.{name}").ROW
+    return chip_row
 
 
 def having(has: Callable[[ChipRow], bool]) -> tuple[str, ...]:

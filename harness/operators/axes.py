@@ -52,12 +52,14 @@ class Operator(ABC):
 
     def require_fields(self) -> None:
         """Raises UsageError `bad-problem` where a size, the dtype or a multiple does not exist."""
-        own: Any = self
-        require_sizes(self.operation, **{one.name: getattr(self, one.name) for one in fields(own) if one.type is int})
-        require_dtype(self.operation, own.dtype)
+        instance: Any = self
+        require_sizes(
+            self.operation, **{field.name: getattr(self, field.name) for field in fields(instance) if field.type is int}
+        )
+        require_dtype(self.operation, instance.dtype)
         for name, stated in self._axes.items():
             if stated.multiple and getattr(self, name) % getattr(self, stated.multiple):
-                got = ", ".join(f"{one}={getattr(self, one)}" for one in (name, stated.multiple))
+                got = ", ".join(f"{axis_name}={getattr(self, axis_name)}" for axis_name in (name, stated.multiple))
                 raise UsageError(
                     "bad-problem", f"{self.operation}: expected {stated.multiple} to divide {name}, got {got}"
                 )
@@ -71,8 +73,8 @@ class Operator(ABC):
     @property
     def parameters(self) -> tuple[tuple[str, Parameter], ...]:
         """The fields that this problem uses, as its statement names them."""
-        own: Any = self
-        every = ((one.name, getattr(self, one.name)) for one in fields(own))
+        instance: Any = self
+        every = ((field.name, getattr(self, field.name)) for field in fields(instance))
         return tuple((name, value) for name, value in every if value is not None)
 
     @abstractmethod
@@ -95,13 +97,17 @@ class Operator(ABC):
 
     def reduced(self: Own) -> Iterator[Own]:
         """The same at shorter lengths, the cheapest first, with few of what is counted."""
-        axes = {name: one for name, one in self._axes.items() if one.few is None and not one.multiple}
+        axes = {
+            name: free_axis
+            for name, free_axis in self._axes.items()
+            if free_axis.few is None and not free_axis.multiple
+        }
         wholes = {name: whole for name in axes if (whole := self._longest(name)) is not None}
         free = [name for name in wholes if not axes[name].along]
         for some in shortened([(self.shortest(name), wholes[name]) for name in free]):
             lengths = dict(zip(free, some, strict=True))
-            own = {name: min(lengths[axes[name].along or name], getattr(self, name)) for name in wholes}
-            yield self._resized(self, own, "few")
+            reduced_lengths = {name: min(lengths[axes[name].along or name], getattr(self, name)) for name in wholes}
+            yield self._resized(self, reduced_lengths, "few")
 
     def second_shape(self: Own, small: Own) -> Own | None:
         """A reduced one with some lengths half as long again: the numbers of their blocks are no powers of two.
@@ -110,9 +116,9 @@ class Operator(ABC):
         where that changes nothing.
         """
         changes = {}
-        for name, one in self._axes.items():
+        for name, field_axis in self._axes.items():
             whole, longer = getattr(self, name), (getattr(small, name) or 0) * 3 // 2
-            if one.is_uneven and whole == self._longest(name) and longer < (whole or 0):
+            if field_axis.is_uneven and whole == self._longest(name) and longer < (whole or 0):
                 changes[name] = longer
         return self._resized(small, changes, "fewer") if changes else None
 
@@ -126,24 +132,28 @@ class Operator(ABC):
 
     @property
     def _axes(self) -> dict[str, Axis]:
-        own: Any = self
-        return {one.name: one.metadata["axis"] for one in fields(own) if one.metadata}
+        instance: Any = self
+        return {field.name: field.metadata["axis"] for field in fields(instance) if field.metadata}
 
     def _longest(self, name: str) -> int | None:
         """The longest of the lengths along this one; None for a field that this problem does not use."""
         home = self._axes[name].along or name
-        lengths = [getattr(self, other) for other, one in self._axes.items() if home in (other, one.along)]
+        lengths = [
+            getattr(self, other) for other, field_axis in self._axes.items() if home in (other, field_axis.along)
+        ]
         return None if None in lengths else max(lengths)
 
     def _resized(self: Own, small: Own, lengths: dict[str, int], most: Literal["few", "fewer"]) -> Own:
         """`small` with these lengths, with at most so many of what is counted, and with what follows from both."""
-        own: Any = small
-        values = {one.name: getattr(small, one.name) for one in fields(own)} | lengths
-        for name, one in self._axes.items():
-            if getattr(one, most) and values[name] is not None:
-                values[name] = min(values[name], getattr(one, most))
-        for name, one in self._axes.items():
-            if one.multiple:
-                values[name] = values[one.multiple] * (getattr(small, name) // getattr(small, one.multiple))
-        resized: Own = replace(own, **values | self.following(values))
+        instance: Any = small
+        values = {field.name: getattr(small, field.name) for field in fields(instance)} | lengths
+        for name, field_axis in self._axes.items():
+            if getattr(field_axis, most) and values[name] is not None:
+                values[name] = min(values[name], getattr(field_axis, most))
+        for name, field_axis in self._axes.items():
+            if field_axis.multiple:
+                values[name] = values[field_axis.multiple] * (
+                    getattr(small, name) // getattr(small, field_axis.multiple)
+                )
+        resized: Own = replace(instance, **values | self.following(values))
         return resized

@@ -133,9 +133,9 @@ def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
 def shortened(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
     """As `shorter`, of the shortest and the whole length of each."""
     ladders = [[*_doubling(shortest, length), length] for shortest, length in lengths]
-    found = [some for some in product(*ladders) if some != tuple(length for _, length in lengths)]
+    shapes = [some for some in product(*ladders) if some != tuple(length for _, length in lengths)]
     # Of equal products the most even ones first: several blocks along every axis come with the fewest.
-    yield from sorted(found, key=lambda some: (prod(some), max(some)))
+    yield from sorted(shapes, key=lambda some: (prod(some), max(some)))
 
 
 def _doubling(some: int, length: int) -> Iterator[int]:

@@ -58,19 +58,19 @@ def complaints(problem: Problem) -> tuple[str, ...]:
     rule that cannot be tried because the problem raises something is a complaint that names what was raised; the
     rules after it are not tried then.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     try:
         small = next(iter(problem.reduced()), problem)
     except (*MISTAKES, RatchetError) as error:
         return (f"reduced() raised {_describe(error)}",)
     for name, rule in _RULES.items():
         try:
-            found += rule(problem, small)
+            sentences += rule(problem, small)
         except (*MISTAKES, RatchetError) as error:
-            found.append(f"{name} cannot be tried: {_describe(error)}")
-        if found:
+            sentences.append(f"{name} cannot be tried: {_describe(error)}")
+        if sentences:
             break
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _describe(error: BaseException) -> str:
@@ -79,9 +79,9 @@ def _describe(error: BaseException) -> str:
 
 def _statement(problem: Problem, small: Problem) -> Iterator[str]:
     """The statement."""
-    for one in (problem, small):
-        statement = one.statement()
-        if statement != one.statement() or pickle.loads(pickle.dumps(one)).statement() != statement:
+    for instance in (problem, small):
+        statement = instance.statement()
+        if statement != instance.statement() or pickle.loads(pickle.dumps(instance)).statement() != statement:
             yield "statement() must be the same each time, and after the problem was pickled and read again"
         names = [array.name for array in (*statement.inputs, *statement.outputs)]
         if not statement.inputs or not statement.outputs or not all(name.isidentifier() for name in names):
@@ -95,7 +95,7 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
                 yield f"expected {array.name} to have a dtype of numpy or ml_dtypes, got {array.dtype!r}"
             elif array in statement.outputs and _dtype(array).itemsize > _MOST_BYTES:
                 yield f"expected {array.name} to be of at most 32 bits, which float64 holds exactly, got {array.dtype}"
-        stated = one.exact() if isinstance(one, StatesExact) else ()
+        stated = instance.exact() if isinstance(instance, StatesExact) else ()
         if unknown := sorted({*stated} - {output.name for output in statement.outputs}):
             yield f"expected exact() to name outputs, got {', '.join(unknown)}"
         yield from _of_work(statement)
@@ -130,8 +130,8 @@ def _dtype(array: Array) -> Any:
 def _shapes(problem: Problem, small: Problem) -> Iterator[str]:
     """The smaller shapes."""
     whole, before = problem.statement(), -1
-    for one in islice(problem.reduced(), _MOST_SHAPES):
-        statement = one.statement()
+    for reduced in islice(problem.reduced(), _MOST_SHAPES):
+        statement = reduced.statement()
         if _kind(statement) != _kind(whole):
             yield f"expected reduced shapes of the same arrays, got {_words(statement)} for {_words(whole)}"
             return
@@ -154,21 +154,24 @@ def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
     """The mesh."""
     if problem.statement().mesh != small.statement().mesh:
         yield f"expected reduced shapes over the same mesh, {_axes(problem)}, got {_axes(small)}"
-    for one in (problem, small) if small is not problem else (problem,):
-        statement, of_whole = one.statement(), " at a reduced shape" if one is not problem else ""
+    for instance in (problem, small) if small is not problem else (problem,):
+        statement, of_whole = instance.statement(), " at a reduced shape" if instance is not problem else ""
         sizes, arrays = dict(statement.mesh), (*statement.inputs, *statement.outputs)
         if not sizes and statement.work.link_bytes:
             yield f"expected no link_bytes without a mesh, got {statement.work.link_bytes:,}"
         if sizes and (len(sizes) < len(statement.mesh) or min(sizes.values()) < 1 or prod(sizes.values()) < 2):
-            yield f"expected a mesh of 2 chips or more, whose axes have names of their own, got {_axes(one)}"
+            yield f"expected a mesh of 2 chips or more, whose axes have names of their own, got {_axes(instance)}"
         elif sizes and statement.work.link_bytes < 1:
             yield "expected link_bytes of at least 1, what has to come to each chip from others, got none"
         if sizes and not any(axis for array in arrays for axis in array.split):
-            yield f"expected an input or output that is split over the mesh, {_axes(one)}, got none"
+            yield f"expected an input or output that is split over the mesh, {_axes(instance)}, got none"
         for array in arrays:
             named = [axis for axis in array.split if axis is not None]
             if unknown := [axis for axis in named if axis not in sizes]:
-                yield f"expected {array.name} to be split over axes of the mesh, {_axes(one)}, got {', '.join(unknown)}"
+                yield (
+                    f"expected {array.name} to be split over axes of the mesh, {_axes(instance)}, got "
+                    f"{', '.join(unknown)}"
+                )
             elif len(set(named)) < len(named):
                 yield f"expected {array.name} to be split over each axis once, got {', '.join(named)}"
             elif array.split and len(array.split) != len(array.shape):
@@ -176,7 +179,7 @@ def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
             elif array.split and any(
                 length % sizes.get(axis or "", 1) for length, axis in zip(array.shape, array.split, strict=True)
             ):
-                yield f"expected the chips, {_axes(one)}, to divide {array.name}, {list(array.shape)}{of_whole}"
+                yield f"expected the chips, {_axes(instance)}, to divide {array.name}, {list(array.shape)}{of_whole}"
 
 
 def _axes(problem: Problem) -> str:
@@ -212,7 +215,7 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
             if not all(np.isfinite(array.astype(np.float64)).all() for array in first):
                 yield f"{family}: expected finite inputs"
             for array, values in zip(expected, first, strict=True):
-                yield from (f"{family}: {said}" for said in _of_table(array, values))
+                yield from (f"{family}: {fault}" for fault in _of_table(array, values))
             if different := differing(small, family, first) or differing(small, family, other):
                 yield f"{family}: expected {different} to hold what timing_inputs() states, whatever the seed"
             if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
@@ -235,12 +238,12 @@ def _state(problem: Problem, small: Problem) -> Iterator[str]:
     stated = [small.statement().inputs[place] for place in small.statement().donated]
     for family in small.families(False):
         inputs = small.make_inputs(family, _SEEDS[0])
-        found = new_state(small, inputs)
-        got = [(array.shape, array.dtype.name) for array in found]
+        states = new_state(small, inputs)
+        got = [(array.shape, array.dtype.name) for array in states]
         if got != [(array.shape, array.dtype) for array in stated]:
             yield f"expected new_state() to give {', '.join(a.name for a in stated) or 'nothing'} as stated, got {got}"
             return
-        for place, after in zip(small.statement().donated, found, strict=True):
+        for place, after in zip(small.statement().donated, states, strict=True):
             if not 0 < (inputs[place] == after).mean() < 1:
                 name = small.statement().inputs[place].name
                 yield f"{family}: expected new_state() to change some of {name} and leave some"
@@ -248,28 +251,28 @@ def _state(problem: Problem, small: Problem) -> Iterator[str]:
 
 def _timing(problem: Problem, small: Problem) -> Iterator[str]:
     """The timing inputs."""
-    for one in (problem, small):
-        for array in one.statement().inputs:
+    for instance in (problem, small):
+        for array in instance.statement().inputs:
             if array.is_table and (array.low is None or array.high is None):
                 yield f"expected {array.name}, which holds integers, to state the least and the largest of them"
                 return
         try:
-            timing_inputs(one)
+            timing_inputs(instance)
         except RatchetError as error:
             yield str(error)
 
 
 def _rows(problem: Problem, small: Problem) -> Iterator[str]:
     """The rows that are compared."""
-    for one in (problem, small):
-        total = int(np.prod(one.statement().outputs[0].shape[:-1]))
-        rows = one.sample_rows(_SEEDS[0])
+    for instance in (problem, small):
+        total = int(np.prod(instance.statement().outputs[0].shape[:-1]))
+        rows = instance.sample_rows(_SEEDS[0])
         if not len(rows) or rows.dtype.kind != "i" or rows[0] < 0 or rows[-1] >= total or (np.diff(rows) < 1).any():
             yield f"expected sample_rows() to give rows 0 to {total - 1}, sorted and distinct, got {rows[:5]} ..."
         elif rows[0] > 0 or rows[-1] < total - 1:
             # A block too few at the end is the bug that a loop has first.
             yield f"expected sample_rows() to have the first and the last row, 0 and {total - 1}"
-        if not np.array_equal(rows, one.sample_rows(_SEEDS[0])):
+        if not np.array_equal(rows, instance.sample_rows(_SEEDS[0])):
             yield "expected sample_rows() to give equal rows for equal seeds"
 
 
@@ -281,12 +284,12 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
         for name, method in (("reference", small.reference), ("honest", small.honest), ("rounding", small.rounding)):
-            found = method(inputs, rows)
-            if found.shape != (len(rows), width) or found.dtype != np.float64:
-                got = f"{found.dtype}{list(found.shape)}"
+            numbers = method(inputs, rows)
+            if numbers.shape != (len(rows), width) or numbers.dtype != np.float64:
+                got = f"{numbers.dtype}{list(numbers.shape)}"
                 yield f"expected {name}() to give float64[{len(rows)}, {width}], got {got}"
                 return
-            if not np.isfinite(found).all():
+            if not np.isfinite(numbers).all():
                 yield f"{family}: expected {name}() to be finite everywhere"
         whole, part = small.reference(inputs, rows), small.reference(inputs, some)
         for _, output, columns in spans(small.statement().outputs):
@@ -312,21 +315,21 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
     }
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
-        found = errors(small, inputs, _outputs(small, inputs), rows)
+        output_errors = errors(small, inputs, _outputs(small, inputs), rows)
         # Not `Errors.honest_scaled`: where the model does not hold, its deviation is the honest error itself.
         with np.errstate(divide="ignore", invalid="ignore"):
             off = (small.honest(inputs, rows) - small.reference(inputs, rows)) / small.rounding(inputs, rows)
-        for (_, output, columns), one in zip(spans(statement.outputs), found, strict=True):
+        for (_, output, columns), output_error in zip(spans(statement.outputs), output_errors, strict=True):
             typical = float(np.sqrt(np.mean(np.square(off[:, columns]))))
             if not is_exact(small, output) and typical > RMS_FACTOR:
-                said = f"{family}: honest() errs {typical:.2f} deviations in {output.name}"
-                yield f"{said}: rounding() leaves something out"
-            if not one.passed:
+                complaint = f"{family}: honest() errs {typical:.2f} deviations in {output.name}"
+                yield f"{complaint}: rounding() leaves something out"
+            if not output_error.passed:
                 yield f"{family}: honest() must pass its own check, but its {output.name} does not"
             for what, make in _WRONG.items():
                 if what == _COARSE and is_exact(small, output):
                     continue
-                if not replace(one, got=make(one.got, output)).passed:
+                if not replace(output_error, got=make(output_error.got, output)).passed:
                     hidden.discard((output.name, what))
                 elif what == "zeros" and not is_exact(small, output):
                     yield f"{family}: {output.name} of zeros passes: the tolerance is larger than what is computed"
@@ -389,8 +392,8 @@ def _probe_complaints(small: Problem, probe: Any) -> Iterator[str]:
         ("nothing has to move", None if probe.moves else probe),
     ):
         if failure is not None:
-            said = getattr(failure, "message", "")
-            yield f"probe of {probe.name}: {what}{': ' * bool(said)}{said}"
+            message = getattr(failure, "message", "")
+            yield f"probe of {probe.name}: {what}{': ' * bool(message)}{message}"
     if probe.moves and check_probe(outputs, probe, before, before, mode="full", seed=0)[1] is None:
         yield f"probe of {probe.name}: an output that never moves passes it"
 

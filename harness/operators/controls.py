@@ -41,17 +41,17 @@ def require_strong(problem: Problem | Suite) -> None:
     """Raises RatchetError `weak-contest` where a null kernel or a control of a problem passes all of its checks."""
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
     for member in members:
-        found = _known_weaknesses(member.problem)  # type: ignore[arg-type]  # a frozen dataclass can be hashed
-        refuse_weak(found, f"{member.name}: " * bool(member.name))
+        passing = _known_weaknesses(member.problem)  # type: ignore[arg-type]  # a frozen dataclass can be hashed
+        refuse_weak(passing, f"{member.name}: " * bool(member.name))
 
 
-def refuse_weak(found: Sequence[str], where: str = "") -> None:
+def refuse_weak(passing: Sequence[str], where: str = "") -> None:
     """Raises RatchetError `weak-contest` where something that is wrong passes."""
-    if found:
+    if passing:
         raise RatchetError(
             "weak-contest",
             f"{where}expected a contest that tells right from wrong, but with every family of inputs these pass: "
-            f"{'; '.join(found)}. Change the constants of prepare.py, or its inputs and tolerance, until they do not",
+            f"{'; '.join(passing)}. Change the constants of prepare.py, or its inputs and tolerance, until they do not",
         )
 
 
@@ -87,18 +87,18 @@ def every_answer(problem: Problem) -> dict[str, Answer]:
 def passes(problem: Problem, right: Sequence[Errors], answer: Answer, inputs: Sequence[Values], rows: Rows) -> bool:
     """Whether an answer is within the tolerance of all outputs."""
     with np.errstate(all="ignore"):
-        found = answer(inputs, rows)
+        numbers = answer(inputs, rows)
     outputs = spans(problem.statement().outputs)
-    return bool(np.isfinite(found).all()) and all(
-        replace(one, got=rounded(found[:, columns], output.dtype)).passed
-        for one, (_, output, columns) in zip(right, outputs, strict=True)
+    return bool(np.isfinite(numbers).all()) and all(
+        replace(output_errors, got=rounded(numbers[:, columns], output.dtype)).passed
+        for output_errors, (_, output, columns) in zip(right, outputs, strict=True)
     )
 
 
 def rounded(values: NDArray[Any], dtype: str) -> Exact:
     """The values rounded to this dtype."""
-    found: Exact = values.astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
-    return found
+    rounded_values: Exact = values.astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
+    return rounded_values
 
 
 def _nothing(problem: Problem) -> list[Values]:
@@ -114,8 +114,8 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
 
     def first_block(inputs: Sequence[Values], rows: Rows) -> Exact:
         right = problem.reference(inputs, rows)
-        found: Exact = np.resize(right[: min(BLOCK, len(right) // 2)], right.shape)
-        return found
+        repeated: Exact = np.resize(right[: min(BLOCK, len(right) // 2)], right.shape)
+        return repeated
 
     outputs = problem.statement().outputs
     yield "zeros", lambda inputs, rows: np.zeros_like(problem.reference(inputs, rows))
@@ -142,15 +142,15 @@ def _passed_on(place: int, count: int) -> Answer:
 
 def added_in_bfloat16(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """A B, rounded to bfloat16 after every 64 terms of a sum."""
-    found = np.zeros((len(a), b.shape[1]))
+    sums = np.zeros((len(a), b.shape[1]))
     for start in range(0, len(b), _ADDED):
         part = slice(start, start + _ADDED)
-        found = rounded(found + a[:, part].astype(np.float64) @ b[part].astype(np.float64), "bfloat16")
-    return found
+        sums = rounded(sums + a[:, part].astype(np.float64) @ b[part].astype(np.float64), "bfloat16")
+    return sums
 
 
 def without_the_last(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """A B without the last 64 terms of a sum, or without the last half of a shorter one."""
     count = max(len(b) - _ADDED, len(b) // 2)
-    found: NDArray[Any] = a[:, :count] @ b[:count]
-    return found
+    product: NDArray[Any] = a[:, :count] @ b[:count]
+    return product

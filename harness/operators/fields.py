@@ -26,7 +26,7 @@ def require_flag(operation: str, name: str, value: object) -> None:
         raise UsageError("bad-problem", f"{operation}: expected {name} to be True or False, got {value!r}")
 
 
-def require_dtype(operation: str, dtype: object, known: Sequence[str] = tuple(DTYPES)) -> None:
+def require_dtype(operation: str, dtype: object, dtypes: Sequence[str] = tuple(DTYPES)) -> None:
     """Raises UsageError `bad-problem` for a dtype that this problem is not stated for."""
-    if dtype not in known:
-        raise UsageError("bad-problem", f"{operation}: expected dtype {' or '.join(known)}, got {dtype!r}")
+    if dtype not in dtypes:
+        raise UsageError("bad-problem", f"{operation}: expected dtype {' or '.join(dtypes)}, got {dtype!r}")

@@ -51,24 +51,24 @@ def empty_groups(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     places = (
         np.sort(random.permutation(groups - 1)[:full] + int(random.integers(2))) if groups > 1 else np.zeros(1, int)
     )
-    found = np.zeros(groups, np.int32)
-    found[places] = unaligned(rows, full, random)
-    return found
+    sizes = np.zeros(groups, np.int32)
+    sizes[places] = unaligned(rows, full, random)
+    return sizes
 
 
 def one_group(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """All rows are in one group."""
-    found = np.zeros(groups, np.int32)
-    found[random.integers(groups)] = rows
-    return found
+    sizes = np.zeros(groups, np.int32)
+    sizes[random.integers(groups)] = rows
+    return sizes
 
 
 def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """One row in every group but one, as far as there are rows: many groups share a tile."""
-    found = np.zeros(groups, np.int32)
-    found[random.permutation(groups)[: rows - 1]] = 1
-    found[random.integers(groups)] += rows - int(found.sum())
-    return found
+    sizes = np.zeros(groups, np.int32)
+    sizes[random.permutation(groups)[: rows - 1]] = 1
+    sizes[random.integers(groups)] += rows - int(sizes.sum())
+    return sizes
 
 
 def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
@@ -77,12 +77,12 @@ def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     One of the others has two thirds of the other rows and more.
     """
     few = min(groups - max(1, groups // 4), rows)
-    found = np.ones(groups, np.int32)
+    sizes = np.ones(groups, np.int32)
     place = int(random.integers(groups - few + 1))
     others, left = np.r_[:place, place + few : groups], rows - few
-    found[others] = unaligned(left - left * 2 // 3, groups - few, random)
-    found[random.choice(others)] += left * 2 // 3
-    return found
+    sizes[others] = unaligned(left - left * 2 // 3, groups - few, random)
+    sizes[random.choice(others)] += left * 2 // 3
+    return sizes
 
 
 DRAWN: dict[str, Callable[[int, int, np.random.Generator], Sizes]] = {

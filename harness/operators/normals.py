@@ -21,5 +21,5 @@ def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.f
     stretches: NDArray[Any] = np.lib.stride_tricks.sliding_window_view(pool, columns)
     # Without a second row from the same place, while there are places.
     places = random.choice(len(stretches), rows, replace=rows > len(stretches))
-    found: NDArray[np.float32] = stretches[places]
-    return found
+    values: NDArray[np.float32] = stretches[places]
+    return values

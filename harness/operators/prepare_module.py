@@ -21,9 +21,9 @@ def run(source: bytes, path: str) -> ModuleType:
     It has no `__file__`: what it states must stand in it. Raises whatever the code raises.
     """
     name = _PREFIX + hashlib.sha256(source).hexdigest()[:16]
-    known = sys.modules.get(name)
-    if known is not None:
-        return known
+    loaded_module = sys.modules.get(name)
+    if loaded_module is not None:
+        return loaded_module
     module = ModuleType(name)
     # Before its code runs: dataclasses look their module up.
     sys.modules[name] = module

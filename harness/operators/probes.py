@@ -90,7 +90,7 @@ def check_probe(
     """
     moved = _differs(before, after)
     bad = np.concatenate([~np.isfinite(in_rows(array)) for array in after], axis=1)
-    told = [f"not finite: {_named(bad, outputs)}"] if bad.any() else []
+    sentences = [f"not finite: {_named(bad, outputs)}"] if bad.any() else []
     broken, compared = int(np.count_nonzero(bad)), 0
     for parts, must_move in ((probe.stays, False), (probe.moves, True)):
         wrong = np.zeros_like(moved)
@@ -100,14 +100,14 @@ def check_probe(
             compared += len(part.rows) * len(part.columns)
         if wrong.any():
             verb = "should have moved, and did not" if must_move else "moved, and should not have"
-            told.append(f"{_named(wrong, outputs)} {verb}")
+            sentences.append(f"{_named(wrong, outputs)} {verb}")
             broken += int(np.count_nonzero(wrong))
-    found = _exact(outputs, probe.name, "dependence", broken, compared, mode=mode, seed=seed)
-    if not told:
-        return found, None
-    message = f"{probe.name} were changed: {'; '.join(told)} (shape {list(outputs[0].shape)}, seed {seed})"
+    dependence_check = _exact(outputs, probe.name, "dependence", broken, compared, mode=mode, seed=seed)
+    if not sentences:
+        return dependence_check, None
+    message = f"{probe.name} were changed: {'; '.join(sentences)} (shape {list(outputs[0].shape)}, seed {seed})"
     detail = f"{broken} of {compared} compared elements; inputs: {probe.family}; look at index maps, masks and skips"
-    return found, Failure(
+    return dependence_check, Failure(
         stage="correctness", kind="non-finite" if bad.any() else "wrong-dependence", message=message, detail=detail
     )
 
@@ -124,14 +124,14 @@ def check_determinism(
     """The check that the same inputs gave the same bits twice; a Failure `not-deterministic` if they did not."""
     moved = _differs(first, again)
     broken = int(np.count_nonzero(moved))
-    found = _exact(outputs, f"{family} twice", "determinism", broken, moved.size, mode=mode, seed=seed)
+    determinism_check = _exact(outputs, f"{family} twice", "determinism", broken, moved.size, mode=mode, seed=seed)
     if not broken:
-        return found, None
+        return determinism_check, None
     message = (
         f"the same inputs gave other outputs the second time: {_named(moved, outputs)} changed "
         f"(inputs: {family}, seed {seed}); look for memory that is read before it is written, and random numbers"
     )
-    return found, Failure(stage="correctness", kind="not-deterministic", message=message)
+    return determinism_check, Failure(stage="correctness", kind="not-deterministic", message=message)
 
 
 def _exact(
@@ -167,8 +167,8 @@ def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> N
         word = np.dtype(f"u{old.itemsize}")
         old_bits, new_bits = (in_rows(np.ascontiguousarray(array).view(word)) for array in (old, new))
         differ.append(old_bits != new_bits)
-    found: NDArray[np.bool_] = np.concatenate(differ, axis=1)
-    return found
+    differences: NDArray[np.bool_] = np.concatenate(differ, axis=1)
+    return differences
 
 
 def _named(wrong: NDArray[np.bool_], outputs: Sequence[Array]) -> str:

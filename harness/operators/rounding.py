@@ -28,14 +28,14 @@ def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     """The distance of neighbouring numbers of `dtype` around each value: float32 of float32 values, else float64."""
     info = ml_dtypes.finfo(DTYPES[dtype])
     wide = values if values.dtype in _EXPONENTS else values.astype(np.float64)
-    found: NDArray[Any] = np.array(np.abs(wide))
-    np.maximum(found, found.dtype.type(info.smallest_normal), out=found)
+    spacings: NDArray[Any] = np.array(np.abs(wide))
+    np.maximum(spacings, spacings.dtype.type(info.smallest_normal), out=spacings)
     # A number without its fraction is the largest power of two that is not above it.
-    integers, mask = _EXPONENTS[found.dtype]
-    bits = found.view(integers)
+    integers, mask = _EXPONENTS[spacings.dtype]
+    bits = spacings.view(integers)
     np.bitwise_and(bits, mask, out=bits)
-    found *= found.dtype.type(info.eps)
-    return found
+    spacings *= spacings.dtype.type(info.eps)
+    return spacings
 
 
 def drop_subnormal(values: NDArray[Any]) -> None:
@@ -53,8 +53,8 @@ def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[A
     sums = a @ b
     variance = sum_variance(np.square(a) @ np.square(b), sums, a.shape[1]) + np.square(ulp(sums, dtype)) / 12
     # Zero only where everything is exactly zero.
-    found: NDArray[Any] = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
-    return found
+    deviations: NDArray[Any] = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
+    return deviations
 
 
 def sum_variance(products: NDArray[Any], sums: NDArray[Any], terms: int) -> NDArray[Any]:
@@ -67,6 +67,6 @@ def sum_variance(products: NDArray[Any], sums: NDArray[Any], terms: int) -> NDAr
     """
     eps32 = float(np.finfo(np.float32).eps)
     running = np.float32(relative_rounding("float32") ** 2 * terms)
-    lost = np.float32(min(terms, SUM_TERMS) * eps32 / 4)
-    found: NDArray[Any] = running * (products + np.square(sums) / 3) + np.square(lost * sums)
-    return found
+    relative_loss = np.float32(min(terms, SUM_TERMS) * eps32 / 4)
+    variances: NDArray[Any] = running * (products + np.square(sums) / 3) + np.square(relative_loss * sums)
+    return variances

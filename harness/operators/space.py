@@ -142,10 +142,10 @@ def near(
     With `parts` no tuple of so many is made longer or shorter.
     """
     for _ in range(_TRIES):
-        found = _mutated(recipe, draw(), limits, random)
-        sizes = [len(value) for one in (recipe, found) for value in _tuples(one)]
-        if found != recipe and (parts is None or set(sizes) == {parts}):
-            return found
+        neighbour = _mutated(recipe, draw(), limits, random)
+        sizes = [len(value) for some_recipe in (recipe, neighbour) for value in _tuples(some_recipe)]
+        if neighbour != recipe and (parts is None or set(sizes) == {parts}):
+            return neighbour
     return recipe
 
 

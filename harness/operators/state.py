@@ -33,7 +33,7 @@ def check_state(
     """The check of each state, in the stated shape and dtype, with a Failure `wrong-state` where any bit differs."""
     statement = problem.statement()
     places = [[array.name for array in statement.inputs].index(name) for name in statement.updates]
-    found = []
+    checks = []
     for place, expected, got in zip(places, new_state(problem, inputs), state, strict=True):
         word = np.dtype(f"u{expected.itemsize}")
         differs = in_rows(np.ascontiguousarray(expected).view(word) != np.ascontiguousarray(got).view(word))
@@ -65,5 +65,5 @@ def check_state(
                 detail=f"{count} of {differs.size} elements differ; look at where each token is written, and at what "
                 "else is",
             )
-        found.append((check, failure))
-    return found
+        checks.append((check, failure))
+    return checks

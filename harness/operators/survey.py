@@ -53,22 +53,22 @@ def random_signs(count: int, seed: int) -> NDArray[np.float64]:
 def drawn_columns(count: int, seed: int) -> NDArray[np.int64]:
     """One column of every 128, which follow from the seed; sorted."""
     starts = np.arange(0, count, BLOCK)
-    found: NDArray[np.int64] = np.random.default_rng((seed, count, 1)).integers(
+    columns: NDArray[np.int64] = np.random.default_rng((seed, count, 1)).integers(
         starts, np.minimum(starts + BLOCK, count)
     )
-    return found
+    return columns
 
 
 def block_sums(values: NDArray[Any], size: int) -> NDArray[Any]:
     """`[rows, blocks]`: the sums of so many neighbouring columns each."""
-    found: NDArray[Any] = np.add.reduceat(values, np.arange(0, values.shape[1], size), axis=1)
-    return found
+    sums: NDArray[Any] = np.add.reduceat(values, np.arange(0, values.shape[1], size), axis=1)
+    return sums
 
 
 def root_mean_square(off: NDArray[Any]) -> Exact:
     """`[rows]`: that of each row."""
-    found: Exact = np.sqrt(np.mean(np.square(off, dtype=np.float64), axis=1))
-    return found
+    root_means: Exact = np.sqrt(np.mean(np.square(off, dtype=np.float64), axis=1))
+    return root_means
 
 
 def checksum_errors(
@@ -99,10 +99,10 @@ def checksum_errors(
     height = max(1, _PART // max(k, n))
     for start in range(0, len(got), height):
         rows = slice(start, start + height)
-        own, values = a[rows].astype(np.float64), got[rows].astype(np.float64)
+        a_rows, values = a[rows].astype(np.float64), got[rows].astype(np.float64)
         factors = 1.0 if scales is None else scales[1][rows].astype(np.float64)
-        error = block_sums(values * signs, BLOCK) - own @ check * factors
+        error = block_sums(values * signs, BLOCK) - a_rows @ check * factors
         variance = relative**2 * block_sums(np.square(values, out=values), BLOCK)
-        variance += (relative32**2 * k) * (np.square(own, out=own) @ square) * np.square(factors)
+        variance += (relative32**2 * k) * (np.square(a_rows, out=a_rows) @ square) * np.square(factors)
         off[rows] = root_mean_square(error / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)))
     return off

@@ -56,7 +56,7 @@ class Texture:
 
     def in_words(self) -> str:
         """What differs from N(0, 1)."""
-        said = [
+        phrases = [
             (self.noise != 1, f"noise {self.noise:.3g}"),
             (self.scale != 1, f"scale {self.scale:.3g}"),
             (self.row_spread, f"rows down to e^-{self.row_spread:.2g}"),
@@ -67,7 +67,7 @@ class Texture:
             (self.spikes, f"{self.spikes} spikes of {self.spike:.3g} in each row"),
             (self.zeros, f"{self.zeros:.0%} zeros"),
         ]
-        return ", ".join(words for applies, words in said if applies) or "N(0, 1)"
+        return ", ".join(words for applies, words in phrases if applies) or "N(0, 1)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,8 @@ class Recipe:
 
     def in_words(self, names: Sequence[str]) -> str:
         """What stands out of it, for people."""
-        said = [f"{name}: {texture.in_words()}" for name, texture in zip(names, self.textures, strict=False)]
-        return "; ".join([*said, *([f"{self.cancelled:.0%} of the terms cancel"] if self.cancelled else [])])
+        phrases = [f"{name}: {texture.in_words()}" for name, texture in zip(names, self.textures, strict=False)]
+        return "; ".join([*phrases, *([f"{self.cancelled:.0%} of the terms cancel"] if self.cancelled else [])])
 
 
 def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
@@ -124,23 +124,23 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
     """An array of this shape, its last axis along a row, float32 and not rounded."""
     rows, columns = math.prod(shape[:-1]), shape[-1]
-    found = normal(random, rows, columns)
-    _scale(found, np.float32(texture.noise))
+    array = normal(random, rows, columns)
+    _scale(array, np.float32(texture.noise))
     if texture.row_offset:
-        found += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)
+        array += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)
     if texture.column_offset:
-        found += random.uniform(-texture.column_offset, texture.column_offset, columns).astype(np.float32)
+        array += random.uniform(-texture.column_offset, texture.column_offset, columns).astype(np.float32)
     if texture.channels:
-        found[:, random.choice(columns, min(texture.channels, columns), replace=False)] *= np.float32(
+        array[:, random.choice(columns, min(texture.channels, columns), replace=False)] *= np.float32(
             texture.channel_factor
         )
     if texture.zeros:
-        found *= random.random((rows, columns), dtype=np.float32) >= texture.zeros
-    spike(found, texture.spikes, texture.spike, random)
-    _scale(found, np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32)))
-    _scale(found, np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32)))
-    _scale(found, np.float32(texture.scale))
-    return found.reshape(shape)
+        array *= random.random((rows, columns), dtype=np.float32) >= texture.zeros
+    spike(array, texture.spikes, texture.spike, random)
+    _scale(array, np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32)))
+    _scale(array, np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32)))
+    _scale(array, np.float32(texture.scale))
+    return array.reshape(shape)
 
 
 def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float32) -> None:
@@ -190,9 +190,9 @@ class Textured(space.Recipes):
 
     def require_family(self, family: str) -> None:
         """Raises ValueError for a family that is neither the class's nor the composite."""
-        known = (*self.own_families, "composite")
-        if family not in known:
-            raise ValueError(f"expected an input family of {known}, got {family!r}")
+        families = (*self.own_families, "composite")
+        if family not in families:
+            raise ValueError(f"expected an input family of {families}, got {family!r}")
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
         """As `draw`, a texture for each input."""

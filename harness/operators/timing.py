@@ -52,13 +52,13 @@ def timing_inputs(problem: Problem) -> Stated:
         if contents.keys() != tables.keys():
             raise _bad(f"{name}: expected contents of {names}, got those of {', '.join(contents) or 'nothing'}")
         for table in tables.values():
-            for said in complaints(table, contents[table.name]):
-                raise _bad(f"{name}: {said}")
+            for complaint in complaints(table, contents[table.name]):
+                raise _bad(f"{name}: {complaint}")
     return stated
 
 
-def _bad(said: str) -> RatchetError:
-    return RatchetError("bad-timing-inputs", f"timing_inputs(): {said}")
+def _bad(complaint: str) -> RatchetError:
+    return RatchetError("bad-timing-inputs", f"timing_inputs(): {complaint}")
 
 
 def complaints(table: Array, values: object) -> Iterator[str]:

@@ -153,9 +153,9 @@ class ExactErrors(Errors):
 
 def _in_deviations(error: Exact, deviation: Exact) -> Exact:
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Exact = np.abs(error)
-        found /= deviation
-    return found
+        scaled: Exact = np.abs(error)
+        scaled /= deviation
+    return scaled
 
 
 def _rms(values: Exact) -> float:
@@ -177,45 +177,47 @@ def errors(
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
     # A deviation that is not finite would allow any error: without a tolerance every error is too large.
     deviation[~np.isfinite(deviation)] = 0
-    found = []
+    output_errors = []
     for position, output, columns in spans(problem.statement().outputs):
-        own = in_rows(arrays[position])[rows].astype(np.float64)
+        got = in_rows(arrays[position])[rows].astype(np.float64)
         exact = expected[:, columns]
         if is_exact(problem, output):
             # An integer has one zero.
             exact = exact if is_float(numpy_dtype(output.dtype)) else exact + 0.0
         kind = ExactErrors if is_exact(problem, output) else Errors
-        found.append(kind(got=own, expected=exact, deviation=deviation[:, columns], honest=honest[:, columns]))
-    return tuple(found)
+        output_errors.append(kind(got=got, expected=exact, deviation=deviation[:, columns], honest=honest[:, columns]))
+    return tuple(output_errors)
 
 
-def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, found: Errors) -> Errors:
+def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
     """The same, with the exact model of rounding in rows that are outside their tolerance, where these are few.
 
     `columns` are those of this output among all. It ends with the first row that is outside all the same. Where the
     root mean square alone is outside, rows are taken up by their size until it no longer is.
     """
-    if isinstance(found, ExactErrors):
-        return found
-    outside = np.flatnonzero((found.scaled > WORST_FACTOR * found.unit).any(axis=1))
-    if not isinstance(problem, Refining) or len(outside) > _MOST_REFINED or found.passed:
-        return found
-    largest = np.argsort(-np.square(found.scaled).sum(axis=1), kind="stable")
+    if isinstance(output_errors, ExactErrors):
+        return output_errors
+    outside = np.flatnonzero((output_errors.scaled > WORST_FACTOR * output_errors.unit).any(axis=1))
+    if not isinstance(problem, Refining) or len(outside) > _MOST_REFINED or output_errors.passed:
+        return output_errors
+    largest = np.argsort(-np.square(output_errors.scaled).sum(axis=1), kind="stable")
     order = np.concatenate([outside, largest[~np.isin(largest, outside)]])
     for some in np.split(order, range(_REFINED_AT_ONCE, len(order), _REFINED_AT_ONCE)):
-        deviation = found.deviation.copy()
+        deviation = output_errors.deviation.copy()
         deviation[some] = np.maximum(deviation[some], problem.exact_rounding(inputs, rows[some])[:, columns])
-        found = replace(found, deviation=deviation)
-        if found.passed or (found.scaled[some] > WORST_FACTOR * found.unit).any():
+        output_errors = replace(output_errors, deviation=deviation)
+        if output_errors.passed or (output_errors.scaled[some] > WORST_FACTOR * output_errors.unit).any():
             break
-    return found
+    return output_errors
 
 
-def with_shared(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, found: Errors) -> Errors:
+def with_shared(
+    problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors
+) -> Errors:
     """The same, with the errors that many rows may share, where the root mean square is outside its tolerance."""
-    if not isinstance(problem, Sharing) or found.rms_ratio <= 1:
-        return found
-    return replace(found, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))
+    if not isinstance(problem, Sharing) or output_errors.rms_ratio <= 1:
+        return output_errors
+    return replace(output_errors, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))
 
 
 def check(
@@ -244,21 +246,32 @@ def check(
         # Once a verdict: which rows are wrong at the contest's own shape alone depends on no family of inputs.
         rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
-        refined(problem, inputs, rows, columns, with_shared(problem, inputs, rows, columns, found))
-        for (_, _, columns), found in zip(
+        refined(problem, inputs, rows, columns, with_shared(problem, inputs, rows, columns, output_errors))
+        for (_, _, columns), output_errors in zip(
             spans(problem.statement().outputs), errors(problem, inputs, arrays, rows), strict=True
         )
     )
-    judged = [_judge(found, output, rows, family, mode, seed) for output, found in zip(expected, every, strict=True)]
-    if isinstance(problem, Forbidding) and all(one.passed for one, _ in judged):
+    judged = [
+        _judge(output_errors, output, rows, family, mode, seed)
+        for output, output_errors in zip(expected, every, strict=True)
+    ]
+    if isinstance(problem, Forbidding) and all(output_check.passed for output_check, _ in judged):
         made = _forbidden(problem, inputs, rows, every[0])
         if made[0]:
             judged.append(_is_forbidden(made, every[0].got.size, expected[0], family, mode, seed))
     states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
     judged += states
     # Of several outputs the one nearest to its limit is recorded; what was compared is all of them.
-    worst, failure = max(judged, key=lambda one: (not one[0].passed, (one[0].error or 0) / (one[0].tolerance or 1)))
-    elements = sum(found.got.size for found in every) + sum(one.elements for one, _ in states)
+    worst, failure = max(
+        judged,
+        key=lambda judged_output: (
+            not judged_output[0].passed,
+            (judged_output[0].error or 0) / (judged_output[0].tolerance or 1),
+        ),
+    )
+    elements = sum(output_errors.got.size for output_errors in every) + sum(
+        state_check.elements for state_check, _ in states
+    )
     return replace(worst, elements=elements), failure
 
 
@@ -280,8 +293,8 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
     """What is wrong with the outputs before any number is compared."""
 
     def failure(kind: str, message: str, detail: str = "") -> Failure:
-        said = f"{message} (inputs: {family}, seed {seed})"
-        return Failure(stage="correctness", kind=kind, message=said, detail=detail)
+        full_message = f"{message} (inputs: {family}, seed {seed})"
+        return Failure(stage="correctness", kind=kind, message=full_message, detail=detail)
 
     if len(arrays) != len(expected):
         plural = "s" if len(expected) > 1 else ""
@@ -307,15 +320,17 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
     return None
 
 
-def _forbidden(problem: Forbidding, inputs: Sequence[Values], rows: Rows, found: Errors) -> tuple[str, float, float]:
+def _forbidden(
+    problem: Forbidding, inputs: Sequence[Values], rows: Rows, output_errors: Errors
+) -> tuple[str, float, float]:
     """The first rounding that is made though it is ruled out, its share and root mean square; "" where none is."""
     for what, alone in problem.forbidden(inputs, rows).items():
-        along = alone / found.deviation
+        along = alone / output_errors.deviation
         size = float(np.square(along).sum())
         # Where a rounding of it hardly changes anything it cannot be told from others.
         if size < along.size / 100:
             continue
-        share = float(((found.got - found.expected) / found.deviation * along).sum()) / size
+        share = float(((output_errors.got - output_errors.expected) / output_errors.deviation * along).sum()) / size
         if share > FORBIDDEN_SHARE:
             return what, share, _rms(alone)
     return "", 0.0, 0.0
@@ -346,20 +361,24 @@ def _is_forbidden(
 
 
 def _judge(
-    found: Errors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
+    output_errors: Errors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure | None]:
-    if isinstance(found, ExactErrors):
-        return _judge_exact(found, output, rows, family, mode, seed)
-    scaled = found.scaled
+    if isinstance(output_errors, ExactErrors):
+        return _judge_exact(output_errors, output, rows, family, mode, seed)
+    scaled = output_errors.scaled
     row, column = (int(i) for i in np.unravel_index(int(np.argmax(scaled)), scaled.shape))
     criterion: Literal["worst element", "root mean square"]
-    if found.worst_ratio >= found.rms_ratio:
-        criterion, unit = "worst element", float(found.deviation[row, column])
-        error, honest_error, tolerance = scaled.max(), found.honest_scaled.max(), WORST_FACTOR * found.unit
+    if output_errors.worst_ratio >= output_errors.rms_ratio:
+        criterion, unit = "worst element", float(output_errors.deviation[row, column])
+        error, honest_error, tolerance = (
+            scaled.max(),
+            output_errors.honest_scaled.max(),
+            WORST_FACTOR * output_errors.unit,
+        )
     else:
-        criterion, unit = "root mean square", found.rms(found.deviation)
-        error, honest_error = found.rms(found.averaged), found.rms(found.honest_scaled)
-        tolerance = RMS_FACTOR * found.unit
+        criterion, unit = "root mean square", output_errors.rms(output_errors.deviation)
+        error, honest_error = output_errors.rms(output_errors.averaged), output_errors.rms(output_errors.honest_scaled)
+        tolerance = RMS_FACTOR * output_errors.unit
     check = Check(
         family=family,
         mode=mode,
@@ -370,26 +389,26 @@ def _judge(
         error=float(error) * unit,
         honest_error=float(honest_error) * unit,
         tolerance=tolerance * unit,
-        passed=found.passed,
+        passed=output_errors.passed,
     )
     if check.passed:
         return check, None
-    outside = scaled > WORST_FACTOR * found.unit
+    outside = scaled > WORST_FACTOR * output_errors.unit
     where = f" in {wrong_parts((output,), outside, rows)}" if outside.any() else ""
     worst = element(output, int(rows[row]), column)
     message = (
-        f"wrong result{where}: worst element {worst} is {found.got[row, column]:.6g}, expected "
-        f"{found.expected[row, column]:.6g}, {found.worst_ratio:.3g} times the tolerance; root mean square error "
-        f"{found.rms_ratio:.3g} times its tolerance (inputs: {family}, seed {seed})"
+        f"wrong result{where}: worst element {worst} is {output_errors.got[row, column]:.6g}, expected "
+        f"{output_errors.expected[row, column]:.6g}, {output_errors.worst_ratio:.3g} times the tolerance; root mean "
+        f"square error {output_errors.rms_ratio:.3g} times its tolerance (inputs: {family}, seed {seed})"
     )
     detail = f"{np.count_nonzero(outside)} of {scaled.size} compared elements are outside their tolerance"
     return check, Failure(stage="correctness", kind="wrong-result", message=message, detail=detail)
 
 
 def _judge_exact(
-    found: ExactErrors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
+    output_errors: ExactErrors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure | None]:
-    differs = found.differs
+    differs = output_errors.differs
     count = int(np.count_nonzero(differs))
     check = Check(
         family=family,
@@ -408,8 +427,8 @@ def _judge_exact(
     row, column = (int(i) for i in np.unravel_index(int(np.argmax(differs)), differs.shape))
     message = (
         f"wrong result in {wrong_parts((output,), differs, rows)}: {element(output, int(rows[row]), column)} is "
-        f"{found.got[row, column]:.9g}, expected {found.expected[row, column]:.9g}, and {output.name} is compared "
-        f"exactly (inputs: {family}, seed {seed})"
+        f"{output_errors.got[row, column]:.9g}, expected {output_errors.expected[row, column]:.9g}, and {output.name} "
+        f"is compared exactly (inputs: {family}, seed {seed})"
     )
     detail = (
         f"{count} of {differs.size} compared elements differ; where several answers seem right, such as for equal "

@@ -68,5 +68,5 @@ def at_smaller_shape(stated: Statement, full: Statement) -> str:
 
 def its_shape(stated: Statement, full: Statement) -> str:
     """What the title has that the contest's own has not: `sequence 512`."""
-    own = full.title.split(", ")
-    return ", ".join(words for words in stated.title.split(", ") if words not in own) or stated.title
+    full_words = full.title.split(", ")
+    return ", ".join(words for words in stated.title.split(", ") if words not in full_words) or stated.title

@@ -50,8 +50,8 @@ class _Pairs:
     @property
     def score_gradients(self) -> NDArray[Any]:
         """ds = p (dp - delta)."""
-        found: NDArray[Any] = self.weights * self.differences
-        return found
+        gradients: NDArray[Any] = self.weights * self.differences
+        return gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +128,8 @@ class AttentionBackward(Operator):
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        own = (self.sequence, self.head_dim)
-        return (self.heads, *own) if self.heads > 1 else own
+        head_shape = (self.sequence, self.head_dim)
+        return (self.heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
         """A composite of everything at the full shape; each kind of input by itself at a reduced one."""
@@ -166,21 +166,21 @@ class AttentionBackward(Operator):
         for head in range(self.heads):
             keys, values = k[head].astype(np.float32), v[head].astype(np.float32)
             for start in range(0, self.sequence, rows):
-                own = slice(start, start + rows)
-                scores = (q[head, own].astype(np.float32) @ keys.T) * np.float32(self.scale)
-                self._mask(scores, np.arange(self.sequence)[own], -np.inf)
+                block = slice(start, start + rows)
+                scores = (q[head, block].astype(np.float32) @ keys.T) * np.float32(self.scale)
+                self._mask(scores, np.arange(self.sequence)[block], -np.inf)
                 largest = scores.max(axis=1, keepdims=True)
                 weights = np.exp(scores - largest)
                 drop_subnormal(weights)
                 total = weights.sum(axis=1, keepdims=True)
-                lse[head, own] = (largest + np.log(total))[:, 0]
-                o[head, own] = ((weights @ values) / total).astype(dtype)
+                lse[head, block] = (largest + np.log(total))[:, 0]
+                o[head, block] = ((weights @ values) / total).astype(dtype)
         random = np.random.default_rng(np.random.SeedSequence((seed, self.sequence, self.heads)))
         do = random.standard_normal(q.shape, dtype=np.float32)
         if family == _FAR_GRADIENTS:
             do += random.uniform(*_OFFSETS, (self.heads, 1, self.head_dim)).astype(np.float32)
-        found = (q, k, v, o, lse, do.astype(dtype))
-        return tuple(a.reshape(s.shape) for a, s in zip(found, self.statement().inputs, strict=True))
+        inputs = (q, k, v, o, lse, do.astype(dtype))
+        return tuple(a.reshape(s.shape) for a, s in zip(inputs, self.statement().inputs, strict=True))
 
     def _mask(self, pairs: NDArray[Any], queries: NDArray[np.int64], value: float) -> None:
         """Puts `value` where a query does not see a key, of all keys."""
@@ -203,8 +203,8 @@ class AttentionBackward(Operator):
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), 3 head_dim]` float64: all in float32, p and ds rounded to dtype before products, and outputs."""
         dtype = DTYPES[self.dtype]
-        found = self._gradients(inputs, rows, np.float32, lambda array: array.astype(dtype).astype(np.float32))
-        return found.astype(dtype).astype(np.float64)
+        gradients = self._gradients(inputs, rows, np.float32, lambda array: array.astype(dtype).astype(np.float32))
+        return gradients.astype(dtype).astype(np.float64)
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), 3 head_dim]`: standard deviation of the gradients if every honest rounding were random.
@@ -252,7 +252,7 @@ class AttentionBackward(Operator):
         def without_delta(inputs: Sequence[Values], rows: Rows) -> Exact:
             return self.reference((*inputs[:3], np.zeros_like(inputs[3]), *inputs[4:]), rows)
 
-        found: dict[str, Answer] = {
+        answers: dict[str, Answer] = {
             "delta left out": without_delta,
             "dq and dk exchanged": exchanged,
             "p and ds of three bits": lambda inputs, rows: self._gradients(
@@ -260,24 +260,24 @@ class AttentionBackward(Operator):
             ),
         }
         if self.causal:
-            found["no mask"] = replace(self, causal=False).reference
-        return found
+            answers["no mask"] = replace(self, causal=False).reference
+        return answers
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[rows]`: how far each row is off, by a checksum of every 32 columns of each gradient, weights in float32."""
         off = []
         for head in range(self.heads):
-            own, gradients = (
+            head_inputs, gradients = (
                 tuple(
                     array.reshape(self.heads, self.sequence, *array.shape[len(self._shape) - 1 :])[head]
                     for array in arrays
                 )
                 for arrays in (inputs, outputs)
             )
-            found = attention_survey.gradient_errors(
-                own, gradients, self.scale, self.dtype, is_causal=self.causal, seed=seed
+            errors_and_variances = attention_survey.gradient_errors(
+                head_inputs, gradients, self.scale, self.dtype, is_causal=self.causal, seed=seed
             )
-            off.append(attention_survey.in_deviations(*found, self.dtype))
+            off.append(attention_survey.in_deviations(*errors_and_variances, self.dtype))
         return np.concatenate(off)
 
     def _put(

@@ -63,13 +63,13 @@ class _Drawn:
         rows = self._rows
         # A query that sees part of the block may see too little of it; a key that few queries see, too.
         seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
-        own = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
-        moves = [*self._evenly(_DQ, seeing), self._part(_DK, own)]
+        moved_rows = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
+        moves = [*self._evenly(_DQ, seeing), self._part(_DK, moved_rows)]
         stays = [*self._others_than(_DK, rows), *self._of_other_heads()]
         if self._causal:
             stays.append(self._part(_DQ, range(rows.start)))
         if array == _K:
-            moves.append(self._part(_DV, own))
+            moves.append(self._part(_DV, moved_rows))
             stays += self._others_than(_DV, rows)
         else:
             stays.append(self._part(_DV, range(self._sequence)))
@@ -85,19 +85,19 @@ class _Drawn:
         for rows, columns in zip(blocks, spans(cuts), strict=True):
             regions.append(self._region(_DO, rows, columns, _LOUD))
             seen = rows.start + 1 if self._causal else self._sequence
-            own = range(offset + columns.start, offset + columns.stop)
-            moves.append(Part(rows=range(start, start + seen), columns=own))
+            dv_columns = range(offset + columns.start, offset + columns.stop)
+            moves.append(Part(rows=range(start, start + seen), columns=dv_columns))
             if self._causal:
-                stays.append(Part(rows=range(start + rows.stop, start + self._sequence), columns=own))
+                stays.append(Part(rows=range(start + rows.stop, start + self._sequence), columns=dv_columns))
         name = f"gradients of the output of head {self._head}, each block of queries in columns of its own,"
         return probe(name, self._family, regions, moves, [*stays, *self._of_other_heads()])
 
     def of_queries(self, name: str, array: int) -> Probe:
         """A block of what belongs to queries: dq of the block alone, dk and dv of all keys that it sees."""
         rows = self._rows
-        own = range(max(rows.start, _ENOUGH), rows.stop) if self._causal else rows
+        dq_rows = range(max(rows.start, _ENOUGH), rows.stop) if self._causal else rows
         seen = range(rows.start + 1 if self._causal else self._sequence)
-        moves = [self._part(_DQ, own), self._part(_DK, seen)]
+        moves = [self._part(_DQ, dq_rows), self._part(_DK, seen)]
         stays = [*self._others_than(_DQ, rows), *self._of_other_heads()]
         if array == _O:
             stays.append(self._part(_DV, range(self._sequence)))

@@ -225,7 +225,7 @@ class Attention(Operator, Recipes):
             # At a reduced shape no block of queries can have more sequences than there are few.
             draw = group_sizes.crowded if family == "composite" else group_sizes.unaligned
             sizes = [draw(self.sequence, self.segments, random) for _ in range(self.batch)]
-        return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), own) for own in sizes])
+        return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), lengths) for lengths in sizes])
 
     def families(self, full: bool) -> tuple[str, ...]:
         """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one.
@@ -322,8 +322,8 @@ class Attention(Operator, Recipes):
     def _rounding(self, inputs: Sequence[Values], rows: Rows, *, exact: bool) -> Exact:
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float32):
-            found = attention_rounding.variances(piece, self.scale, self.soft_cap, self.dtype, exact=exact)
-            result[piece.places] = np.sqrt(found)
+            variances = attention_rounding.variances(piece, self.scale, self.soft_cap, self.dtype, exact=exact)
+            result[piece.places] = np.sqrt(variances)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
@@ -349,32 +349,32 @@ class Attention(Operator, Recipes):
         def otherwise(**changes: Any) -> Answer:
             return lambda inputs, rows: replace(self, **changes).reference(inputs, rows)
 
-        found: dict[str, Answer] = {
+        answers: dict[str, Answer] = {
             "every key weighs alike": otherwise(scale=1e-9),
             "scores of twice the size": otherwise(scale=2 * self.scale),
             "the last keys left out": lambda inputs, rows: self._weighed(inputs, rows, without_the_last),
         }
         if min(self.kv_sequence, self.window or self.kv_sequence) >= FEWEST_TERMS:
-            found["sums kept in bfloat16"] = lambda inputs, rows: self._weighed(inputs, rows, added_in_bfloat16)
+            answers["sums kept in bfloat16"] = lambda inputs, rows: self._weighed(inputs, rows, added_in_bfloat16)
         if self.causal or self.segments is not None:
-            found["no mask"] = lambda inputs, rows: replace(self, causal=False, window=None, segments=None).reference(
+            answers["no mask"] = lambda inputs, rows: replace(self, causal=False, window=None, segments=None).reference(
                 inputs[:3], rows
             )
         if self.window is not None:
-            found["no window"] = otherwise(window=None)
+            answers["no window"] = otherwise(window=None)
         if self.segments is not None:
-            found["sequences not kept apart"] = lambda inputs, rows: replace(self, segments=None).reference(
+            answers["sequences not kept apart"] = lambda inputs, rows: replace(self, segments=None).reference(
                 inputs[:3], rows
             )
         if self.soft_cap is not None:
-            found["no soft cap"] = otherwise(soft_cap=None)
+            answers["no soft cap"] = otherwise(soft_cap=None)
         is_far = 2 * self.scale * math.sqrt(self.head_dim) > 1
         if is_far and (self.soft_cap is None or self.soft_cap > _LARGEST_EXPONENT):
             # Inputs have logits of 50 times a usual scale.
-            found["no maximum subtracted"] = self._without_maximum
+            answers["no maximum subtracted"] = self._without_maximum
         if self.kv_heads > 1:
-            found["the first head's keys and values for all"] = self._first_head
-        return found
+            answers["the first head's keys and values for all"] = self._first_head
+        return answers
 
     def _first_head(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         heads = (array.reshape(self.batch, self.kv_heads, -1) for array in inputs[1:3])
@@ -384,8 +384,8 @@ class Attention(Operator, Recipes):
     def _without_maximum(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float32):
-            found = softmax(piece, self.scale, self.soft_cap)
-            weights = found.weights * np.exp(found.largest)
+            softmax_parts = softmax(piece, self.scale, self.soft_cap)
+            weights = softmax_parts.weights * np.exp(softmax_parts.largest)
             result[piece.places] = (weights @ piece.v) / weights.sum(axis=1, keepdims=True)
         return result
 
@@ -404,9 +404,9 @@ class Attention(Operator, Recipes):
         group = self.heads // self.kv_heads * self.sequence
         off = np.empty(len(got))
         for piece in self._pieces(inputs, np.arange(len(got)), np.float32):
-            some, own = values[piece.places[0] // group], got[piece.places]
-            found = attention_survey.errors(piece, own, some, self.scale, self.soft_cap)
-            off[piece.places] = attention_survey.in_deviations(*found, self.dtype)
+            some, got_rows = values[piece.places[0] // group], got[piece.places]
+            errors_and_variances = attention_survey.errors(piece, got_rows, some, self.scale, self.soft_cap)
+            off[piece.places] = attention_survey.in_deviations(*errors_and_variances, self.dtype)
         return off
 
     def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[KeyBlock]:

@@ -43,9 +43,9 @@ class InputSizes:
 
     def seen(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For the queries at `rows` the first key that each sees, and the first behind those, `[batch, len(rows)]`."""
-        own = np.broadcast_to(rows + (self.kv_sequence - self.sequence), (self.batch, len(rows)))
-        end = own + 1 if self.causal else np.full(own.shape, self.kv_sequence)
-        first = np.zeros_like(end) if self.window is None else np.maximum(own + 1 - self.window, 0)
+        positions = np.broadcast_to(rows + (self.kv_sequence - self.sequence), (self.batch, len(rows)))
+        end = positions + 1 if self.causal else np.full(positions.shape, self.kv_sequence)
+        first = np.zeros_like(end) if self.window is None else np.maximum(positions + 1 - self.window, 0)
         if self.ids is not None:
             bounds = [self.segment(entry, rows) for entry in range(self.batch)]
             first = np.maximum(first, np.stack([start for start, _ in bounds]))
@@ -56,8 +56,8 @@ class InputSizes:
         """Where in a batch entry the packed sequences begin and end that these rows belong to."""
         if self.ids is None:
             return np.zeros(len(rows), np.int64), np.full(len(rows), self.sequence)
-        own = self.ids[entry]
-        return np.searchsorted(own, own[rows]), np.searchsorted(own, own[rows], side="right")
+        ids = self.ids[entry]
+        return np.searchsorted(ids, ids[rows]), np.searchsorted(ids, ids[rows], side="right")
 
 
 def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -36,14 +36,14 @@ def probes(shape: InputSizes, full: bool, seed: int) -> tuple[Probe, ...]:
     drawn = _Drawn(shape, random, even_rows(shape.sequence, seed))
     if full:
         return (drawn.values("composite"),)
-    found = [drawn.values("normal"), drawn.keys(), drawn.queries()]
+    drawn_probes = [drawn.values("normal"), drawn.keys(), drawn.queries()]
     if shape.batch * shape.heads > 1:
-        found.append(drawn.head())
+        drawn_probes.append(drawn.head())
     if shape.causal:
-        found.append(drawn.future())
+        drawn_probes.append(drawn.future())
     if shape.window is not None:
-        found.append(drawn.past(shape.window))
-    return tuple(found)
+        drawn_probes.append(drawn.past(shape.window))
+    return tuple(drawn_probes)
 
 
 class _Drawn:
@@ -119,8 +119,8 @@ class _Drawn:
         ]
         heads = range(shape.batch * shape.heads)
         # A row that sees one or two of them only may by chance give them hardly any weight before and after.
-        sighted = range(middle + ENOUGH_KEYS, shape.sequence)
-        moves = [self._all_columns(self._rows(head, sighted)) for head in heads]
+        seeing = range(middle + ENOUGH_KEYS, shape.sequence)
+        moves = [self._all_columns(self._rows(head, seeing)) for head in heads]
         stays = [self._all_columns(self._rows(head, range(middle))) for head in heads]
         return probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
 
@@ -129,8 +129,8 @@ class _Drawn:
         shape = self._shape
         # Those up to within a block, so that what has left the window shares one with what has not.
         last = max(1, shape.kv_sequence - window)
-        own = range(max(last // 4, self._offset + ENOUGH_KEYS), 3 * last // 4 + 1)
-        keys = range(drawn_border(last, self._random, own) if last > 1 else 1)
+        borders = range(max(last // 4, self._offset + ENOUGH_KEYS), 3 * last // 4 + 1)
+        keys = range(drawn_border(last, self._random, borders) if last > 1 else 1)
         every = range(shape.batch * shape.kv_heads)
         regions = [
             self._region(array, head, keys, self._columns, factor)
@@ -216,10 +216,10 @@ class _Drawn:
         """The part of one head of q, k or v in the array's own axes; those of size one are absent, as in Attention."""
         shape = self._shape
         heads = shape.heads if array == _Q else shape.kv_heads
-        entry, own = divmod(head, heads)
+        entry, head_index = divmod(head, heads)
         ranges: tuple[range, ...] = (positions, columns)
         if shape.batch > 1 or shape.heads > 1:
-            ranges = (range(own, own + 1), *ranges)
+            ranges = (range(head_index, head_index + 1), *ranges)
         if shape.batch > 1:
             ranges = (range(entry, entry + 1), *ranges)
         return Region(array=array, ranges=ranges, factor=factor)

@@ -51,7 +51,7 @@ class Softmax:
 
     def in_float64(self) -> "Softmax":
         """The same in float64."""
-        slopes, capped = (None if one is None else one.astype(np.float64) for one in (self.slopes, self.capped))
+        slopes, capped = (None if array is None else array.astype(np.float64) for array in (self.slopes, self.capped))
         weights, largest = self.weights.astype(np.float64), self.largest.astype(np.float64)
         return Softmax(weights=weights, largest=largest, slopes=slopes, capped=capped)
 
@@ -121,21 +121,21 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     eps32 = float(np.finfo(np.float32).eps)
     keys, head_dim = piece.k.shape
     running = relative32**2 * head_dim
-    found = softmax(piece, scale, soft_cap)
-    weights, slopes = found.weights, found.slopes
+    softmax_parts = softmax(piece, scale, soft_cap)
+    weights, slopes = softmax_parts.weights, softmax_parts.slopes
     weights /= weights.sum(axis=1, keepdims=True)
     output = weights @ piece.v
     if np.any((np.abs(output) < _SQUARE_UNDERFLOWS) & (output != 0)):
-        piece, found = piece.in_float64(), found.in_float64()
-        weights, slopes = found.weights, found.slopes
+        piece, softmax_parts = piece.in_float64(), softmax_parts.in_float64()
+        weights, slopes = softmax_parts.weights, softmax_parts.slopes
         output = weights @ piece.v
     groups = _groups(piece.k)
     moves = np.square(piece.q * np.float32(scale)) @ np.square(piece.k).T
     moves *= np.float32(running)
-    moves += np.square(found.largest) * np.float32(running / 3)
-    if slopes is not None and found.capped is not None:
+    moves += np.square(softmax_parts.largest) * np.float32(running / 3)
+    if slopes is not None and softmax_parts.capped is not None:
         moves *= np.square(slopes)
-        moves += np.square(found.capped) * np.float32((2 * eps32) ** 2)
+        moves += np.square(softmax_parts.capped) * np.float32((2 * eps32) ** 2)
     of_queries: Exact | float = 0.0
     if exact:
         of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
@@ -150,12 +150,14 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
     borders = _moving_borders(weights) if exact else None
     for group in groups:
-        own = weights[:, group]
-        share, part = own.sum(axis=1, keepdims=True), own @ v[group]
+        group_weights = weights[:, group]
+        share, part = group_weights.sum(axis=1, keepdims=True), group_weights @ v[group]
         probability += (
-            np.square(part + share * centre) if borders is None else _in_two_blocks(own, piece.v[group], group, borders)
+            np.square(part + share * centre)
+            if borders is None
+            else _in_two_blocks(group_weights, piece.v[group], group, borders)
         )
-        squares += np.square(own) @ np.square(piece.v[group])
+        squares += np.square(group_weights) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
     # What stands in a group is counted there.
     for group in groups:
@@ -184,8 +186,8 @@ def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) ->
     others (a soft cap lets a kernel do without) give them one that is rounded, and may lie half a step from its
     neighbours in all rows, if not always on the same side.
     """
-    found = softmax(piece, scale, soft_cap)
-    weights, scores = found.weights, found.capped
+    softmax_parts = softmax(piece, scale, soft_cap)
+    weights, scores = softmax_parts.weights, softmax_parts.capped
     assert scores is not None, "expected the scores under the cap"
     weights /= weights.sum(axis=1, keepdims=True)
     step = float(ml_dtypes.finfo(DTYPES[dtype]).eps)
@@ -220,8 +222,8 @@ def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype:
         rounded = 3 * largest + np.square(products - total * output)
         rounded += np.square(output) * (8 * np.square(share) + 2 * np.square(total))
         variance += np.where(share > 0, rounded, 0)
-    found: Exact = relative_rounding(dtype) ** 2 * variance
-    return found
+    narrow_variance: Exact = relative_rounding(dtype) ** 2 * variance
+    return narrow_variance
 
 
 def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
@@ -256,13 +258,13 @@ def _in_two_blocks(
     """`[rows, d]`: V_1^2 + V_2^2 where such a border parts a group's keys, in order; V_g^2, or what is larger."""
     sums = np.cumsum(weights[:, :, None] * values, axis=1)
     whole = sums[:, -1]
-    found: NDArray[Any] = np.square(whole)
+    largest: NDArray[Any] = np.square(whole)
     counts = np.searchsorted(group, borders[0])
     for place in np.flatnonzero((counts > 0) & (counts < len(group))):
         first = sums[:, counts[place] - 1]
         parted = np.square(first) + np.square(whole - first)
-        found = np.where(borders[1][:, place : place + 1], np.maximum(found, parted), found)
-    return found
+        largest = np.where(borders[1][:, place : place + 1], np.maximum(largest, parted), largest)
+    return largest
 
 
 def _turned(
@@ -278,15 +280,15 @@ def _turned(
     if slopes is not None:
         whole *= np.square(slopes)
         common *= slopes
-    found: NDArray[Any] = whole - 2 * common + (squares * np.square(mean)).sum(axis=1, keepdims=True)
+    squared_norms: NDArray[Any] = whole - 2 * common + (squares * np.square(mean)).sum(axis=1, keepdims=True)
     # What float32 leaves unknown of the difference.
     eps32 = np.finfo(np.float32).eps
-    np.maximum(found, eps32 * whole, out=found)
+    np.maximum(squared_norms, eps32 * whole, out=squared_norms)
     others = 1 - weights
     for group in groups:
         others[:, group] = 1 - weights[:, group].sum(axis=1, keepdims=True)
-    found /= np.maximum(others, eps32)
-    return found
+    squared_norms /= np.maximum(others, eps32)
+    return squared_norms
 
 
 def _with_scaled_queries(
@@ -297,15 +299,15 @@ def _with_scaled_queries(
     Once, once with the factor of a softmax in powers of two, or first without and then with it. Where logits are so
     large that a rounded query turns weights by factors, no first order says what that costs.
     """
-    found: Exact = np.zeros(output.shape)
+    largest: Exact = np.zeros(output.shape)
     exact, log2 = piece.in_float64(), np.float32(1 / math.log(2))
     once = (piece.q * np.float32(scale)).astype(DTYPES[dtype])
     with_factor = (piece.q * (np.float32(scale) * log2)).astype(DTYPES[dtype])
     twice = (once.astype(np.float32) * log2).astype(DTYPES[dtype])
     for queries, left in ((once, 1.0), (with_factor, math.log(2)), (twice, math.log(2))):
         weights = softmax(replace(exact, q=queries.astype(np.float64)), left, soft_cap).weights
-        found = np.maximum(found, np.square((weights @ exact.v) / weights.sum(axis=1, keepdims=True) - output))
-    return found
+        largest = np.maximum(largest, np.square((weights @ exact.v) / weights.sum(axis=1, keepdims=True) - output))
+    return largest
 
 
 def _moved_by_queries(
@@ -313,10 +315,12 @@ def _moved_by_queries(
 ) -> Exact:
     """`[rows, d]`: the variance that roundings of the scaled queries, each of a relative deviation of 1, cause."""
     q, k, v = piece.q.astype(np.float64), piece.k, piece.v
-    found = np.empty(q.shape)
-    for row, own in enumerate(weights):
+    variance = np.empty(q.shape)
+    for row, row_weights in enumerate(weights):
         # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0, but under a cap.
-        turned = (k - own @ k) * own[:, None] if slopes is None else k * (own * slopes[row])[:, None]
+        turned = (
+            (k - row_weights @ k) * row_weights[:, None] if slopes is None else k * (row_weights * slopes[row])[:, None]
+        )
         moved = turned.T @ (v - output[row])
-        found[row] = np.square(q[row] * scale) @ np.square(moved.astype(np.float64))
-    return found
+        variance[row] = np.square(q[row] * scale) @ np.square(moved.astype(np.float64))
+    return variance

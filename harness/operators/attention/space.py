@@ -95,24 +95,26 @@ class Recipe:
 
     def in_words(self) -> str:
         """What stands out of it, for people."""
-        said = [_field_in_words(field) for field in self.fields]
-        if len(said) > self.picks:
-            said = [f"{self.picks} per query of: {' | '.join(said)}"]
-        said.append(
+        phrases = [_field_in_words(field) for field in self.fields]
+        if len(phrases) > self.picks:
+            phrases = [f"{self.picks} per query of: {' | '.join(phrases)}"]
+        phrases.append(
             f"random logits of {self.logits:.3g}"
             + f" down to e^-{self.logits_spread:.2g} of it" * bool(self.logits_spread)
         )
         if self.distinct:
-            said.append(f"{self.distinct} distinct keys" + ", values repeated too" * self.repeats_values)
+            phrases.append(f"{self.distinct} distinct keys" + ", values repeated too" * self.repeats_values)
         if self.channels:
-            said.append(f"{self.channels} channels of the keys x {self.channel_factor:.3g}")
+            phrases.append(f"{self.channels} channels of the keys x {self.channel_factor:.3g}")
         if self.offset:
-            said.append(f"values around +/-{self.offset:.3g}")
+            phrases.append(f"values around +/-{self.offset:.3g}")
         if self.spread or self.key_spread:
-            said.append(f"values of columns and keys down to e^-{self.spread:.2g} and e^-{self.key_spread:.2g}")
+            phrases.append(f"values of columns and keys down to e^-{self.spread:.2g} and e^-{self.key_spread:.2g}")
         if self.empty_columns or self.empty_keys:
-            said.append(f"{self.empty_columns:.0%} of the values' columns and {self.empty_keys:.0%} of the keys are 0")
-        return "; ".join(said)
+            phrases.append(
+                f"{self.empty_columns:.0%} of the values' columns and {self.empty_keys:.0%} of the keys are 0"
+            )
+        return "; ".join(phrases)
 
 
 def _field_in_words(field: Field) -> str:
@@ -382,30 +384,30 @@ def _move_halfway(
 
 
 def _falling(random: np.random.Generator, spread: float, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = np.exp(-np.float32(spread) * random.random(shape, dtype=np.float32))
-    return found
+    factors: NDArray[np.float32] = np.exp(-np.float32(spread) * random.random(shape, dtype=np.float32))
+    return factors
 
 
 def _directions(fields: tuple[Field, ...], d: int, random: np.random.Generator) -> NDArray[np.float32]:
     """`[d, fields]`: orthonormal, no channel in two of them; needles need none."""
-    found = np.zeros((d, len(fields)), np.float32)
+    directions = np.zeros((d, len(fields)), np.float32)
     channels = random.permutation(d)
     most = max(1, d // 2 // max(1, len(fields)))
     for number, field in enumerate(fields):
         if field.course != "needle":
             count = 1 if field.aligned else most
-            own = channels[number * most : number * most + count]
+            field_channels = channels[number * most : number * most + count]
             # Of different sizes: equal ones are rounded alike, all in one direction.
             along = random.standard_normal(count)
-            found[own, number] = along / np.linalg.norm(along)
-    return found
+            directions[field_channels, number] = along / np.linalg.norm(along)
+    return directions
 
 
 def _picked(random: np.random.Generator, fields: int, picks: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """`[batch, heads, sequence, fields]`: which fields each query takes part in."""
     order = random.random((*shape, fields)).argsort(axis=-1)
-    found: NDArray[np.bool_] = order < picks
-    return found
+    is_picked: NDArray[np.bool_] = order < picks
+    return is_picked
 
 
 def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generator) -> NDArray[np.float32]:
@@ -413,19 +415,19 @@ def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generat
     length = shape[-1]
     key = np.arange(length)
     start = min(int(field.place * length), length - 1)
-    found: NDArray[Any]
+    raised: NDArray[Any]
     if field.course == "step":
-        found = key >= start
+        raised = key >= start
     elif field.course == "ramp":
-        found = np.maximum(key - start + 1, 0) / (length - start)
+        raised = np.maximum(key - start + 1, 0) / (length - start)
     elif field.course == "sink":
-        found = (key >= start) & (key < start + max(1, int(field.width)))
+        raised = (key >= start) & (key < start + max(1, int(field.width)))
     elif field.course == "stripe":
         stride = max(2, int(field.width))
-        found = key % stride == start % stride
+        raised = key % stride == start % stride
     else:
-        found = random.random(shape) < field.width
-    return np.broadcast_to(found, shape).astype(np.float32)
+        raised = random.random(shape) < field.width
+    return np.broadcast_to(raised, shape).astype(np.float32)
 
 
 def _aim(

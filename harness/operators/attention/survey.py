@@ -34,14 +34,14 @@ def checksums(values: NDArray[Any], seed: int) -> NDArray[np.float32]:
     blocks = block_sums(np.eye(columns, dtype=np.float32), _COLUMNS)
     signed = random_signs(columns, seed).astype(np.float32)[:, None] * blocks
     flat, count = values.reshape(-1, columns), blocks.shape[1]
-    found = np.empty((len(flat), 2 * count), np.float32)
+    sums = np.empty((len(flat), 2 * count), np.float32)
     # What float32 leaves unknown of 32 numbers is far less than what a dtype does; a part at a time stays in the cache.
     for start in range(0, len(flat), _CHUNK_ROWS):
         some = slice(start, start + _CHUNK_ROWS)
         part = flat[some].astype(np.float32)
-        np.matmul(part, signed, out=found[some, :count])
-        np.matmul(np.square(part, out=part), blocks, out=found[some, count:])
-    return found.reshape(*values.shape[:-1], -1)
+        np.matmul(part, signed, out=sums[some, :count])
+        np.matmul(np.square(part, out=part), blocks, out=sums[some, count:])
+    return sums.reshape(*values.shape[:-1], -1)
 
 
 def errors(
@@ -67,13 +67,13 @@ def errors(
     np.exp(scores, out=scores)
     total = scores.sum(axis=1, dtype=np.float64)[:, None]
     signed, squares = np.split((scores @ weighed[low:high]).astype(np.float64), 2, axis=1)
-    own, of_output = np.split(got.astype(np.float64), 2, axis=1)
+    output_sums, of_output = np.split(got.astype(np.float64), 2, axis=1)
     # A rounded score moves the output by how far its value is from it: by nothing where one key has all the weight.
     turned = np.square(queries) @ np.square(piece.k).mean(axis=0)
     squares /= total
     spread = np.maximum(squares - of_output, _UNKNOWN * squares)
     # The largest weight of a row is 1 / total, so that the squares of all add up to no more than that.
-    return own - signed / total, (squares + turned[:, None] * spread) / total + of_output
+    return output_sums - signed / total, (squares + turned[:, None] * spread) / total + of_output
 
 
 def in_deviations(error: Exact, variance: Exact, dtype: str) -> Exact:

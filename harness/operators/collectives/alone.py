@@ -241,21 +241,21 @@ class _Reduction(_Collective):
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64: the sums in float64."""
-        found: Exact = inputs[0][:, rows].sum(axis=0, dtype=np.float64)
-        return found
+        sums: Exact = inputs[0][:, rows].sum(axis=0, dtype=np.float64)
+        return sums
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64: added one chip after the other in float32."""
-        found: Exact = inputs[0][:, rows].sum(axis=0, dtype=np.float32).astype(np.float64)
-        return found
+        sums: Exact = inputs[0][:, rows].sum(axis=0, dtype=np.float32).astype(np.float64)
+        return sums
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]`: the standard deviation of a float32 sum of so many terms, by `sum_variance`."""
         terms = inputs[0][:, rows].astype(np.float64)
         variance = sum_variance(np.square(terms).sum(axis=0), terms.sum(axis=0), self.chips)
         # Zero only where all terms are.
-        found: Exact = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
-        return found
+        deviations: Exact = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
+        return deviations
 
     def controls(self) -> dict[str, Answer]:
         """A term that is missing or counted twice, and sums that are not kept in float32 on their way."""
@@ -264,14 +264,14 @@ class _Reduction(_Collective):
             return self.reference((inputs[0][:-1],), rows)
 
         def first_twice(inputs: Sequence[Values], rows: Rows) -> Exact:
-            found: Exact = self.reference(inputs, rows) + inputs[0][0, rows]
-            return found
+            sums: Exact = self.reference(inputs, rows) + inputs[0][0, rows]
+            return sums
 
         def in_bfloat16(inputs: Sequence[Values], rows: Rows) -> Exact:
-            found = np.zeros((len(rows), self.columns))
+            sums = np.zeros((len(rows), self.columns))
             for term in inputs[0]:
-                found = rounded(found + term[rows], "bfloat16")
-            return found
+                sums = rounded(sums + term[rows], "bfloat16")
+            return sums
 
         return {
             "the last chip's term left out": without_the_last,

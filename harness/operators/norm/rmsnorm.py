@@ -133,8 +133,8 @@ class RMSNorm(Operator, textures.Textured):
         if self.residual:
             x[np.ix_(opposed, columns)] = _CANCELLED
             r[np.ix_(opposed, columns)] = -_CANCELLED
-        given = (x, r, w) if self.residual else (x, w)
-        return tuple(array.astype(dtype) for array in given)
+        arrays = (x, r, w) if self.residual else (x, w)
+        return tuple(array.astype(dtype) for array in arrays)
 
     def _kinds(self, family: str, seed: int) -> NDArray[Any]:
         """Which kind of input each row is."""
@@ -161,8 +161,12 @@ class RMSNorm(Operator, textures.Textured):
             # Of the inputs that were checked last. Some of the small rows are zero, and stay it whatever their factor.
             family = "composite"
             return tuple(drawn.energy(family, np.flatnonzero(self._kinds(family, seed) != "small"), full=True))
-        found = [*drawn.energy("normal", np.arange(self.rows), full=False), drawn.some_rows("x", 0), drawn.weights()]
-        return (*found, drawn.some_rows("r", 1)) if self.residual else tuple(found)
+        drawn_probes = [
+            *drawn.energy("normal", np.arange(self.rows), full=False),
+            drawn.some_rows("x", 0),
+            drawn.weights(),
+        ]
+        return (*drawn_probes, drawn.some_rows("r", 1)) if self.residual else tuple(drawn_probes)
 
     @property
     def row_cost(self) -> int:
@@ -210,13 +214,13 @@ class RMSNorm(Operator, textures.Textured):
         through = (np.square(h) * of_h).sum(axis=1, keepdims=True) / self.columns**2
         variance = np.square(scale * w) * of_h + np.square(y) * scale**4 * through
         variance += (np.square(w * ulp(h * scale, self.dtype)) + np.square(ulp(y, self.dtype))) / 12
-        lost = min(self.columns, SUM_TERMS) * eps32 / 4
-        summed = (relative32**2 * self.columns + lost**2) / 4
+        relative_loss = min(self.columns, SUM_TERMS) * eps32 / 4
+        summed = (relative32**2 * self.columns + relative_loss**2) / 4
         variance += np.square(y) * (3 * relative32**2 + eps32**2 / 3 + summed)
         of_h += np.square(relative32 * h)
         # Zero only where everything is exactly zero.
-        found: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
-        return found
+        deviations: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
+        return deviations
 
     def controls(self) -> dict[str, Answer]:
         """Rows that are not normalised, or by other sums; what is left out of the formula."""
@@ -229,8 +233,8 @@ class RMSNorm(Operator, textures.Textured):
             return computed
 
         def by_mean_square(h: Exact) -> Exact:
-            found: Exact = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps)
-            return found
+            reciprocals: Exact = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps)
+            return reciprocals
 
         def in_bfloat16(h: Exact) -> Exact:
             sums = np.zeros((len(h), 1))
@@ -238,7 +242,7 @@ class RMSNorm(Operator, textures.Textured):
                 sums = rounded(sums + np.square(h[:, start : start + BLOCK]).sum(axis=1, keepdims=True), "bfloat16")
             return 1 / np.sqrt(sums / self.columns + self.eps)
 
-        found = {
+        answers = {
             "rows not normalised": answer(lambda h: np.ones((len(h), 1))),
             "the weights left out": answer(by_mean_square, weigh=False),
             "eps left out": answer(lambda h: 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True))),
@@ -246,12 +250,12 @@ class RMSNorm(Operator, textures.Textured):
         }
         # Below that the rounding of the sum is within an honest output's.
         if self.columns >= 16 * FEWEST_TERMS:
-            found["sums kept in bfloat16"] = answer(in_bfloat16)
+            answers["sums kept in bfloat16"] = answer(in_bfloat16)
         if self.residual:
-            found["the residual left out"] = lambda inputs, rows: self.reference(
+            answers["the residual left out"] = lambda inputs, rows: self.reference(
                 (inputs[0], np.zeros_like(inputs[1]), inputs[2]), rows
             )
-        return found
+        return answers
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[rows]`: how far each row is off, by the largest error of an element, all computed in float32."""

@@ -277,11 +277,11 @@ class PagedAttention(Operator, Borrowed):
                 part.reshape(heads, -1, self.head_dim).swapaxes(0, 1)
                 for heads, part in zip((self.heads, self.kv_heads, self.kv_heads), arrays, strict=True)
             )
-            own = slice(sequence.tokens.start, sequence.tokens.stop)
-            q[own] = own_q
+            token_rows = slice(sequence.tokens.start, sequence.tokens.stop)
+            q[token_rows] = own_q
             if self.update:
                 # Their slots hold what is to be overwritten.
-                newest[own] = np.stack((own_k, own_v), axis=2).reshape(-1, *newest.shape[1:])[sequence.history :]
+                newest[token_rows] = np.stack((own_k, own_v), axis=2).reshape(-1, *newest.shape[1:])[sequence.history :]
                 places = (places[0][: sequence.history], places[1][: sequence.history])
             k[places], v[places] = own_k[: len(places[0])], own_v[: len(places[0])]
         return (q, *self._cache.laid_out(k, v), *((newest,) if self.update else ()), *self._arrays(tables))
@@ -312,10 +312,10 @@ class PagedAttention(Operator, Borrowed):
 
     def recipe(self, family: str, seed: int) -> str:
         """As of its lender, with scores that the statement's sums bear."""
-        found = Borrowed.recipe(self, family, seed)
+        recipe_text = Borrowed.recipe(self, family, seed)
         if self.sums is None:
-            return found
-        return text(attention_space.within(parsed(found, attention_space.Recipe), _NARROW_SCORES))
+            return recipe_text
+        return text(attention_space.within(parsed(recipe_text, attention_space.Recipe), _NARROW_SCORES))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Which rows depend on which slots and queries, and on nothing beyond their sequence and their own key."""
@@ -385,28 +385,28 @@ class PagedAttention(Operator, Borrowed):
         def dense(tables: PageTables) -> PageTables:
             return replace(tables, kv_lens=np.full_like(tables.kv_lens, self._room.longest))
 
-        found: dict[str, Answer] = {
+        answers: dict[str, Answer] = {
             "dense: every sequence as long as it can be": with_table(dense),
             "scores of twice the size": replace(self, scale=2 * self.scale).reference,
             "every key weighs alike": replace(self, scale=1e-9).reference,
         }
         if self.pages > 1:
-            found["no page table"] = with_table(in_order)
+            answers["no page table"] = with_table(in_order)
         if self.tokens is not None and self.tokens > self.sequences:
-            found["no mask"] = lambda inputs, rows: self._by_sequence("reference", inputs, rows, causal=False)
+            answers["no mask"] = lambda inputs, rows: self._by_sequence("reference", inputs, rows, causal=False)
         if self.update:
-            found["newest keys and values not written"] = lambda inputs, rows: replace(self, update=False).reference(
+            answers["newest keys and values not written"] = lambda inputs, rows: replace(self, update=False).reference(
                 (*inputs[:2], *inputs[3:]), rows
             )
         if self.kv_heads > 1:
-            found["the first head's keys and values for all"] = self._first_head
-        return found
+            answers["the first head's keys and values for all"] = self._first_head
+        return answers
 
     def _first_head(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         k, v = (np.broadcast_to(some[:, :, :1], some.shape) for some in self._keys_and_values(inputs))
-        own = replace(self, update=False)
+        without_update = replace(self, update=False)
         tables = inputs[-len(self._room.arrays()) :]
-        return own.reference((inputs[0], *own._cache.laid_out(k, v), *tables), rows)
+        return without_update.reference((inputs[0], *without_update._cache.laid_out(k, v), *tables), rows)
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[rows]`: how far each row is off, by a checksum of every 32 columns of the values, weights in float32.
@@ -416,11 +416,11 @@ class PagedAttention(Operator, Borrowed):
         off = np.zeros((self.rows, self.heads))
         k, v = self._keys_and_values(inputs)
         for sequence in self._tables_of(inputs).sequences(self.page_size):
-            own, slots = slice(sequence.tokens.start, sequence.tokens.stop), sequence.slots(self.page_size)
-            arrays = tuple(array.swapaxes(0, 1) for array in (inputs[0][own], k[slots], v[slots]))
+            token_rows, slots = slice(sequence.tokens.start, sequence.tokens.stop), sequence.slots(self.page_size)
+            arrays = tuple(array.swapaxes(0, 1) for array in (inputs[0][token_rows], k[slots], v[slots]))
             attention = self._attention(len(sequence.tokens), sequence.length)
-            got = np.ascontiguousarray(outputs[0][own].swapaxes(0, 1))
-            off[own] = attention.survey(arrays, (got,), seed).reshape(self.heads, -1).T
+            got = np.ascontiguousarray(outputs[0][token_rows].swapaxes(0, 1))
+            off[token_rows] = attention.survey(arrays, (got,), seed).reshape(self.heads, -1).T
         return off.reshape(-1)
 
     def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows, **changes: Any) -> Exact:
@@ -429,14 +429,15 @@ class PagedAttention(Operator, Borrowed):
         k, v = self._keys_and_values(inputs)
         tokens, heads = np.divmod(rows, self.heads)
         for sequence in self._tables_of(inputs).sequences(self.page_size):
-            own = sequence.tokens
-            places = np.flatnonzero((tokens >= own.start) & (tokens < own.stop))
+            sequence_tokens = sequence.tokens
+            places = np.flatnonzero((tokens >= sequence_tokens.start) & (tokens < sequence_tokens.stop))
             if len(places):
                 slots = sequence.slots(self.page_size)
                 arrays: list[Any] = [
-                    array.swapaxes(0, 1) for array in (inputs[0][own.start : own.stop], k[slots], v[slots])
+                    array.swapaxes(0, 1)
+                    for array in (inputs[0][sequence_tokens.start : sequence_tokens.stop], k[slots], v[slots])
                 ]
-                count = len(own)
+                count = len(sequence_tokens)
                 compute = getattr(replace(self._attention(count, sequence.length), **changes), method)
-                result[places] = compute(arrays, heads[places] * count + tokens[places] - own.start)
+                result[places] = compute(arrays, heads[places] * count + tokens[places] - sequence_tokens.start)
         return result

@@ -26,8 +26,8 @@ def probes(
     drawn = _Drawn(cache, rows, heads, sequences, family, random)
     if family == "composite":
         return (drawn.values(seeds),)
-    found = (drawn.values(seeds), drawn.one_sequence(), drawn.queries(), drawn.future())
-    return tuple(one for one in found if one.moves)
+    drawn_probes = (drawn.values(seeds), drawn.one_sequence(), drawn.queries(), drawn.future())
+    return tuple(drawn_probe for drawn_probe in drawn_probes if drawn_probe.moves)
 
 
 class _Drawn:
@@ -69,7 +69,7 @@ class _Drawn:
                 first = sequence.tokens.start + max(0, keys.start - sequence.history)
                 seeing = range(first, sequence.tokens.stop)
                 for head in readers:
-                    moves += [self._part(own, head, columns) for own in self._even(sequence, seeing, own_seed)]
+                    moves += [self._part(tokens, head, columns) for tokens in self._even(sequence, seeing, own_seed)]
                     stays.append(self._part(range(sequence.tokens.start, first), head, columns))
         name = f"values of key/value head {kv_head}, each half page of each sequence in columns of its own,"
         return probe(name, self._family, regions, moves, stays)
@@ -78,9 +78,11 @@ class _Drawn:
         """All keys and values of one sequence, and what lies in slots and rows that no sequence has."""
         cache = self._cache
         number = int(self._random.integers(len(self._sequences)))
-        own = self._sequences[number]
+        sequence = self._sequences[number]
         regions = [
-            region for place in cache.parts(own, range(own.length)) for region in cache.everywhere(place, -1.0, LOUD)
+            region
+            for place in cache.parts(sequence, range(sequence.length))
+            for region in cache.everywhere(place, -1.0, LOUD)
         ]
         for page, used in enumerate(self._used().tolist()):
             if used < cache.page_size:
@@ -93,7 +95,9 @@ class _Drawn:
             if cache.has_newest:
                 regions += cache.everywhere(CacheSlots(ranges=ranges[:1], is_newest=True), DRAWN_TO, LOUD)
         name = f"keys and values of sequence {number}, and what no sequence has,"
-        return probe(name, self._family, regions, [self._all_heads(own.tokens)], self._other_tokens(own.tokens))
+        return probe(
+            name, self._family, regions, [self._all_heads(sequence.tokens)], self._other_tokens(sequence.tokens)
+        )
 
     def queries(self) -> Probe:
         """One block of queries."""

@@ -169,8 +169,8 @@ def _placed(
     kv_lens[:count] = lengths
     indices = random.integers(room.pages, size=(room.sequences, room.pages_per_sequence))
     pages = np.split(random.permutation(room.pages)[: needed.sum()], np.cumsum(needed)[:-1])
-    for own, row in zip(pages, indices[:count], strict=True):
-        row[: len(own)] = own
+    for sequence_pages, row in zip(pages, indices[:count], strict=True):
+        row[: len(sequence_pages)] = sequence_pages
     if is_shared:
         # Whole pages before the first query of either.
         common = np.minimum(lengths - queries, lengths[0] - queries[0]) // room.page_size

@@ -245,17 +245,17 @@ class CrossEntropy(Operator, Borrowed):
         total = exponentials.sum(axis=1, keepdims=True)
         shares = exponentials / total
         of_label, share_of_label = (np.take_along_axis(values, labels, axis=1) for values in (variances, shares))
-        found = (np.square(shares) * (variances + eps32**2 / 3 + 2 * relative32**2 * np.square(below))).sum(
+        variance = (np.square(shares) * (variances + eps32**2 / 3 + 2 * relative32**2 * np.square(below))).sum(
             axis=1, keepdims=True
         )
-        found += (1 - 2 * share_of_label) * of_label
-        found += sum_variance(np.square(exponentials).sum(axis=1, keepdims=True), total, self.vocabulary) / total**2
+        variance += (1 - 2 * share_of_label) * of_label
+        variance += sum_variance(np.square(exponentials).sum(axis=1, keepdims=True), total, self.vocabulary) / total**2
         logarithm = np.log(total)
         losses = largest + logarithm - np.take_along_axis(logits, labels, axis=1)
-        found += relative32**2 * (np.square(logarithm) + np.square(largest) + np.square(largest + logarithm))
-        found += np.square(ulp(losses, "float32")) / 12
+        variance += relative32**2 * (np.square(logarithm) + np.square(largest) + np.square(largest + logarithm))
+        variance += np.square(ulp(losses, "float32")) / 12
         # Zero only where everything is exactly zero.
-        deviations: Exact = np.maximum(np.sqrt(np.maximum(found, 0)), np.finfo(np.float32).tiny)
+        deviations: Exact = np.maximum(np.sqrt(np.maximum(variance, 0)), np.finfo(np.float32).tiny)
         return deviations
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
@@ -290,7 +290,7 @@ class CrossEntropy(Operator, Borrowed):
 
             return lambda inputs, rows: self._losses(inputs, rows, np.float64, change=change)
 
-        found: dict[str, Answer] = {
+        answers: dict[str, Answer] = {
             "the last eighth of the words left out of the sum": fewer,
             "words 9 below the largest left out": lambda inputs, rows: self._losses(
                 inputs, rows, np.float64, least=-9.0
@@ -304,8 +304,8 @@ class CrossEntropy(Operator, Borrowed):
             },
         }
         if self.dtype != "float32":
-            found[f"logits rounded to {self.dtype}"] = coarse("logits", self.dtype)
-        return found
+            answers[f"logits rounded to {self.dtype}"] = coarse("logits", self.dtype)
+        return answers
 
     def _losses(
         self,

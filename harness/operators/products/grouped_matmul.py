@@ -141,10 +141,12 @@ class GroupedMatmul(Operator, space.Borrowed):
         order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
         for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
-            own = columns[order[group % count]]
-            regions.append(Region(array=_RHS, ranges=(range(group, group + 1), range(self.k), own), factor=-1.0))
-            others = (range(own.start), range(own.stop, self.n))
-            moves.append(Part(rows=rows, columns=own))
+            group_columns = columns[order[group % count]]
+            regions.append(
+                Region(array=_RHS, ranges=(range(group, group + 1), range(self.k), group_columns), factor=-1.0)
+            )
+            others = (range(group_columns.start), range(group_columns.stop, self.n))
+            moves.append(Part(rows=rows, columns=group_columns))
             stays += [Part(rows=rows, columns=other) for other in others]
         return probe("matrices of all groups, each in columns of its own,", family, regions, moves, stays)
 
@@ -173,21 +175,21 @@ class GroupedMatmul(Operator, space.Borrowed):
 
     def controls(self) -> dict[str, Answer]:
         """What is another matrix than that of a row's group, and sums that are not kept in float32."""
-        found: dict[str, Answer] = {
+        answers: dict[str, Answer] = {
             "the last part of a sum left out": lambda inputs, rows: self._by_group(
                 inputs, rows, np.float64, without_the_last
             )
         }
         if self.lender.k >= FEWEST_TERMS:
-            found["sums kept in bfloat16"] = lambda inputs, rows: self._by_group(
+            answers["sums kept in bfloat16"] = lambda inputs, rows: self._by_group(
                 inputs, rows, np.float64, added_in_bfloat16
             )
         if self.groups > 1:
-            found["groups of equal size"] = lambda inputs, rows: self.reference(
+            answers["groups of equal size"] = lambda inputs, rows: self.reference(
                 (*inputs[:2], group_sizes.equal(self.m, self.groups)), rows
             )
-            found |= self._controls_of_groups()
-        return found
+            answers |= self._controls_of_groups()
+        return answers
 
     def _controls_of_groups(self) -> dict[str, Answer]:
         def first(inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -202,8 +204,8 @@ class GroupedMatmul(Operator, space.Borrowed):
         off = np.zeros(self.m)
         for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
             if rows:
-                own = slice(rows.start, rows.stop)
-                off[own] = checksum_errors(lhs[own], rhs[group], outputs[0][own], self.dtype, seed)
+                group_rows = slice(rows.start, rows.stop)
+                off[group_rows] = checksum_errors(lhs[group_rows], rhs[group], outputs[0][group_rows], self.dtype, seed)
         return off
 
     def _by_group(

@@ -117,14 +117,14 @@ class GroupedMatmulTransposed(GroupedMatmul):
         order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
         for group, rows in enumerate(spans([0, *np.cumsum(self._group_sizes(family, seed)).tolist()])):
-            own = columns[order[group % count]]
-            others = (range(own.start), range(own.stop, self.n))
+            group_columns = columns[order[group % count]]
+            others = (range(group_columns.start), range(group_columns.stop, self.n))
             stays += [self._part(group, range(self.k), other) for other in others]
             if rows:
-                regions.append(Region(array=_RHS, ranges=(rows, own), factor=_TURNED))
-                moves.append(self._part(group, range(self.k), own))
+                regions.append(Region(array=_RHS, ranges=(rows, group_columns), factor=_TURNED))
+                moves.append(self._part(group, range(self.k), group_columns))
             else:
-                stays.append(self._part(group, range(self.k), own))
+                stays.append(self._part(group, range(self.k), group_columns))
         return probe("rows of all groups in rhs, each in columns of its own,", family, regions, moves, stays)
 
     def _part(self, group: int, rows: range, columns: range | None = None) -> Part:
@@ -146,8 +146,8 @@ class GroupedMatmulTransposed(GroupedMatmul):
         groups = [slice(rows.start, rows.stop) for rows in spans([0, *np.cumsum(sizes).tolist()])]
         return np.concatenate(
             [
-                checksum_errors(lhs[own].T, rhs[own], matrix, self.dtype, seed)
-                for own, matrix in zip(groups, outputs[0], strict=True)
+                checksum_errors(lhs[group_rows].T, rhs[group_rows], matrix, self.dtype, seed)
+                for group_rows, matrix in zip(groups, outputs[0], strict=True)
             ]
         )
 
@@ -162,9 +162,9 @@ class GroupedMatmulTransposed(GroupedMatmul):
         lhs, rhs, sizes = inputs
         group_of, row_of = np.divmod(rows, self.k)
         result = np.empty((len(rows), self.n))
-        for group, own in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
+        for group, group_rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
             places = np.flatnonzero(group_of == group)
             if len(places):
-                some = slice(own.start, own.stop)
+                some = slice(group_rows.start, group_rows.stop)
                 result[places] = function(lhs[some, row_of[places]].T.astype(dtype), rhs[some].astype(dtype))
         return result

@@ -165,20 +165,20 @@ class Matmul(Operator, textures.Textured):
 
     def controls(self) -> dict[str, Answer]:
         """Sums that end early, or are not kept in float32; of float32 operands, one pass of bfloat16."""
-        found: dict[str, Answer] = {
+        answers: dict[str, Answer] = {
             "the last part of k left out": lambda inputs, rows: self._by_columns(
                 inputs, rows, np.float64, without_the_last
             )
         }
         if self.k >= FEWEST_TERMS:
-            found["sums kept in bfloat16"] = lambda inputs, rows: self._by_columns(
+            answers["sums kept in bfloat16"] = lambda inputs, rows: self._by_columns(
                 inputs, rows, np.float64, added_in_bfloat16
             )
         if self.dtype == "float32":
-            found["one pass of bfloat16"] = lambda inputs, rows: self._by_columns(
+            answers["one pass of bfloat16"] = lambda inputs, rows: self._by_columns(
                 inputs, rows, np.float64, lambda a, b: rounded(a, "bfloat16") @ rounded(b, "bfloat16")
             )
-        return found
+        return answers
 
     def _by_columns(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Any) -> Exact:
         """`function` of these rows of A and some columns of B at a time, all of them beside each other."""

@@ -72,7 +72,7 @@ class Drawn:
         columns = drawn_block(self.columns, self._random(array, self.columns))
         region = Region(array=array, ranges=(range(length), columns), factor=_TURNED)
         some = (columns, range(columns.start), range(columns.stop, self.columns))
-        moves, *stays = (Part(rows=range(self.rows), columns=one) for one in some)
+        moves, *stays = (Part(rows=range(self.rows), columns=column_range) for column_range in some)
         return probe(f"columns {columns.start} to {columns.stop - 1} of {name}", "normal", [region], [moves], stays)
 
     def parts(self, name: str, array: int, length: int) -> Probe:

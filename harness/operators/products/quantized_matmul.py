@@ -157,24 +157,24 @@ class QuantizedMatmul(Operator, Borrowed):
 
         def with_inputs(place: int, change: Callable[[Values], Values]) -> Answer:
             return lambda inputs, rows: self.reference(
-                [change(one) if number == place else one for number, one in enumerate(inputs)], rows
+                [change(array) if number == place else array for number, array in enumerate(inputs)], rows
             )
 
-        found: dict[str, Answer] = {
+        answers: dict[str, Answer] = {
             "columns not scaled": with_inputs(_SCALES, np.ones_like),
             "weights of four bits": with_inputs(_Q, lambda q: np.clip(np.rint(q / 16), -7, 7) * 16),
         }
         if self.n > 1:
-            found["one scale for all columns"] = with_inputs(
+            answers["one scale for all columns"] = with_inputs(
                 _SCALES, lambda scales: np.full_like(scales, scales.mean())
             )
         if self.k >= FEWEST_TERMS:
-            found["sums kept in bfloat16"] = lambda inputs, rows: self._of_rows(
+            answers["sums kept in bfloat16"] = lambda inputs, rows: self._of_rows(
                 inputs, rows, np.float64, lambda a, q, scales: added_in_bfloat16(a, q) * scales
             )
         if self.activations == "int8":
-            found["rows not scaled"] = with_inputs(_ROW_SCALES, np.ones_like)
-        return found
+            answers["rows not scaled"] = with_inputs(_ROW_SCALES, np.ones_like)
+        return answers
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""

@@ -149,17 +149,17 @@ class SwiGLU(Operator, textures.Textured):
         if full:
             even = tuple(kind == 1.0 for kind in turned(_COMPOSITE, seed, self.tokens))
             return (drawn.inner("x", 0, self.model, "composite", kinds=even),)
-        found = [drawn.inner("x", 0, self.model), drawn.some_rows("x", 0, self.model)]
+        drawn_probes = [drawn.inner("x", 0, self.model), drawn.some_rows("x", 0, self.model)]
         if self.down:
-            return (*found, drawn.parts("w_down", 3, self.hidden), drawn.some_columns("w_down", 3, self.hidden))
-        return (*found, drawn.some_columns("w_gate", 1, self.model), drawn.some_columns("w_up", 2, self.model))
+            return (*drawn_probes, drawn.parts("w_down", 3, self.hidden), drawn.some_columns("w_down", 3, self.hidden))
+        return (*drawn_probes, drawn.some_columns("w_gate", 1, self.model), drawn.some_columns("w_up", 2, self.model))
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64: the formula in float64, from the inputs as they were rounded."""
 
         def hidden(gate: Exact, up: Exact) -> Exact:
-            found: Exact = gate * _sigmoid(gate) * up
-            return found
+            hidden_values: Exact = gate * _sigmoid(gate) * up
+            return hidden_values
 
         return self._computed(inputs, rows, np.float64, hidden)
 
@@ -168,8 +168,8 @@ class SwiGLU(Operator, textures.Textured):
         dtype = DTYPES[self.dtype]
 
         def hidden(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
-            found: NDArray[Any] = (gate * _sigmoid(gate) * up).astype(dtype).astype(np.float32)
-            return found
+            hidden_values: NDArray[Any] = (gate * _sigmoid(gate) * up).astype(dtype).astype(np.float32)
+            return hidden_values
 
         return self._computed(inputs, rows, np.float32, hidden).astype(dtype).astype(np.float64)
 
@@ -199,15 +199,17 @@ class SwiGLU(Operator, textures.Textured):
             )
             share = _sigmoid(gate)
             hidden = gate * share * up
-            found = np.square(up * share * (1 + gate * (1 - share))) * of_gate + np.square(gate * share) * of_up
+            hidden_variance = (
+                np.square(up * share * (1 + gate * (1 - share))) * of_gate + np.square(gate * share) * of_up
+            )
             argument = eps32**2 / 3 + relative32**2 * np.square(gate)
-            found += np.square(hidden) * (np.square(1 - share) * argument + 3 * relative32**2)
-            found += np.square(gate * up * tiny)
+            hidden_variance += np.square(hidden) * (np.square(1 - share) * argument + 3 * relative32**2)
+            hidden_variance += np.square(gate * up * tiny)
             if not self.down:
-                variance[:, columns] = found + np.square(ulp(hidden, self.dtype)) / 12
+                variance[:, columns] = hidden_variance + np.square(ulp(hidden, self.dtype)) / 12
                 continue
             down = inputs[3][columns].astype(np.float32)
-            variance += (found + np.square(relative * hidden)) @ np.square(down)
+            variance += (hidden_variance + np.square(relative * hidden)) @ np.square(down)
             sums += hidden @ down
             products += np.square(hidden) @ np.square(down)
         if self.down:
@@ -250,11 +252,11 @@ class SwiGLU(Operator, textures.Textured):
         squares = block_sums(np.square(down), BLOCK)
         off = np.empty(self.tokens)
         for start in range(0, self.tokens, _COLUMNS):
-            own = rows[start : start + _COLUMNS]
-            hidden, got = whole.honest(inputs[:3], own), outputs[0][own].astype(np.float64)
+            chunk = rows[start : start + _COLUMNS]
+            hidden, got = whole.honest(inputs[:3], chunk), outputs[0][chunk].astype(np.float64)
             variance = np.square(hidden) @ squares + block_sums(np.square(got), BLOCK)
             error = block_sums(got * signs, BLOCK) - hidden @ checks
-            off[own] = root_mean_square(error / np.maximum(relative * np.sqrt(variance), np.finfo(np.float32).tiny))
+            off[chunk] = root_mean_square(error / np.maximum(relative * np.sqrt(variance), np.finfo(np.float32).tiny))
         return off
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
@@ -265,15 +267,15 @@ class SwiGLU(Operator, textures.Textured):
         """
         dtype = DTYPES[self.dtype]
 
-        def lost(values: NDArray[Any]) -> NDArray[Any]:
-            found: NDArray[Any] = values.astype(dtype).astype(np.float64) - values
-            return found
+        def rounding_error(values: NDArray[Any]) -> NDArray[Any]:
+            difference: NDArray[Any] = values.astype(dtype).astype(np.float64) - values
+            return difference
 
         effects = {
-            "the up value": lambda gate, up, share: gate * share * lost(up),
-            "the gate that is multiplied": lambda gate, up, share: lost(gate) * share * up,
-            "the sigmoid": lambda gate, up, share: gate * lost(share) * up,
-            "silu(gate)": lambda gate, up, share: lost(gate * share) * up,
+            "the up value": lambda gate, up, share: gate * share * rounding_error(up),
+            "the gate that is multiplied": lambda gate, up, share: rounding_error(gate) * share * up,
+            "the sigmoid": lambda gate, up, share: gate * rounding_error(share) * up,
+            "silu(gate)": lambda gate, up, share: rounding_error(gate * share) * up,
         }
         if self.dtype == "float32":
             return {}
@@ -303,5 +305,5 @@ class SwiGLU(Operator, textures.Textured):
 def _sigmoid(values: NDArray[Any]) -> NDArray[Any]:
     """1 / (1 + exp(-values)) without overflow on either side."""
     small = np.exp(-np.abs(values))
-    found: NDArray[Any] = np.where(values < 0, small, 1) / (1 + small)
-    return found
+    sigmoids: NDArray[Any] = np.where(values < 0, small, 1) / (1 + small)
+    return sigmoids

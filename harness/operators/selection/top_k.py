@@ -100,9 +100,9 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         return (self._without_negative_zeros(x),)
 
     def _without_negative_zeros(self, x: Values) -> Values:
-        found: Values = x.astype(DTYPES[self.dtype])
-        found[found == 0] = 0
-        return found
+        values: Values = x.astype(DTYPES[self.dtype])
+        values[values == 0] = 0
+        return values
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """That each row depends on its own elements, and on no others: one of each row is made the largest."""

@@ -111,7 +111,7 @@ def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool =
         every.sort(key=lambda row: (row.operation, sizes[row]))
     rows = [row for _, group in groupby(every, key=lambda row: row.operation) for row in list(group)[:each]]
     fidelity.compiled(rows, cache)
-    found = []
+    fitting_cases = []
     for row in rows:
         directory = cache / "own" / row.name
         if not directory.exists() or (directory / fidelity_compile.FAILED).exists():
@@ -121,10 +121,10 @@ def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool =
         seconds = mean_seconds(prepared, machine_of(chip_named(chip)), _RUN_SECONDS)
         if seconds is not None and time.process_time() - began <= most_seconds:
             measured = fidelity_rows.measured(row).seconds
-            found.append(
+            fitting_cases.append(
                 Case(row=row.name, kind=kind_of(row.operation), chip=chip, prepared=prepared, measured_seconds=measured)
             )
-    return found
+    return fitting_cases
 
 
 def today(chip: str) -> dict[str, float]:
@@ -166,21 +166,21 @@ class Fit:
     Those that are not `free` stay what they are.
     """
 
-    def __init__(self, found: Sequence[Case], jobs: int, free: Sequence[str] = tuple(SPACE)) -> None:
-        self.cases = found
+    def __init__(self, fitting_cases: Sequence[Case], jobs: int, free: Sequence[str] = tuple(SPACE)) -> None:
+        self.cases = fitting_cases
         self.free = free
-        self.prior = today(found[0].chip)
-        self._known: dict[tuple[float, ...], list[float]] = {}
-        _CASES[:] = found
+        self.prior = today(fitting_cases[0].chip)
+        self._errors_of: dict[tuple[float, ...], list[float]] = {}
+        _CASES[:] = fitting_cases
         self._pool = multiprocessing.get_context("fork").Pool(jobs) if jobs > 1 else None
 
     def errors(self, constants: Constants) -> list[float]:
         """Of every case; each set of constants is simulated once."""
         key = tuple(constants[name] for name in (*SPACE, *SWITCHES))
-        if key not in self._known:
+        if key not in self._errors_of:
             tasks = [(place, dict(constants)) for place in range(len(self.cases))]
-            self._known[key] = self._pool.map(_error, tasks, 1) if self._pool else list(map(_error, tasks))
-        return self._known[key]
+            self._errors_of[key] = self._pool.map(_error, tasks, 1) if self._pool else list(map(_error, tasks))
+        return self._errors_of[key]
 
     def unlikely(self, errors: Iterable[float], without: str = "") -> float:
         """How unlikely these errors are, of all operations but one: less is better."""
@@ -200,7 +200,7 @@ class Fit:
     def slopes(self, at: Constants) -> Slopes:
         """How the errors change with each constant from these on."""
         before = np.array(self.errors(at))
-        found: Slopes = {}
+        slopes: Slopes = {}
         for name in self.free:
             least, most, _ = SPACE[name]
             step = _STEP_OF_SHARES if name.endswith("_share") else _STEP
@@ -211,8 +211,8 @@ class Fit:
                 far = float(np.log(value / at[name]))
                 moved = np.array(self.errors({**at, name: value})) - before
                 ways.append(moved / far if far else np.zeros_like(before))
-            found[name] = ways[0], ways[1]
-        return found
+            slopes[name] = ways[0], ways[1]
+        return slopes
 
     def nearest(self, at: Constants, slopes: Slopes, without: str = "") -> dict[str, float]:
         """The likeliest constants by the slopes that were measured `at` these, for all operations but one."""
@@ -229,8 +229,10 @@ class Fit:
 
         spaces = ((at[name], *SPACE[name][:2]) for name in self.free)
         bounds = [(max(np.log(least / now), -_REACH), min(np.log(most / now), _REACH)) for now, least, most in spaces]
-        found = optimize.minimize(loss, np.zeros(len(bounds)), method="Powell", bounds=bounds, options={"maxiter": 20})
-        return constants(found.x)
+        minimum = optimize.minimize(
+            loss, np.zeros(len(bounds)), method="Powell", bounds=bounds, options={"maxiter": 20}
+        )
+        return constants(minimum.x)
 
     def best(self, start: Constants) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
         """The likeliest constants from these on, and those without each operation, which predict it."""
@@ -263,7 +265,7 @@ class Fit:
                     outside = middle
             ends.append(inside)
             for kind, before, after in self._by_kind(self.prior, {**self.prior, name: outside}):
-                against = max(against, (kind, after - before), key=lambda found: found[1])
+                against = max(against, (kind, after - before), key=lambda loss_of_kind: loss_of_kind[1])
         return min(ends), max(ends), against[0]
 
     def is_likely(self, moved: Constants) -> bool:
@@ -285,23 +287,23 @@ def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
     """How far each constant can be moved from today's, to where it was `fitted` at least, and the open switches."""
     constants = {}
     for name in SPACE:
-        low, high, held = fit.interval(name)
+        low, high, opposing_kind = fit.interval(name)
         best = possible(name, fitted[name]["fitted"])
-        constants[name] = {"low": min(low, best), "high": max(high, best), "held_by": held}
+        constants[name] = {"low": min(low, best), "high": max(high, best), "held_by": opposing_kind}
     switches = {switch: all(fit.is_likely({switch: value}) for value in SWITCHES[switch]) for switch in SWITCHES}
     return {"rows": len(fit.cases), "constants": constants, "switches": switches}
 
 
 def calibrate(fit: Fit) -> dict[str, Any]:
     """What a chip's rows make of its constants: the fit, and what each operation says of others."""
-    found = fit.cases
+    fitting_cases = fit.cases
     fitted, left_out = fit.best(fit.prior)
     sets = {"today": fit.prior, "fitted": fitted}
     for switch, values in SWITCHES.items():
         for value in values:
             if value != fit.prior[switch]:
                 sets[f"{switch} {value}"] = {**fit.prior, switch: value}
-    kinds = Counter(case.kind for case in found)
+    kinds = Counter(case.kind for case in fitting_cases)
     operations = {
         kind: {
             "rows": rows,
@@ -314,7 +316,7 @@ def calibrate(fit: Fit) -> dict[str, Any]:
         name: [float(q) for q in np.quantile(np.abs(fit.errors(values)), (0.5, 0.9))] for name, values in sets.items()
     }
     constants = {name: {"today": fit.prior[name], "fitted": fitted[name]} for name in SPACE}
-    return {"rows": len(found), "constants": constants, "operations": operations, "errors": sizes}
+    return {"rows": len(fitting_cases), "constants": constants, "operations": operations, "errors": sizes}
 
 
 _INTRO = """# Constants fitted all at once
@@ -361,34 +363,34 @@ def page(results: Mapping[str, Any]) -> str:
     return "\n\n".join([_INTRO, "## Constants", tables[0], _ERRORS, tables[1], nearer, tables[2]]) + "\n"
 
 
-def _moved(chip: str, name: str, found: Mapping[str, Any]) -> list[str]:
+def _moved(chip: str, name: str, chip_results: Mapping[str, Any]) -> list[str]:
     """A constant or a switch: its value today and fitted, how far it can be moved, and what holds it."""
     if name in SWITCHES:
-        is_open = found["intervals"]["switches"][name]
+        is_open = chip_results["intervals"]["switches"][name]
         can_be = " or ".join(map(str, SWITCHES[name])) if is_open else "no"
         return [f"`{name}`", chip, str(today(chip)[name]), "", can_be, "the prior" if is_open else "all rows"]
-    values, end = found["constants"][name], found["intervals"]["constants"][name]
+    values, end = chip_results["constants"][name], chip_results["intervals"]["constants"][name]
     fitted = (_value(name, values[field]) for field in ("today", "fitted"))
     low, high = (_value(name, end[field]) for field in ("low", "high"))
     return [f"`{name}`", chip, *fitted, f"{low} to {high}", end["held_by"] or "the prior"]
 
 
-def _operations(chip: str, found: Mapping[str, Any]) -> list[list[str]]:
+def _operations(chip: str, chip_results: Mapping[str, Any]) -> list[list[str]]:
     """The median errors of each operation: today, fitted, left out, and with each switch the other way."""
-    switches = [name for name in found["errors"] if name not in _SETS]
+    switches = [name for name in chip_results["errors"] if name not in _SETS]
     lines = []
-    for kind, errors in found["operations"].items():
+    for kind, errors in chip_results["operations"].items():
         switched = ", ".join(f"{name}: {_percent(errors[name])}" for name in switches)
         lines.append([kind, chip, str(errors["rows"]), *(_percent(errors.get(which)) for which in _SETS), switched])
     return lines
 
 
-def _whole(chip: str, found: Mapping[str, Any]) -> list[str]:
+def _whole(chip: str, chip_results: Mapping[str, Any]) -> list[str]:
     """The errors of all rows of a chip, and how many operations come nearer if they are left out."""
-    left = [errors for errors in found["operations"].values() if "left out" in errors]
+    left = [errors for errors in chip_results["operations"].values() if "left out" in errors]
     nearer = sum(errors["left out"] < errors["today"] for errors in left)
-    sizes = (_percent(size) for which in _SETS[:2] for size in found["errors"][which])
-    rows = (str(found["rows"]), str(found["intervals"]["rows"]))
+    sizes = (_percent(size) for which in _SETS[:2] for size in chip_results["errors"][which])
+    rows = (str(chip_results["rows"]), str(chip_results["intervals"]["rows"]))
     return [chip, *rows, *sizes, f"{nearer} of {len(left)}" if left else "-"]
 
 
@@ -419,11 +421,11 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if not options.pages:
-        found = cases(options.chip, options.each, options.seconds, options.cache, dry=options.dry)
-        if not found:
+        fitting_cases = cases(options.chip, options.each, options.seconds, options.cache, dry=options.dry)
+        if not fitting_cases:
             parser.error(f"no row of {options.chip} is executed within {options.seconds} s: raise --seconds")
         free = [name for name in SPACE if name in options.free.split(",")]
-        fit = Fit(found, options.jobs, free)
+        fit = Fit(fitting_cases, options.jobs, free)
         fitted = results[options.chip] if options.intervals else calibrate(fit)
         results[options.chip] = {**fitted, "intervals": intervals(fit, fitted["constants"])}
         print(page({options.chip: results[options.chip]}))

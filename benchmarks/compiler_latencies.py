@@ -129,12 +129,12 @@ def operations(text: str) -> Iterator[tuple[int, str]]:
                 yield int(bundle[1], 16), opcode[1]
 
 
-def fewest(found: list[tuple[int, str]], first: str, second: str) -> int | None:
+def fewest(bundle_operations: list[tuple[int, str]], first: str, second: str) -> int | None:
     """The fewest bundles between two operations of a kind; of two kinds, from the first of the one to the other."""
-    ones = [number for number, opcode in found if re.search(first, opcode)]
+    ones = [number for number, opcode in bundle_operations if re.search(first, opcode)]
     if first == second:
         return min((b - a for a, b in pairwise(ones)), default=None)
-    others = [number for number, opcode in found if re.search(second, opcode)]
+    others = [number for number, opcode in bundle_operations if re.search(second, opcode)]
     return others[0] - ones[0] if ones and others else None
 
 
@@ -154,14 +154,14 @@ def main() -> int:
                 texts = [
                     path for path in Path(folder).glob(f"*-{kernel}_kernel*-{_PASS}.txt") if "analysis" not in path.name
                 ]
-                found = list(operations(texts[0].read_text(encoding="utf-8"))) if texts else []
-                cycles = fewest(found, first, second)
+                bundle_operations = list(operations(texts[0].read_text(encoding="utf-8"))) if texts else []
+                cycles = fewest(bundle_operations, first, second)
                 if cycles is None:
                     continue
                 believed = expected(name, field)
                 differing += cycles != believed
-                said = "" if cycles == believed else f", the simulator has {believed:g}"
-                print(f"{name:4} {kernel:18} {field:34} {cycles:4} cycles{said}")
+                difference = "" if cycles == believed else f", the simulator has {believed:g}"
+                print(f"{name:4} {kernel:18} {field:34} {cycles:4} cycles{difference}")
     return int(differing > 0)
 
 

@@ -37,9 +37,9 @@ def measured(artifact: Path, inputs: Path, outputs: Path) -> tuple[float, float]
     program = lowered.compile()
     compiled = time.process_time()
     for _ in range(_RUNS):
-        found = jax.block_until_ready(program(*values))
+        results = jax.block_until_ready(program(*values))
     done = time.process_time()
-    np.save(outputs, np.asarray(jax.tree.leaves(found)[0]).astype(np.float32))
+    np.save(outputs, np.asarray(jax.tree.leaves(results)[0]).astype(np.float32))
     return compiled - began, (done - compiled) / _RUNS
 
 
@@ -48,13 +48,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kernels", nargs="*", default=("template:2048/1024", "."), metavar="KERNEL")
     parser.add_argument("--program", nargs=3, type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.program:
-        print(*measured(*given.program))
+    options = parser.parse_args()
+    if options.program:
+        print(*measured(*options.program))
         return
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for place, name in enumerate(given.kernels):
+        for place, name in enumerate(options.kernels):
             contest, kernel = contest_of(name, Path(folder) / str(place), None)
             problem = contest.problem
             if isinstance(problem, Suite):

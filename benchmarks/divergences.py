@@ -495,23 +495,23 @@ def champions(folders: Iterable[Path]) -> Iterator[Case]:
 
 def planted_kernels(scratch: Path) -> Iterator[Case]:
     """The good ones among the planted kernels, each in its own contest."""
-    for one in planted.kernels():
-        if one.is_good:
-            folder = scratch / one.name
-            template, settings = planted_contests.contest(one.contest)
+    for kernel in planted.kernels():
+        if kernel.is_good:
+            folder = scratch / kernel.name
+            template, settings = planted_contests.contest(kernel.contest)
             scaffold.scaffold(folder, template, settings)
-            (folder / "kernel.py").write_bytes(planted.source(one))
+            (folder / "kernel.py").write_bytes(planted.source(kernel))
             yield from champions([folder])
 
 
 def examine(case: Case, folder: Path) -> Certificate | Failure:
     """What the judge says of a kernel before anything is compiled: its certificate, or why it has none."""
-    own, kept, aside = (folder / name for name in ("candidate", "kept", "certifier"))
-    for path in (own, kept, aside):
+    candidate_folder, kept, aside = (folder / name for name in ("candidate", "kept", "certifier"))
+    for path in (candidate_folder, kept, aside):
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
     for name, data in case.files.items():
-        (own / name).write_bytes(data)
+        (candidate_folder / name).write_bytes(data)
     problem = folder / "problem.pickle"
     problem.write_bytes(pickle.dumps(case.problem))
     with Children(_MEMORY_BYTES) as children:
@@ -525,8 +525,8 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
             _, answer = children.wait()
             return answer
 
-        candidate = start("candidate", own, problem)
-        chip_program, program = (own / name for name in ("tpu", "traced"))
+        candidate = start("candidate", candidate_folder, problem)
+        chip_program, program = (candidate_folder / name for name in ("tpu", "traced"))
         traced = ask(
             candidate,
             "trace",
@@ -554,8 +554,10 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
             artifact=str(aside / "cpu"),
             fill=None,
         )
-        found: Certificate | Failure = ask(start("certifier", aside, kept), "certify", certified, Certificate)
-        return found
+        certificate_or_failure: Certificate | Failure = ask(
+            start("certifier", aside, kept), "certify", certified, Certificate
+        )
+        return certificate_or_failure
 
 
 def main() -> None:
@@ -566,26 +568,26 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--show", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     began = time.monotonic()
     right: Counter[bool] = Counter()
     of: Counter[bool] = Counter()
     kinds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="divergences-") as folder:
-        if given.folders or given.planted:
-            every = (*champions(given.folders), *(planted_kernels(Path(folder)) if given.planted else ()))
+        if options.folders or options.planted:
+            every = (*champions(options.folders), *(planted_kernels(Path(folder)) if options.planted else ()))
         else:
             every = (*divergences(), *honest())
-        for case in [case for case in every if given.only in case.name][:: given.every]:
-            found = examine(case, Path(folder, "children"))
-            is_refused = isinstance(found, Failure) and found.kind not in NOT_REFUSED
-            is_right = isinstance(found, Certificate) if case.is_honest else is_refused
+        for case in [case for case in every if options.only in case.name][:: options.every]:
+            answer = examine(case, Path(folder, "children"))
+            is_refused = isinstance(answer, Failure) and answer.kind not in NOT_REFUSED
+            is_right = isinstance(answer, Certificate) if case.is_honest else is_refused
             right[case.is_honest] += is_right
             of[case.is_honest] += 1
-            said = f"{found.kind}: {found.message}" if isinstance(found, Failure) else found.sha256[:16]
-            kinds[found.kind if isinstance(found, Failure) else "certified"] += not case.is_honest
-            if given.show or not is_right:
-                print(f"{'' if is_right else 'WRONG: '}{case.name}: {said}", flush=True)
+            description = f"{answer.kind}: {answer.message}" if isinstance(answer, Failure) else answer.sha256[:16]
+            kinds[answer.kind if isinstance(answer, Failure) else "certified"] += not case.is_honest
+            if options.show or not is_right:
+                print(f"{'' if is_right else 'WRONG: '}{case.name}: {description}", flush=True)
     print(f"{right[False]} of {of[False]} divergences refused, {of[True] - right[True]} of {of[True]} honest kernels")
     print(", ".join(f"{kind} {count}" for kind, count in kinds.most_common() if count))
     print(f"{(time.monotonic() - began) / max(of.total(), 1):.2f} s each")

@@ -17,14 +17,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attempts", nargs="?", type=int, default=replays.NULL_ATTEMPTS)
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    results = replays.run(given.attempts)
-    print(f"in one ledger, all machines in turn: {results.in_one_ledger} of {given.attempts} accepted")
+    options = parser.parse_args()
+    results = replays.run(options.attempts)
+    print(f"in one ledger, all machines in turn: {results.in_one_ledger} of {options.attempts} accepted")
     print(
         f"false accepts at most {results.false_rate:.3%} (goal {replays.GOAL_FALSE:.1%}), power at least "
         f"{min(power.rate for _, power in results.powers):.1%} (goal {replays.GOAL_POWER:.0%}), {results.seconds:.0f} s"
     )
-    if given.write:
+    if options.write:
         # matplotlib is in the extra `bench` only.
         import false_accepts_page
 

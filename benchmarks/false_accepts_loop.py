@@ -56,13 +56,13 @@ def main() -> None:
         for number in range(1, attempts + 1):
             with kernel.open("a") as file:
                 file.write(f"# Nothing changes, for the {number}th time.\n")
-            found = attempt(folder, f"nothing changes, for the {number}th time")
-            paired, verdict = found["paired"], found["verdict"]
+            attempt_record = attempt(folder, f"nothing changes, for the {number}th time")
+            paired, verdict = attempt_record["paired"], attempt_record["verdict"]
             outcomes[verdict["outcome"]] += 1
             print(f"{number:3} {verdict['outcome']:12} {verdict['reasons'][0]}", flush=True)
             slots = (paired["champion_seconds"], paired["control_seconds"], paired["candidate_seconds"])
             lines += [
-                f"{number}\t{verdict['outcome']}\t" + "\t".join(f"{taken:.6g}" for taken in taken_in_round)
+                f"{number}\t{verdict['outcome']}\t" + "\t".join(f"{seconds:.6g}" for seconds in taken_in_round)
                 for taken_in_round in zip(*slots, strict=True)
             ]
     DATA.write_text("\n".join(lines) + "\n")

@@ -85,11 +85,11 @@ def recorded(path: Path = DATA) -> Machine:
     with path.open() as file:
         lines = list(csv.DictReader(file, delimiter="\t"))
     names = ("champion_seconds", "control_seconds", "candidate_seconds")
-    taken = np.log([[float(line[name]) for name in names] for line in lines])
+    log_seconds = np.log([[float(line[name]) for name in names] for line in lines])
 
     def slowdown(random: Random, rounds: int) -> Array:
-        starts = random.integers(0, len(taken) - BLOCK, -(-rounds // BLOCK))
-        return taken[(starts[:, None] + np.arange(BLOCK)).ravel()[:rounds]]  # type: ignore[no-any-return]
+        starts = random.integers(0, len(log_seconds) - BLOCK, -(-rounds // BLOCK))
+        return log_seconds[(starts[:, None] + np.arange(BLOCK)).ravel()[:rounds]]  # type: ignore[no-any-return]
 
     return Machine(name="this CPU, recorded", slowdown=slowdown)
 

@@ -160,7 +160,7 @@ def _nulls(results: Results) -> str:
 
 def _plain(tallies: Sequence[Tally]) -> str:
     head = ("machine", "attempts", "accepted", "rejected", "undecided", "control fired", "median rounds")
-    lines = [[one.name, f"{one.attempts:,}", *_shares(one)] for one in tallies]
+    lines = [[tally.name, f"{tally.attempts:,}", *_shares(tally)] for tally in tallies]
     return _markdown(lines, head)
 
 
@@ -178,9 +178,9 @@ def _powers(results: Results) -> str:
     return _markdown(lines, head)
 
 
-def _shares(one: Tally) -> list[str]:
-    counts = (one.accepted, one.rejected, one.undecided, one.too_noisy)
-    return [*(f"{count / one.attempts:.1%}" for count in counts), f"{one.pairs:.0f}"]
+def _shares(tally: Tally) -> list[str]:
+    counts = (tally.accepted, tally.rejected, tally.undecided, tally.too_noisy)
+    return [*(f"{count / tally.attempts:.1%}" for count in counts), f"{tally.pairs:.0f}"]
 
 
 def _recorded() -> str:

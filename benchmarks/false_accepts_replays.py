@@ -158,7 +158,7 @@ def run(attempts: int) -> Results:
     gain = 1 - GOAL_GAIN
     few = min(POWER_ATTEMPTS, attempts)
 
-    def told(result: Tally) -> Tally:
+    def announce(result: Tally) -> Tally:
         print(
             f"{result.name:36} {result.accepted:6} of {result.attempts} accepted, {result.rejected} rejected, "
             f"{result.too_noisy} stopped by the control, median {result.pairs:.0f} pairs",
@@ -167,19 +167,23 @@ def run(attempts: int) -> Results:
         return result
 
     print("candidates that gain nothing, each as the first attempt since an accept")
-    nulls = tuple(told(tally(machine, attempts)) for machine in machines)
+    nulls = tuple(announce(tally(machine, attempts)) for machine in machines)
     print("candidates that gain exactly the minimum effect (at the border: either is right)")
-    edge = told(tally(noise.QUIET, attempts, ratio=1 - POLICY.minimum_effect))
+    edge = announce(tally(noise.QUIET, attempts, ratio=1 - POLICY.minimum_effect))
     print("candidates that gain nothing, with a slower slot, and with loads that differ")
-    slots = tuple(told(tally(machine, few)) for machine in (noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL))
-    loads = tuple(told(tally(machine, few)) for machine in noise.LUCK_OF_THE_LOAD)
+    slots = tuple(announce(tally(machine, few)) for machine in (noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL))
+    loads = tuple(announce(tally(machine, few)) for machine in noise.LUCK_OF_THE_LOAD)
     print(f"true gains of {GOAL_GAIN:.0%}, as attempt 1, 10, 100 and 1000 since an accept; then on every machine")
-    powers = tuple((k, told(tally(noise.QUIET, few, ratio=gain, since_accept=_always(k)))) for k in (1, 10, 100, 1000))
-    other_powers = tuple(told(tally(machine, few, ratio=gain)) for machine in machines)
+    powers = tuple(
+        (k, announce(tally(noise.QUIET, few, ratio=gain, since_accept=_always(k)))) for k in (1, 10, 100, 1000)
+    )
+    other_powers = tuple(announce(tally(machine, few, ratio=gain)) for machine in machines)
     curves = tuple(
         tuple(
-            tally(Machine(name="", slowdown=noise.spread(width)), min(CURVE_ATTEMPTS, attempts), ratio=1 - one).rate
-            for one in GAINS
+            tally(
+                Machine(name="", slowdown=noise.spread(width)), min(CURVE_ATTEMPTS, attempts), ratio=1 - true_gain
+            ).rate
+            for true_gain in GAINS
         )
         for width in SPREADS
     )

@@ -128,8 +128,8 @@ def simulated(row: Row, cache: Path) -> Outcome | None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(dataclasses.asdict(_simulate(row, directory))), encoding="utf-8")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return Outcome(**found | {"unknown": tuple(found["unknown"])})
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    return Outcome(**fields | {"unknown": tuple(fields["unknown"])})
 
 
 def _simulate(row: Row, directory: Path) -> Outcome:
@@ -140,7 +140,7 @@ def _simulate(row: Row, directory: Path) -> Outcome:
         return Outcome(
             seconds=None, calls=0, waits_for_transfers=0, waits_for_units=0, unknown=(f"does not compile: {reason}",)
         )
-    found = run_module(
+    simulation = run_module(
         read_module(directory),
         chip_named(row.chip),
         deadline_seconds=_DEADLINE_SECONDS,
@@ -148,13 +148,13 @@ def _simulate(row: Row, directory: Path) -> Outcome:
         # A published time does not hold what the runtime fetches before it starts the program: docs/SIMULATOR.md.
         fetched_before=True,
     )
-    cycles = found.cycles or 1.0
+    cycles = simulation.cycles or 1.0
     return Outcome(
-        seconds=found.seconds,
-        calls=sum(op.calls for op in found.ops),
-        waits_for_transfers=found.dma_wait_cycles / cycles,
-        waits_for_units=found.unit_stall_cycles / cycles,
-        unknown=found.unknown[:3],
+        seconds=simulation.seconds,
+        calls=sum(op.calls for op in simulation.ops),
+        waits_for_transfers=simulation.dma_wait_cycles / cycles,
+        waits_for_units=simulation.unit_stall_cycles / cycles,
+        unknown=simulation.unknown[:3],
     )
 
 
@@ -170,12 +170,12 @@ def chosen(each: int) -> list[Row]:
 
 def predict(rows: Iterable[Row], cache: Path) -> int:
     """Writes down what is simulated for validation rows that have no prediction yet; how many."""
-    known = fidelity_rows.predicted()
-    lines = fidelity_rows.PREDICTIONS.read_text(encoding="utf-8").splitlines() if known else []
+    predictions = fidelity_rows.predicted()
+    lines = fidelity_rows.PREDICTIONS.read_text(encoding="utf-8").splitlines() if predictions else []
     lines = lines or [*_HEAD, "row\tseconds\tmodel"]
     added = 0
     for row in rows:
-        outcome = simulated(row, cache) if use_of(row) == "validation" and row.name not in known else None
+        outcome = simulated(row, cache) if use_of(row) == "validation" and row.name not in predictions else None
         if outcome is not None and outcome.seconds is not None:
             lines.append(f"{row.name}\t{outcome.seconds:.6e}\t{fidelity_rows.MODELS[row.chip]}")
             added += 1
@@ -191,7 +191,7 @@ _HEAD = (
 
 def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Row, str]]]:
     """All rows with a latency and their published times; and those without one, with the reason."""
-    found, without = [], []
+    row_points, without = [], []
     for row in rows:
         outcome = simulated(row, cache)
         if outcome is None:
@@ -203,7 +203,7 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
             continue
         measured = fidelity_rows.measured(row)
         prediction, model = fidelity_rows.predicted().get(row.name, (None, 0))
-        found.append(
+        row_points.append(
             Point(
                 row=row.name,
                 chip=row.chip,
@@ -219,7 +219,7 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
                 waits_for_units=outcome.waits_for_units,
             )
         )
-    return found, without
+    return row_points, without
 
 
 def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> str:
@@ -230,13 +230,13 @@ def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> 
     return "validation" if is_todays else "earlier"
 
 
-def with_kept(found: list[Point]) -> list[Point]:
+def with_kept(row_points: list[Point]) -> list[Point]:
     """These rows and those of the pages that are not among them, of chips whose other rows come out as they did.
 
     Rows of other chips, which the simulator has changed for, are left out, and come back when they are compiled anew.
     Raises SystemExit where it is not known whether it has: none of a chip's rows was simulated anew.
     """
-    anew = {point.row: point for point in found}
+    anew = {point.row: point for point in row_points}
     kept = {point.row: point for point in statistics.points()}
     more = [point for name, point in kept.items() if name not in anew]
     for chip in dict.fromkeys(point.chip for point in more):
@@ -247,16 +247,16 @@ def with_kept(found: list[Point]) -> list[Point]:
             left = sum(point.chip == chip for point in more)
             print(f"{chip} has changed: {left} rows that the cache lacks are left out", file=sys.stderr)
             more = [point for point in more if point.chip != chip]
-    return [*found, *more]
+    return [*row_points, *more]
 
 
 def _is_same(anew: Point, shown: Point) -> bool:
     return abs(anew.simulated_seconds / shown.simulated_seconds - 1) <= _SAME
 
 
-def _turn(found: list[Point], by_name: dict[str, Row]) -> Callable[[Point], tuple[int, int]]:
+def _turn(row_points: list[Point], by_name: dict[str, Row]) -> Callable[[Point], tuple[int, int]]:
     """What sorts rows so that the cheapest of each operation come first, then the second ones."""
-    by_operation = statistics.grouped(found, lambda point: point.operation).values()
+    by_operation = statistics.grouped(row_points, lambda point: point.operation).values()
     places = {
         point.row: place
         for here in by_operation
@@ -319,13 +319,13 @@ def main() -> int:
     if options.predict:
         print(f"{predict(rows, options.cache)} predictions added to {fidelity_rows.PREDICTIONS.name}: commit it")
         return 0
-    found, without = points(rows, options.cache)
-    if not any(point.purpose == "validation" for point in found):
+    row_points, without = points(rows, options.cache)
+    if not any(point.purpose == "validation" for point in row_points):
         return 0
     usable = Counter[str](row.purpose for row in fidelity_rows.rows())
     reasons = Counter((row.operation, row.chip, reason[:110].replace("|", "/")) for row, reason in without)
     if options.add:
-        found = with_kept(found)
+        row_points = with_kept(row_points)
         for operation, chip, reason, count in statistics.others().without:
             reasons[operation, chip, reason] = max(reasons[operation, chip, reason], count)
     others = Others(
@@ -333,9 +333,9 @@ def main() -> int:
         rows=dict(usable),
         without=[(*key, count) for key, count in sorted(reasons.items())],
     )
-    print(fidelity_page.page(found, others.compiler))
+    print(fidelity_page.page(row_points, others.compiler))
     if options.write:
-        statistics.write(found)
+        statistics.write(row_points)
         statistics.write_others(others)
         pages()
     return 0
@@ -343,13 +343,13 @@ def main() -> int:
 
 def pages() -> None:
     """Writes both pages and the plot from the figures that are kept, and prints what README.md says of them."""
-    found, others = statistics.points(), statistics.others()
+    row_points, others = statistics.points(), statistics.others()
     texts = {
-        "FIDELITY.md": fidelity_page.page(found, others.compiler),
-        "FIDELITY_ROWS.md": fidelity_page.rows_page(found, others),
+        "FIDELITY.md": fidelity_page.page(row_points, others.compiler),
+        "FIDELITY_ROWS.md": fidelity_page.rows_page(row_points, others),
     }
-    fidelity_page.write(HERE, texts, found)
-    print(f"README.md: {fidelity_page.readme(found)}")
+    fidelity_page.write(HERE, texts, row_points)
+    print(f"README.md: {fidelity_page.readme(row_points)}")
 
 
 if __name__ == "__main__":

@@ -159,13 +159,13 @@ def compile_row(row: Row) -> None:
         sharding = SingleDeviceSharding(_device(TOPOLOGIES[row.chip]))
         open_ones = [
             jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
-            for array, given in zip(arrays, is_given, strict=True)
-            if not given
+            for array, is_array in zip(arrays, is_given, strict=True)
+            if not is_array
         ]
 
         def forward(*parameters: Any) -> Any:
             left = iter(parameters)
-            return function([a if given else next(left) for a, given in zip(arrays, is_given, strict=True)])
+            return function([a if is_array else next(left) for a, is_array in zip(arrays, is_given, strict=True)])
 
         jax.jit(forward).lower(*open_ones).compile()
 
@@ -186,15 +186,17 @@ def _tables_as_constants(group_sizes: Any) -> Iterator[None]:
 
     thread = ThreadPoolExecutor(1)
 
-    def known(**arguments: Any) -> Any:
-        given = arguments | {"group_sizes": group_sizes.astype(np.int32), "start_group": 0}
+    def make_from_known_sizes(**arguments: Any) -> Any:
+        full_arguments = arguments | {"group_sizes": group_sizes.astype(np.int32), "start_group": 0}
         # In a thread of its own, because nothing is traced there: there are values.
         return jax.tree.map(
             np.asarray,
-            thread.submit(lambda: original(**given | {"group_sizes": jnp.asarray(given["group_sizes"])})).result(),
+            thread.submit(
+                lambda: original(**full_arguments | {"group_sizes": jnp.asarray(full_arguments["group_sizes"])})
+            ).result(),
         )
 
-    kernel.make_group_metadata = known
+    kernel.make_group_metadata = make_from_known_sizes
     try:
         yield
     finally:

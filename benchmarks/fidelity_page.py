@@ -123,36 +123,36 @@ _TRIED = """## What was tried and did not help
 - An uncertainty by what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all errors."""
 
 
-def page(found: list[Point], compiler: str) -> str:
+def page(points: list[Point], compiler: str) -> str:
     """The page that people read, as Markdown: errors by operation and chip, what is uncertain, the constants."""
-    validation = [point for point in found if point.purpose == "validation"]
+    validation = [point for point in points if point.purpose == "validation"]
     parts = [
         _INTRO.format(compiler=compiler),
         _VALIDATION + _short_table(validation),
-        _aims(found),
+        _aims(points),
         _sealed(validation),
-        _uncertainty(found),
+        _uncertainty(points),
         _constants(),
         _TRIED.format(joint=_joint()),
-        _unexplained(found),
-        _not_shown(found),
+        _unexplained(points),
+        _not_shown(points),
     ]
     return _filled("\n\n".join(part.strip("\n") for part in parts)) + "\n"
 
 
-def rows_page(found: list[Point], others: Others) -> str:
+def rows_page(points: list[Point], others: Others) -> str:
     """The page of the rows themselves, as Markdown: their protocol, fitted and earlier ones, pairs, each row."""
-    fit = [point for point in found if point.purpose == "fit"]
+    fit = [point for point in points if point.purpose == "fit"]
     parts = [
         _ROWS_INTRO,
-        _protocol(found, others),
-        _FLOOR.format(spread=f"{100 * float(np.median([point.spread for point in found])):.1f} %"),
+        _protocol(points, others),
+        _FLOOR.format(spread=f"{100 * float(np.median([point.spread for point in points])):.1f} %"),
         _DIFFERENCES,
         "## Rows that constants were fitted to\n\n" + _table(fit) + "\n\n" + _found_by(),
-        _earlier([point for point in found if point.purpose == "earlier"]),
-        "## Two programs for one problem\n\n" + _pairs(found),
+        _earlier([point for point in points if point.purpose == "earlier"]),
+        "## Two programs for one problem\n\n" + _pairs(points),
         _UNEXPLAINED,
-        _rows(found),
+        _rows(points),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -217,34 +217,34 @@ def _percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def _table(found: list[Point]) -> str:
+def _table(points: list[Point]) -> str:
     lines = []
-    for kind, of_kind in grouped(found, lambda point: point.kind).items():
+    for kind, of_kind in grouped(points, lambda point: point.kind).items():
         for chip, here in [*grouped(of_kind, lambda point: point.chip).items(), ("all", of_kind)]:
             lines.append([kind, chip, *_summed_up(here)])
-    lines.append(["all", "all", *_summed_up(found)])
+    lines.append(["all", "all", *_summed_up(points)])
     return _markdown(lines, _HEAD)
 
 
-def _short_table(found: list[Point]) -> str:
+def _short_table(points: list[Point]) -> str:
     """The same without the bias, and without the sum of an operation that one chip has."""
     lines = []
-    for kind, of_kind in grouped(found, lambda point: point.kind).items():
+    for kind, of_kind in grouped(points, lambda point: point.kind).items():
         of_chips = grouped(of_kind, lambda point: point.chip)
         for chip, here in [*of_chips.items(), *([("all", of_kind)] if len(of_chips) > 1 else [])]:
             lines.append([kind, chip, *_summed_up(here)])
-    lines.append(["all", "all", *_summed_up(found)])
+    lines.append(["all", "all", *_summed_up(points)])
     bias = _HEAD.index("bias")
     return _markdown([line[:bias] + line[bias + 1 :] for line in lines], _SHORT_HEAD)
 
 
 def _summed_up(here: list[Point]) -> list[str]:
-    one = summary(here)
+    error_summary = summary(here)
     within = ", ".join(_percent(share, 0) for share in _within(here))
     return [
-        str(one.rows),
-        *(_percent(error) for error in (one.median, one.most, one.worst)),
-        f"{100 * one.bias:+.1f} %",
+        str(error_summary.rows),
+        *(_percent(error) for error in (error_summary.median, error_summary.most, error_summary.worst)),
+        f"{100 * error_summary.bias:+.1f} %",
         within,
     ]
 
@@ -306,15 +306,17 @@ def _sealed_alone(validation: list[Point]) -> list[statistics.StatedErrors]:
     return [each for each in errors if rows[each.operation] < _ENOUGH or float(each.most) == largest]
 
 
-def readme(found: list[Point]) -> str:
+def readme(points: list[Point]) -> str:
     """What README.md says of the errors, on one line."""
-    validation = [point for point in found if point.purpose == "validation"]
+    validation = [point for point in points if point.purpose == "validation"]
 
     def errors(operation: str, here: list[Point]) -> statistics.StatedErrors:
-        one = summary(here)
-        median, most, worst = (f"{100 * error:.1f}" for error in (one.median, one.most, one.worst))
+        error_summary = summary(here)
+        median, most, worst = (
+            f"{100 * error:.1f}" for error in (error_summary.median, error_summary.most, error_summary.worst)
+        )
         return statistics.StatedErrors(
-            operation=operation, chip="all", rows=str(one.rows), median=median, most=most, worst=worst
+            operation=operation, chip="all", rows=str(error_summary.rows), median=median, most=most, worst=worst
         )
 
     by_kind = {kind: errors(kind, here) for kind, here in grouped(validation, lambda point: point.kind).items()}
@@ -337,20 +339,20 @@ _APART = 0.03
 _CALIBRATION = Path(__file__).parent / "data" / "calibration.json"
 
 
-def _aims(found: list[Point]) -> str:
+def _aims(points: list[Point]) -> str:
     """What was aimed at, and what the validation rows say."""
-    validation = [point for point in found if point.purpose == "validation"]
-    one = summary(validation)
+    validation = [point for point in points if point.purpose == "validation"]
+    error_summary = summary(validation)
     long = [abs(point.error) for point in validation if point.measured_seconds > 100e-6]
     of_chip = {chip: summary(here).median for chip, here in grouped(validation, lambda point: point.chip).items()}
     others = [error for chip, error in of_chip.items() if chip != "v6e"]
-    pairs = statistics.rivals(statistics.as_of_today(found))
+    pairs = statistics.rivals(statistics.as_of_today(points))
     apart = [(a, b) for a, b in pairs if abs(np.log(a.measured_seconds / b.measured_seconds)) > _APART]
     ordered = sum(map(_is_ordered, apart)) / len(apart)
     near = sum(map(_is_near, pairs))
     aims = (
-        _aim("median", _MEDIAN, one.median),
-        _aim("90th percentile", _MOST, one.most),
+        _aim("median", _MEDIAN, error_summary.median),
+        _aim("90th percentile", _MOST, error_summary.most),
         _aim(f"worst of {len(long)} rows above 100 us", _WORST_OF_LONG, max(long, default=0.0)),
         _aim("median of v6e, as of other chips,", max(others, default=0.0), of_chip.get("v6e", 0.0)),
     )
@@ -396,9 +398,9 @@ def _unvalidated(validation: list[Point]) -> str:
     return "; ".join(f"{chip}: {', '.join(names)}" for chip, names in parts.items() if names)
 
 
-def _protocol(found: list[Point], others: Others) -> str:
+def _protocol(points: list[Point], others: Others) -> str:
     usable = others.rows
-    ran = Counter("fit" if point.purpose == "fit" else "validation" for point in found)
+    ran = Counter("fit" if point.purpose == "fit" else "validation" for point in points)
     text = (
         f"\n\nOf {usable['fit']} rows for fitting {ran['fit']} were run, of {usable['validation']} for validation "
         f"{ran['validation']}, the cheapest to compile of each kind; {usable['untouched']} are left alone."
@@ -412,8 +414,8 @@ def _claimed(point: Point) -> float:
     return relative_uncertainty(point.chip, point.operation_seconds)
 
 
-def _uncertainty(found: list[Point]) -> str:
-    rows = statistics.unfitted(found)
+def _uncertainty(points: list[Point]) -> str:
+    rows = statistics.unfitted(points)
     likely = statistics.spread(rows)
     scored = statistics.scores(rows)
     once, mostly = (statistics.expected(scored, fraction) for fraction in (ONE_DEVIATION, TWO_DEVIATIONS))
@@ -546,23 +548,23 @@ _OFF_ALIKE = {
 }
 
 
-def off_alike(found: list[Point], chip_names: str, operation: str, problem: str) -> list[float]:
+def off_alike(points: list[Point], chip_names: str, operation: str, problem: str) -> list[float]:
     """The errors of the chips' rows whose operation and problem contain these patterns, as they are simulated today."""
     return [
         point.error
-        for point in statistics.as_of_today(found)
+        for point in statistics.as_of_today(points)
         if point.chip in chip_names.split(", ")
         and re.search(operation, point.operation)
         and re.search(problem, point.problem)
     ]
 
 
-def _unexplained(found: list[Point]) -> str:
+def _unexplained(points: list[Point]) -> str:
     lines = []
     for chip_names, kinds in _OFF_ALIKE.items():
         parts = []
         for name, *patterns in kinds:
-            errors = off_alike(found, chip_names, *patterns)
+            errors = off_alike(points, chip_names, *patterns)
             parts.append(f"{name} ({len(errors)}: {100 * min(errors):+.1f} to {100 * max(errors):+.1f} %)")
         lines.append(f"- {chip_names}: {'; '.join(parts)}.")
     listed = "\n".join(lines)
@@ -574,11 +576,11 @@ Rows and the range of their errors, as they are simulated today; FIDELITY_ROWS.m
 - `matmul_slowdown` has no known cause, and `matmul_queue` none for v6e alone."""
 
 
-def _not_shown(found: list[Point]) -> str:
-    validation = [point for point in found if point.purpose == "validation"]
+def _not_shown(points: list[Point]) -> str:
+    validation = [point for point in points if point.purpose == "validation"]
     unbound = [name for name in _simulated() if name not in _MEMORY_BOUND]
     shares = ", ".join(f"{name} {_shares_of_bandwidth(name)}" for name in _simulated() if name not in unbound)
-    purposes = Counter(point.purpose for point in found if point.kind == "normalization")
+    purposes = Counter(point.purpose for point in points if point.kind == "normalization")
     return f"""## What these rows cannot show
 
 - Plain matmuls by XLA of 1024 rows and more, and int8 matmuls: only the sealed rows held any. Normalization:
@@ -595,8 +597,8 @@ def _shares_of_bandwidth(chip: str) -> str:
     return f"{_percent(calibrated.hbm_read_share, 0)} and {_percent(calibrated.hbm_write_share, 0)}"
 
 
-def _pairs(found: list[Point]) -> str:
-    pairs = statistics.rivals(statistics.as_of_today(found))
+def _pairs(points: list[Point]) -> str:
+    pairs = statistics.rivals(statistics.as_of_today(points))
     lines = [
         [
             a.chip,
@@ -633,7 +635,7 @@ def _operation(point: Point) -> str:
     return point.operation.removeprefix("pallas_").removeprefix("mosaic_").removeprefix("tpu_")
 
 
-def _rows(found: list[Point]) -> str:
+def _rows(points: list[Point]) -> str:
     lines = [
         [
             point.row.rpartition("-")[2],
@@ -645,7 +647,7 @@ def _rows(found: list[Point]) -> str:
             f"{1e3 * point.simulated_seconds:.3f} ms",
             f"{100 * point.error:+.1f} %",
         ]
-        for point in sorted(found, key=lambda p: (p.kind == OTHER, p.kind, p.chip, p.purpose, p.measured_seconds))
+        for point in sorted(points, key=lambda p: (p.kind == OTHER, p.kind, p.chip, p.purpose, p.measured_seconds))
     ]
     head = ("row", "chip", "operation", "problem", "for", "measured", "simulated", "error")
     return "## Each row\n\n" + _markdown(lines, head)
@@ -655,7 +657,7 @@ def _markdown(lines: list[list[str]], head: tuple[str, ...]) -> str:
     return str(tabulate(lines, head, tablefmt="github", disable_numparse=True))
 
 
-def write(directory: Path, pages: dict[str, str], found: list[Point]) -> None:
+def write(directory: Path, pages: dict[str, str], points: list[Point]) -> None:
     """Writes the pages, by their names, and fidelity.png into `directory`."""
     import matplotlib as mpl
     from matplotlib import pyplot
@@ -666,7 +668,7 @@ def write(directory: Path, pages: dict[str, str], found: list[Point]) -> None:
     figure, axes = pyplot.subplots(figsize=(8, 4), layout="constrained")
     axes.axhspan(0.95, 1.05, color="0.92")
     axes.axhline(1, color="0.5", linewidth=0.8)
-    for (chip, here), colour in zip(grouped(found, lambda p: p.chip).items(), ("C0", "C1", "C2", "C3"), strict=False):
+    for (chip, here), colour in zip(grouped(points, lambda p: p.chip).items(), ("C0", "C1", "C2", "C3"), strict=False):
         for purpose, marker in (("fit", "o"), ("validation", "^"), ("earlier", "x")):
             some = [point for point in here if point.purpose == purpose]
             axes.plot(

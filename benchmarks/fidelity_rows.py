@@ -177,13 +177,13 @@ def _without_variants(key: str) -> str:
 @functools.cache
 def _twins() -> dict[tuple[str, str], frozenset[Purpose]]:
     """What the digits of all published problems say, by operation and problem without its variants."""
-    found: dict[tuple[str, str], set[Purpose]] = {}
+    purposes_by_place: dict[tuple[str, str], set[Purpose]] = {}
     # Without the package there are no problems, and no times that could be read.
     with contextlib.suppress(ModuleNotFoundError):
         for row in rows():
             place = row.operation, _without_variants(row.key)
-            found.setdefault(place, set()).add(_by_digit(row.operation, row.key))
-    return {place: frozenset(purposes) for place, purposes in found.items()}
+            purposes_by_place.setdefault(place, set()).add(_by_digit(row.operation, row.key))
+    return {place: frozenset(purposes) for place, purposes in purposes_by_place.items()}
 
 
 @functools.cache
@@ -247,10 +247,10 @@ def _turns(config: dict[str, Any], suffix: str) -> int:
 @functools.cache
 def _file(chip_dir: str, operation: str) -> dict[str, dict[str, Any]]:
     # Where the package lies, without importing it: that imports all of jax.
-    found = importlib.util.find_spec("tokamax")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("tokamax")
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError("the published times come with the package tokamax, which is not installed")
-    path = Path(found.origin).parent / "data" / "autotuning" / chip_dir / f"{operation}.json"
+    path = Path(spec.origin).parent / "data" / "autotuning" / chip_dir / f"{operation}.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 

@@ -88,20 +88,20 @@ _SOURCE = "# measured_seconds, spread: published with tokamax (autotuning data, 
 def points() -> list[Point]:
     """The rows of the page, as the last `fidelity.py --write` found them."""
     lines = [line for line in FIGURES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    found = []
+    row_points = []
     for line in csv.DictReader(lines, delimiter="\t"):
         values: dict[str, Any] = dict(line)
         values |= {name: float(line[name]) if line[name] else None for name in _NUMBERS}
         values["calls"] = int(line["calls"])
-        found.append(Point(**values))
-    return found
+        row_points.append(Point(**values))
+    return row_points
 
 
-def write(found: Iterable[Point]) -> None:
+def write(row_points: Iterable[Point]) -> None:
     """Writes the rows of the page."""
     names = [field.name for field in dataclasses.fields(Point)]
     lines = [_SOURCE, "\t".join(names)]
-    for point in found:
+    for point in row_points:
         values = (getattr(point, name) for name in names)
         lines.append("\t".join("" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v) for v in values))
     FIGURES.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -124,9 +124,9 @@ def others() -> Others:
     return Others(**json.loads(OTHERS.read_text(encoding="utf-8")))
 
 
-def write_others(found: Others) -> None:
+def write_others(other_figures: Others) -> None:
     """Keeps them for the pages."""
-    OTHERS.write_text(json.dumps(dataclasses.asdict(found), indent=1) + "\n", encoding="utf-8")
+    OTHERS.write_text(json.dumps(dataclasses.asdict(other_figures), indent=1) + "\n", encoding="utf-8")
 
 
 SEALED = Path(__file__).parent / "data" / "fidelity_sealed.tsv"
@@ -166,12 +166,12 @@ class Summary:
     bias: float
 
 
-def summary(found: list[Point]) -> Summary:
+def summary(row_points: list[Point]) -> Summary:
     """Of at least one row."""
-    errors = np.array([point.error for point in found])
+    errors = np.array([point.error for point in row_points])
     size = np.abs(errors)
     return Summary(
-        rows=len(found),
+        rows=len(row_points),
         median=float(np.median(size)),
         most=float(np.quantile(size, 0.9)),
         worst=float(size.max()),
@@ -179,10 +179,10 @@ def summary(found: list[Point]) -> Summary:
     )
 
 
-def grouped(found: Iterable[Point], key: Callable[[Point], str]) -> dict[str, list[Point]]:
+def grouped(row_points: Iterable[Point], key: Callable[[Point], str]) -> dict[str, list[Point]]:
     """The rows by what `key` says of them, in sorted order."""
     groups: dict[str, list[Point]] = {}
-    for point in sorted(found, key=key):
+    for point in sorted(row_points, key=key):
         groups.setdefault(key(point), []).append(point)
     return groups
 
@@ -213,9 +213,9 @@ def log_error(point: Point) -> float:
     return float(np.log1p(point.error))
 
 
-def spread(found: Iterable[Point]) -> Spread:
+def spread(row_points: Iterable[Point]) -> Spread:
     """The most likely scatter of these rows' errors."""
-    rows = list(found)
+    rows = list(row_points)
     chips = sorted({point.chip for point in rows})
     errors = np.array([log_error(point) for point in rows])
     chip = np.array([chips.index(point.chip) for point in rows])
@@ -235,18 +235,18 @@ def spread(found: Iterable[Point]) -> Spread:
     )
 
 
-def scores(found: Iterable[Point]) -> Vector:
+def scores(row_points: Iterable[Point]) -> Vector:
     """Of each row its error over what the other rows let one expect of it."""
-    rows = list(found)
+    rows = list(row_points)
     return np.array([abs(log_error(row)) / spread(p for p in rows if p is not row).of(row) for row in rows])
 
 
-def left_out(found: Iterable[Point]) -> list[tuple[Point, bool, bool]]:
+def left_out(row_points: Iterable[Point]) -> list[tuple[Point, bool, bool]]:
     """Each row, and whether its error is within what rows of all other operations let one expect of 68 and 95 %.
 
     Without the rows of a chip's only operation, of which the others say nothing.
     """
-    rows = list(found)
+    rows = list(row_points)
     within = []
     for kind in sorted({_left_out_with(row) for row in rows}):
         others = [row for row in rows if _left_out_with(row) != kind]
@@ -273,30 +273,30 @@ def expected(scored: Vector, fraction: float) -> float:
     return float(np.sort(scored)[min(ceil(fraction * (len(scored) + 1)), len(scored)) - 1])
 
 
-def covered(found: Iterable[Point], claimed: Callable[[Point], float]) -> float:
+def covered(row_points: Iterable[Point], claimed: Callable[[Point], float]) -> float:
     """How many of the rows have an error within what is claimed for each."""
-    return float(np.mean([abs(log_error(point)) <= claimed(point) for point in found]))
+    return float(np.mean([abs(log_error(point)) <= claimed(point) for point in row_points]))
 
 
-def as_of_today(found: Iterable[Point]) -> list[Point]:
+def as_of_today(row_points: Iterable[Point]) -> list[Point]:
     """The rows with the errors of what is simulated now, whatever was predicted."""
-    return [dataclasses.replace(point, predicted_seconds=None) for point in found]
+    return [dataclasses.replace(point, predicted_seconds=None) for point in row_points]
 
 
 # A chip with fewer rows that nothing was fitted to earns its uncertainty with those for fitting as well.
 FEW = 10
 
 
-def unfitted(found: Iterable[Point]) -> list[Point]:
+def unfitted(row_points: Iterable[Point]) -> list[Point]:
     """The rows that say how far one more may be off: errors of today's simulator that no constant was fitted to."""
-    rows = as_of_today(found)
+    rows = as_of_today(row_points)
     free = Counter(point.chip for point in rows if point.purpose != "fit")
     return [point for point in rows if point.purpose != "fit" or free[point.chip] < FEW]
 
 
-def rivals(found: Iterable[Point]) -> list[tuple[Point, Point]]:
+def rivals(row_points: Iterable[Point]) -> list[tuple[Point, Point]]:
     """Pairs of rows that compute the same problem on the same chip with two operations."""
-    groups = grouped(found, lambda point: f"{point.chip} {point.kind} {point.problem}")
+    groups = grouped(row_points, lambda point: f"{point.chip} {point.kind} {point.problem}")
     pairs = (pair for here in groups.values() for pair in combinations(here, 2))
     return [(a, b) for a, b in pairs if a.operation != b.operation and a.problem]
 

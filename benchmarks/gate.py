@@ -106,15 +106,15 @@ def edits(folder: Path, share: int | None) -> Iterator[Edit]:
         base = folder / "base" / kernel.template
         scaffold.scaffold(base, kernel.template, kernel.sizes)
         source = (base / "kernel.py").read_text(encoding="utf-8")
-        found: list[tuple[str, str, float | None, tuple[str, ...]]] = []
-        found += [(what, text, None, ("same",)) for what, text in neutral(source, kernel.neutral, seed=1)][:share]
+        drafts: list[tuple[str, str, float | None, tuple[str, ...]]] = []
+        drafts += [(what, text, None, ("same",)) for what, text in neutral(source, kernel.neutral, seed=1)][:share]
         for waste, unit in [(waste, unit) for waste in kernel.wastes for unit in WASTES][:share]:
             text, planted_ratio = planted(base, source, waste, unit)
-            found.append((f"{unit} after `{waste.after.strip()}`", text, planted_ratio, ("slower",)))
+            drafts.append((f"{unit} after `{waste.after.strip()}`", text, planted_ratio, ("slower",)))
         for old, new in kernel.wrong[:share]:
             assert source.count(old) == 1, f"{kernel.template}: expected {old!r} once"
-            found.append((f"`{new.strip()}`", source.replace(old, new), None, ("wrong",)))
-        for place, (what, text, ratio, expected) in enumerate(found):
+            drafts.append((f"`{new.strip()}`", source.replace(old, new), None, ("wrong",)))
+        for place, (what, text, ratio, expected) in enumerate(drafts):
             yield Edit(
                 contest=f"kernels/{kernel.template}-{place:02}",
                 kernel=kernel,
@@ -130,9 +130,9 @@ def planted(base: Path, source: str, waste: Waste, unit: str) -> tuple[str, floa
     bench = Bench(contest=contests.load(base), on="simulated", checked=False)
 
     def time(text: str) -> float:
-        found = bench.judge(Candidate(text=text.encode()), "dose")
-        seconds = found.latency.seconds if found.latency else None
-        assert seconds is not None, found.failure
+        evidence = bench.judge(Candidate(text=text.encode()), "dose")
+        seconds = evidence.latency.seconds if evidence.latency else None
+        assert seconds is not None, evidence.failure
         return seconds
 
     first = time(source)
@@ -153,13 +153,13 @@ def commit(top: Path, message: str) -> None:
         subprocess.run(["git", "-C", top, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
 
 
-def repository(top: Path, found: Sequence[Edit]) -> None:
+def repository(top: Path, planned_edits: Sequence[Edit]) -> None:
     """Two commits: all contests, and one edit in each."""
     subprocess.run(["git", "init", "--quiet", top], check=True)
-    for edit in found:
+    for edit in planned_edits:
         scaffold.scaffold(top / edit.contest, edit.kernel.template, edit.kernel.sizes)
     commit(top, "base")
-    for edit in found:
+    for edit in planned_edits:
         (top / edit.contest / "kernel.py").write_text(edit.source, encoding="utf-8")
     commit(top, "edits")
 
@@ -178,10 +178,13 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
     """How many contests were judged again elsewhere, and those of them of which something else was found."""
     elsewhere = top.parent / "somewhere else"
     subprocess.run(["git", "clone", "--quiet", top, elsewhere], check=True)
-    chosen = {one.contest: one for one in first.contests[:: max(1, len(first.contests) // count)]}
-    for one in first.contests:
-        if one.contest not in chosen:
-            subprocess.run(["git", "-C", elsewhere, "checkout", "--quiet", "HEAD~1", "--", one.contest], check=True)
+    chosen = {
+        listed_contest.contest: listed_contest
+        for listed_contest in first.contests[:: max(1, len(first.contests) // count)]
+    }
+    for contest in first.contests:
+        if contest.contest not in chosen:
+            subprocess.run(["git", "-C", elsewhere, "checkout", "--quiet", "HEAD~1", "--", contest.contest], check=True)
     subprocess.run(
         [
             "git",
@@ -203,30 +206,32 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
     home = top.parent / "another home"
     home.mkdir()
     again = judged(elsewhere, "taskset", "-c", "0", HOME=str(home), TMPDIR=str(home), LANG="C", TZ="Asia/Tokyo")
-    texts = {one.contest: _figures(one) for one in again.contests}
-    return len(again.contests), [name for name, one in chosen.items() if texts.get(name) != _figures(one)]
+    texts = {rejudged.contest: _figures(rejudged) for rejudged in again.contests}
+    return len(again.contests), [
+        name for name, chosen_contest in chosen.items() if texts.get(name) != _figures(chosen_contest)
+    ]
 
 
-def _figures(one: object) -> object:
+def _figures(contest: object) -> object:
     """All that was found of a contest but the ids of commits, and how wrong a wrong one is on inputs just drawn."""
-    found = json.loads(msgspec.json.encode(one))
-    if found["outcome"] == "wrong":
-        found["reason"] = ""
-    if found["comparison"]:
-        del found["comparison"]["before"], found["comparison"]["after"]
-        for program in found["comparison"]["programs"]:
+    figures = json.loads(msgspec.json.encode(contest))
+    if figures["outcome"] == "wrong":
+        figures["reason"] = ""
+    if figures["comparison"]:
+        del figures["comparison"]["before"], figures["comparison"]["after"]
+        for program in figures["comparison"]["programs"]:
             program["after_failure"] = program["after_failure"].partition(":")[0]
-    return found
+    return figures
 
 
-def page(found: Sequence[Edit], gate: Gate, again: int, differ: Sequence[str]) -> str:
-    by_contest = {one.contest: one for one in gate.contests}
+def page(planned_edits: Sequence[Edit], gate: Gate, again: int, differ: Sequence[str]) -> str:
+    by_contest = {listed_contest.contest: listed_contest for listed_contest in gate.contests}
     rows: list[list[str]] = []
     totals: dict[str, tuple[int, int]] = {}
-    for edit in found:
-        one = by_contest.get(edit.contest)
-        outcome = one.outcome if one else "not judged"
-        ratio = one.comparison.programs[0].time_ratio if one and one.comparison else None
+    for edit in planned_edits:
+        contest = by_contest.get(edit.contest)
+        outcome = contest.outcome if contest else "not judged"
+        ratio = contest.comparison.programs[0].time_ratio if contest and contest.comparison else None
         right, every = totals.get(edit.expected[0], (0, 0))
         totals[edit.expected[0]] = (right + (outcome in edit.expected), every + 1)
         rows.append([edit.contest.removeprefix("kernels/"), edit.what, edit.expected[0], outcome, _change(ratio)])
@@ -264,16 +269,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write GATE.md")
     parser.add_argument("--small", action="store_true", help="three edits of each sort of each kernel")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         top = Path(scratch) / "repository"
-        found = list(edits(Path(scratch), 3 if given.small else None))
-        print(f"{len(found)} edits made; judging them", flush=True)
-        repository(top, found)
+        planned_edits = list(edits(Path(scratch), 3 if options.small else None))
+        print(f"{len(planned_edits)} edits made; judging them", flush=True)
+        repository(top, planned_edits)
         gate = judged(top)
-        text = page(found, gate, *differing(gate, top, 8))
+        text = page(planned_edits, gate, *differing(gate, top, 8))
     print(text)
-    if given.write:
+    if options.write:
         PAGE.write_text(text, encoding="utf-8")
     return 0
 

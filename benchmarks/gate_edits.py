@@ -46,12 +46,12 @@ def neutral(source: str, count: int, seed: int) -> list[tuple[str, str]]:
     kinds = [list(_commented(source)), list(_renamed(source)), list(_reordered(source))]
     for kind in kinds:
         drawn.shuffle(kind)
-    found: list[tuple[str, str]] = []
-    while len(found) < count:
+    texts: list[tuple[str, str]] = []
+    while len(texts) < count:
         if not any(kinds):
-            raise ValueError(f"expected {count} edits, found {len(found)}")
-        found += [kind.pop() for kind in kinds if kind]
-    return found[:count]
+            raise ValueError(f"expected {count} edits, found {len(texts)}")
+        texts += [kind.pop() for kind in kinds if kind]
+    return texts[:count]
 
 
 def _commented(source: str) -> Iterator[tuple[str, str]]:
@@ -69,15 +69,17 @@ def _renamed(source: str) -> Iterator[tuple[str, str]]:
     Not the arguments of kernel_fn, which are the problem's inputs by name.
     """
     tree = ast.parse(source)
-    taken = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    taken |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
+    used_names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    used_names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
     for function in tree.body:
         if not isinstance(function, ast.FunctionDef) or function.name in ("compute_flops", "get_tiling_meta"):
             continue
-        own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        local_names = {
+            node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
         arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-        own = own - arguments if function.name == "kernel_fn" else own | arguments
-        for name in sorted(own - taken):
+        local_names = local_names - arguments if function.name == "kernel_fn" else local_names | arguments
+        for name in sorted(local_names - used_names):
             places = [
                 (node.lineno, node.col_offset)
                 for node in ast.walk(function)
@@ -100,20 +102,20 @@ def _reordered(source: str) -> Iterator[tuple[str, str]]:
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         body = getattr(node, "body", None)
-        for one, other in pairwise(body if isinstance(body, list) else []):
-            if _are_independent(one, other):
-                (a, b), (c, d) = ((each.lineno - 1, each.end_lineno) for each in (one, other))
+        for first, other in pairwise(body if isinstance(body, list) else []):
+            if _are_independent(first, other):
+                (a, b), (c, d) = ((each.lineno - 1, each.end_lineno) for each in (first, other))
                 between = lines[b:c]
                 swapped = [*lines[:a], *lines[c:d], *between, *lines[a:b], *lines[d:]]
                 yield f"lines {a + 1} and {c + 1} in the other order", "".join(swapped)
 
 
-def _are_independent(one: ast.stmt, other: ast.stmt) -> bool:
-    if not isinstance(one, ast.Assign | ast.FunctionDef) or not isinstance(other, ast.Assign | ast.FunctionDef):
+def _are_independent(statement: ast.stmt, other: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Assign | ast.FunctionDef) or not isinstance(other, ast.Assign | ast.FunctionDef):
         return False
-    if any(isinstance(each, ast.FunctionDef) and each.decorator_list for each in (one, other)):
+    if any(isinstance(each, ast.FunctionDef) and each.decorator_list for each in (statement, other)):
         return False
-    (stored, read), (also_stored, also_read) = map(_names, (one, other))
+    (stored, read), (also_stored, also_read) = map(_names, (statement, other))
     return not (stored & (also_stored | also_read) or also_stored & read)
 
 

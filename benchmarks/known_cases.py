@@ -87,9 +87,9 @@ def called(
     kernel, names = getattr(import_module(module), function), tuple(operands)
 
     def call(*arrays: Any) -> Any:
-        given = dict(zip(names, arrays, strict=True))
-        first = [given.pop(name) for name in positional]
-        return kernel(*first, **given, **options)
+        arrays_by_name = dict(zip(names, arrays, strict=True))
+        first = [arrays_by_name.pop(name) for name in positional]
+        return kernel(*first, **arrays_by_name, **options)
 
     # By these names the contents of operands are found in the compiled program.
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]

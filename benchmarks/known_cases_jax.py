@@ -57,7 +57,7 @@ def _splash(
 ) -> Program:
     """JAX's splash attention; its masks become scalar-prefetch tables."""
     shape = (SEQUENCE, SEQUENCE)
-    one: masks.Mask = {
+    head_mask: masks.Mask = {
         "full": masks.FullMask(shape),
         "causal": masks.CausalMask(shape),
         "local": masks.LocalMask(shape, (1024, 0), 0),
@@ -74,7 +74,7 @@ def _splash(
         use_fused_bwd_kernel=fused,
     )
     make = splash_module.make_splash_mqa if key_heads == 1 else splash_module.make_splash_mha
-    kernel = make(masks.MultiHeadMask([one] * heads), head_shards=1, q_seq_shards=1, block_sizes=blocks)
+    kernel = make(masks.MultiHeadMask([head_mask] * heads), head_shards=1, q_seq_shards=1, block_sizes=blocks)
     keys = of(SEQUENCE, HEAD_DIM) if key_heads == 1 else of(key_heads, SEQUENCE, HEAD_DIM)
 
     def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> Any:

@@ -28,7 +28,7 @@ import peers_reread
 import peers_sensitivity
 from peers_plan import Look, Plan, ranking
 from peers_problems import CHIPS, OURS, PEERS, PROBLEMS, ROOT
-from peers_tasks import Compiler, Outcome, Task, known, outcome
+from peers_tasks import Compiler, Outcome, Task, cached_outcome, outcome
 from peers_titles import title
 
 PAGE = ROOT / "benchmarks" / "PEERS.md"
@@ -39,7 +39,7 @@ def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
     """Does all of the plan, `jobs` tasks at a time, a line on stderr for each one done."""
 
     def look(task: Task) -> Outcome | None:
-        return known(task, cache)
+        return cached_outcome(task, cache)
 
     with ProcessPoolExecutor(jobs) as pool:
         try:
@@ -47,9 +47,9 @@ def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
                 left = [task for task in tasks if look(task) is None]
                 futures = {pool.submit(outcome, task, cache, limit_seconds): task for task in left}
                 for count, future in enumerate(as_completed(futures), 1):
-                    found, task = future.result(), futures[future]
-                    told = f"{1e3 * found.seconds:.4f} ms" if found.seconds else found.refusal
-                    print(f"{count}/{len(left)} {task.place}: {told}", file=sys.stderr, flush=True)
+                    task_outcome, task = future.result(), futures[future]
+                    words = f"{1e3 * task_outcome.seconds:.4f} ms" if task_outcome.seconds else task_outcome.refusal
+                    print(f"{count}/{len(left)} {task.place}: {words}", file=sys.stderr, flush=True)
         except BaseException:
             # Else it would first do all the rest of the stage.
             pool.shutdown(cancel_futures=True)
@@ -86,16 +86,16 @@ def run_errors(best: list[Task], cache: Path, jobs: int, inputs: int) -> None:
     """
 
     def is_done(task: Task) -> bool:
-        found = peers_errors.known(task, inputs, cache)
-        return found is not None and not found.unknown
+        task_error = peers_errors.cached_error(task, inputs, cache)
+        return task_error is not None and not task_error.unknown
 
     left = list({peers_errors.place(task): task for task in best if not is_done(task)}.values())
     with ProcessPoolExecutor(jobs) as pool:
         try:
             futures = {pool.submit(peers_errors.error, task, inputs, cache): task for task in left}
             for count, future in enumerate(as_completed(futures), 1):
-                told = peers_errors.text(future.result(), "")
-                print(f"{count}/{len(left)} {futures[future].place}: error {told}", file=sys.stderr, flush=True)
+                words = peers_errors.text(future.result(), "")
+                print(f"{count}/{len(left)} {futures[future].place}: error {words}", file=sys.stderr, flush=True)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -140,7 +140,7 @@ def main() -> int:
     )
 
     def look(task: Task) -> Outcome | None:
-        return known(task, options.cache)
+        return cached_outcome(task, options.cache)
 
     if options.again:
         fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}

@@ -66,11 +66,11 @@ def splash(options: Options) -> Attention:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     shape = (int(options["sequence"]),) * 2
-    one = masks.CausalMask(shape) if options["causal"] == "1" else masks.FullMask(shape)
+    mask = masks.CausalMask(shape) if options["causal"] == "1" else masks.FullMask(shape)
     query, key, value = _layouts(options, kernel.QKVLayout)
     sizes = {name: int(options[name]) for name in ("block_q", "block_kv", "block_kv_compute")}
     attention: Attention = kernel.make_splash_mha(
-        masks.MultiHeadMask([one] * int(options["heads"])),
+        masks.MultiHeadMask([mask] * int(options["heads"])),
         head_shards=1,
         q_seq_shards=1,
         block_sizes=kernel.BlockSizes(**sizes, q_layout=query, k_layout=key, v_layout=value),

@@ -58,7 +58,7 @@ class Entry:
 def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> Entry:
     """What is known of it."""
     tasks = plan.tasks(chip, problem, contender, look)
-    outcomes = [found for task in tasks if (found := look(task)) is not None]
+    outcomes = [task_outcome for task in tasks if (task_outcome := look(task)) is not None]
     first = _first(tasks, look)
     ranked_by = PROBLEMS[problem].ranked_by
     chosen_well = not ranked_by or entry(plan, chip, ranked_by, contender, look).is_complete
@@ -69,7 +69,7 @@ def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> En
         problem=problem,
         planned=len(tasks),
         tried=len(outcomes),
-        refusals=tuple(found.refusal for found in outcomes if found.refusal),
+        refusals=tuple(each_outcome.refusal for each_outcome in outcomes if each_outcome.refusal),
         is_complete=chosen_well and 0 < len(tasks) == len(outcomes),
         configuration=first.configuration if first else None,
         outcome=look(first) if first else None,
@@ -99,7 +99,7 @@ def with_error(plan: Plan, chip: str, problem: str, each: Entry, errors: Errors)
     return dataclasses.replace(each, error=errors(task))
 
 
-def held(each: Entry, chip: str, titles: Mapping[str, Title] | None) -> Entry:
+def without_failed_figures(each: Entry, chip: str, titles: Mapping[str, Title] | None) -> Entry:
     """The entry without its figures where our kernel fails."""
     if each.contender != OURS:
         return each

@@ -60,7 +60,7 @@ def reduced(problem: Problem, configuration: Configuration) -> Problem:
     )
 
 
-def known(task: Task, inputs: int, cache: Path) -> Error | None:
+def cached_error(task: Task, inputs: int, cache: Path) -> Error | None:
     """What was found, from the cache; None where it was not run with this judge on so many inputs."""
     path = _path(task, inputs, cache)
     return Error(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
@@ -68,13 +68,13 @@ def known(task: Task, inputs: int, cache: Path) -> Error | None:
 
 def error(task: Task, inputs: int, cache: Path) -> Error:
     """Runs it in a child, unless that is done; what is unknown is tried again."""
-    found = known(task, inputs, cache)
-    if found is None or found.unknown:
-        found = _run(task, inputs)
+    task_error = cached_error(task, inputs, cache)
+    if task_error is None or task_error.unknown:
+        task_error = _run(task, inputs)
         path = _path(task, inputs, cache)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(dataclasses.asdict(found), indent=1), encoding="utf-8")
-    return found
+        path.write_text(json.dumps(dataclasses.asdict(task_error), indent=1), encoding="utf-8")
+    return task_error
 
 
 def _run(task: Task, inputs: int) -> Error:
@@ -112,28 +112,30 @@ def _judge() -> str:
 def place(task: Task) -> Path:
     """Where it lies in the cache; tasks of one program share it: with 16 heads it is that of one head."""
     problem = peers_problems.PROBLEMS[task.problem.name.removesuffix("16")]
-    found = dataclasses.replace(task, problem=problem).place
-    return found.with_name(found.name + ".json")
+    task_place = dataclasses.replace(task, problem=problem).place
+    return task_place.with_name(task_place.name + ".json")
 
 
 def newest(task: Task, inputs: int, cache: Path) -> Error | None:
     """What is known of most inputs, or of `inputs` where that is not 0; None where it was not run with this judge."""
     counts = [int(path.name) for path in (cache / "errors" / _judge()).glob("*") if path.name.isdigit()]
-    tried = [inputs] if inputs else sorted(counts, reverse=True)
-    return next((found for count in tried if (found := known(task, count, cache)) is not None), None)
+    input_counts = [inputs] if inputs else sorted(counts, reverse=True)
+    return next(
+        (task_error for count in input_counts if (task_error := cached_error(task, count, cache)) is not None), None
+    )
 
 
 def _path(task: Task, inputs: int, cache: Path) -> Path:
     return cache / "errors" / _judge() / f"{inputs}" / place(task)
 
 
-def text(found: Error | None, not_run: str) -> str:
+def text(task_error: Error | None, not_run: str) -> str:
     """The error for the page's table."""
-    if found is None:
+    if task_error is None:
         return not_run
-    if found.worst is None:
-        return f"unknown: {found.unknown}"
-    return f"{found.worst:.2f}" if math.isfinite(found.worst) else "not finite"
+    if task_error.worst is None:
+        return f"unknown: {task_error.unknown}"
+    return f"{task_error.worst:.2f}" if math.isfinite(task_error.worst) else "not finite"
 
 
 # --- in the child ------------------------------------------------------------------------------
@@ -162,18 +164,18 @@ def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inpu
         exported = interpretation.export(closed, shapes, "cpu", chip)
     program = jax.jit(exported.call)
     family = problem.families(full=True)[0]
-    found = Error(worst=0.0, inputs=inputs)
+    largest_error = Error(worst=0.0, inputs=inputs)
     for seed in range(inputs):
         arrays = problem.make_inputs(family, seed)
-        given = [array.reshape(shape.shape) for array, shape in zip(arrays, shapes, strict=True)]
-        (out,) = jax.tree.leaves(jax.block_until_ready(program(*given)))
+        operands = [array.reshape(shape.shape) for array, shape in zip(arrays, shapes, strict=True)]
+        (out,) = jax.tree.leaves(jax.block_until_ready(program(*operands)))
         out = np.asarray(out).reshape(problem.statement().outputs[0].shape)
         check, _ = operators.check(problem, arrays, out, family=family, mode="full", seed=seed)
         part = math.inf if check.error is None or not check.tolerance else check.error / check.tolerance
-        assert found.worst is not None
-        if part > found.worst:
-            found = dataclasses.replace(found, worst=part, family=family, seed=seed)
-    return found
+        assert largest_error.worst is not None
+        if part > largest_error.worst:
+            largest_error = dataclasses.replace(largest_error, worst=part, family=family, seed=seed)
+    return largest_error
 
 
 def main(inputs: str, chip: str, contender: str, *words: str) -> int:

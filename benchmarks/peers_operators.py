@@ -156,10 +156,10 @@ def _flash_backward(
     batched = [array[None] for array in (q, k, v, o, lse, do)]
     q, k, v, o, lse, do = batched
     residuals = (q, k, v, None, None, o, jnp.ones_like(lse), lse)
-    found = flash_attention._flash_attention_bwd(  # what its custom_vjp calls
+    gradients = flash_attention._flash_attention_bwd(  # what its custom_vjp calls
         False, causal, q.shape[-1] ** -0.5, sizes, False, residuals, do
     )
-    return tuple(array[0] for array in found[:3])
+    return tuple(array[0] for array in gradients[:3])
 
 
 def _splash_backward(
@@ -181,7 +181,7 @@ def _splash_backward(
     mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * heads)
     kernel = splash_attention.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=sizes)
     residuals = (q, k, v, None, None, o, lse, kernel.dq_mask_info, kernel.dkv_mask_info)
-    found = splash_attention._splash_attention_bwd(  # what its custom_vjp calls
+    gradients = splash_attention._splash_attention_bwd(  # what its custom_vjp calls
         False,
         splash_attention.DEFAULT_MASK_VALUE,
         False,
@@ -193,7 +193,7 @@ def _splash_backward(
         residuals,
         do,
     )
-    return found[3:6]
+    return gradients[3:6]
 
 
 def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
@@ -274,14 +274,14 @@ def compile_trial(trial: Trial) -> None:
     """Compiles for the contest's chip; the environment says where the schedules go."""
     contest = contests.load(ROOT / trial.folder, None)
     device = described_device(contest.chip)
-    given = trial.peer.operands(contest.problem).statement().inputs
-    shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=SingleDeviceSharding(device)) for one in given]
+    arrays = trial.peer.operands(contest.problem).statement().inputs
+    shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=SingleDeviceSharding(device)) for array in arrays]
 
     def program(*inputs: jax.Array) -> Any:
         return trial.peer.call(*inputs, trial.configuration)
 
     # By these names the simulator is told what tables hold.
-    named = [inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in given]
+    named = [inspect.Parameter(array.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for array in arrays]
     program.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     # Kernels ask which chip they are compiled for.
     kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
@@ -313,12 +313,14 @@ def seconds(trial: Trial, cache: Path) -> float | str:
     for contents in stated.values():
         operands = {name: np.asarray(values) for name, values in contents.items()}
         try:
-            found = run_module(read(directory, contest.chip), contest.chip, deadline_seconds=600, operands=operands)
+            simulation = run_module(
+                read(directory, contest.chip), contest.chip, deadline_seconds=600, operands=operands
+            )
         except RatchetError as error:
             return f"not read: {error}"
-        if found.seconds is None or found.unknown:
-            return f"no latency: {found.unknown[0]}"
-        times.append(found.seconds)
+        if simulation.seconds is None or simulation.unknown:
+            return f"no latency: {simulation.unknown[0]}"
+        times.append(simulation.seconds)
     return statistics.fmean(times)
 
 
@@ -330,9 +332,9 @@ def trials(folders: Sequence[str]) -> Iterator[Trial]:
                 yield Trial(folder, peer, configuration)
 
 
-def best(found: Mapping[Trial, float | str], folder: str) -> tuple[Trial, float] | None:
+def best(outcomes: Mapping[Trial, float | str], folder: str) -> tuple[Trial, float] | None:
     """The fastest trial of the contest, with its seconds."""
-    timed = [(value, trial) for trial, value in found.items() if trial.folder == folder and isinstance(value, float)]
+    timed = [(value, trial) for trial, value in outcomes.items() if trial.folder == folder and isinstance(value, float)]
     return None if not timed else (lambda pair: (pair[1], pair[0]))(min(timed, key=lambda pair: pair[0]))
 
 
@@ -345,29 +347,33 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the best peers into data/peers.tsv")
     parser.add_argument("--again", action="store_true", help="only the peers that data/peers.tsv names")
     parser.add_argument("--compile", nargs="+", metavar="WORD", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.compile:
-        folder, name, *numbers = given.compile
+    options = parser.parse_args()
+    if options.compile:
+        folder, name, *numbers = options.compile
         peer = next(peer for peer in PEERS[folder] if peer.name == name)
         compile_trial(Trial(folder, peer, tuple(map(int, numbers))))
         return 0
-    folders = [folder for folder in PEERS if given.only in folder]
+    folders = [folder for folder in PEERS if options.only in folder]
     before = kept()
-    asked = [one for one in trials(folders) if not given.again or one.title == before.get(one.folder, {}).get("peer")]
-    found: dict[Trial, float | str] = {}
-    with ProcessPoolExecutor(given.jobs) as pool:
-        values = pool.map(partial(seconds, cache=given.cache), asked)
+    asked = [
+        asked_trial
+        for asked_trial in trials(folders)
+        if not options.again or asked_trial.title == before.get(asked_trial.folder, {}).get("peer")
+    ]
+    outcomes: dict[Trial, float | str] = {}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        values = pool.map(partial(seconds, cache=options.cache), asked)
         for count, (trial, value) in enumerate(zip(asked, values, strict=True), 1):
-            found[trial] = value
-            told = value if isinstance(value, str) else units.seconds(value)
-            print(f"{count}/{len(asked)} {trial.place}: {told}", file=sys.stderr, flush=True)
+            outcomes[trial] = value
+            words = value if isinstance(value, str) else units.seconds(value)
+            print(f"{count}/{len(asked)} {trial.place}: {words}", file=sys.stderr, flush=True)
     table, rows = [], {}
     for folder in folders:
-        mine, first = champion_seconds(ROOT / folder), best(found, folder)
-        tried = sum(trial.folder == folder for trial in asked)
-        timed = sum(trial.folder == folder and isinstance(value, float) for trial, value in found.items())
+        mine, first = champion_seconds(ROOT / folder), best(outcomes, folder)
+        trial_count = sum(trial.folder == folder for trial in asked)
+        timed = sum(trial.folder == folder and isinstance(value, float) for trial, value in outcomes.items())
         if first is None or mine is None:
-            table.append([folder, units.seconds(mine) if mine else "none", "none", "", "", f"0 of {tried}"])
+            table.append([folder, units.seconds(mine) if mine else "none", "none", "", "", f"0 of {trial_count}"])
             continue
         trial, peers = first
         table.append(
@@ -377,19 +383,19 @@ def main() -> int:
                 trial.title,
                 units.seconds(peers),
                 f"{mine / peers:.3f}",
-                f"{timed} of {tried}",
+                f"{timed} of {trial_count}",
             ]
         )
         choice = "its only configuration" if timed == 1 else f"best of {timed} configurations"
         note = f"both simulated, libtpu {version('libtpu')}; {choice}"
         if trial.peer.operands is not _as_given:
             note += ", its operands laid out as it takes them"
-        if given.again:
+        if options.again:
             note = before[folder]["note"]
         rows[folder] = "\t".join((folder, trial.title, f"{peers:.6g}", f"{mine / peers:.3f}", note))
     headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
     print(tabulate(table, headers=headers, disable_numparse=True))
-    if given.write:
+    if options.write:
         others = [line for line in KEPT.read_text(encoding="utf-8").splitlines() if line.split("\t")[0] not in rows]
         KEPT.write_text("\n".join([*others, *rows.values()]) + "\n", encoding="utf-8")
     return 0

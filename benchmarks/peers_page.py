@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import peers_problems
-from peers_entries import NAMES, NOT_RUN, Entries, Entry, entry, held, with_error
+from peers_entries import NAMES, NOT_RUN, Entries, Entry, entry, with_error, without_failed_figures
 from peers_errors import Errors
 from peers_errors import text as error_text
 from peers_plan import Look, Plan
@@ -48,7 +48,9 @@ def page(
     """
     entries = {
         (chip, problem): [
-            held(with_error(plan, chip, problem, entry(plan, chip, problem, contender, look), errors), chip, titles)
+            without_failed_figures(
+                with_error(plan, chip, problem, entry(plan, chip, problem, contender, look), errors), chip, titles
+            )
             for contender in plan.contenders
         ]
         for chip in plan.chips
@@ -121,8 +123,8 @@ def verdict(mine: float | None, theirs: float | None, aim: float, chip: str) -> 
     if mine is None or theirs is None:
         return NOT_RUN
     ratio = mine / theirs
-    told = "reached" if ratio <= aim else "not reached"
-    return f"{told}, within the uncertainty" if abs(ratio - aim) <= ratio * relative_uncertainty(chip) else told
+    answer = "reached" if ratio <= aim else "not reached"
+    return f"{answer}, within the uncertainty" if abs(ratio - aim) <= ratio * relative_uncertainty(chip) else answer
 
 
 def _aims(plan: Plan, entries: Entries) -> str:
@@ -166,10 +168,10 @@ def operators() -> str:
         mine = champion_seconds(ROOT / contest) if contest in OPERATOR_AIMS and row["ratio"] else None
         if mine is not None:
             aim, ratio = OPERATOR_AIMS[contest], mine / seconds
-            told = ["", ""] if aim is None else [f"{aim:.2f}", "reached" if ratio <= aim else "not reached"]
+            aim_cells = ["", ""] if aim is None else [f"{aim:.2f}", "reached" if ratio <= aim else "not reached"]
             times = [units.seconds(mine), units.seconds(seconds)]
             folder = f"[{contest.removeprefix('examples/')}](../{contest})"
-            lines.append([folder, *times, row["peer"], f"{ratio:.3f}", *told, row["note"]])
+            lines.append([folder, *times, row["peer"], f"{ratio:.3f}", *aim_cells, row["note"]])
     head = ["contest", "ours", "best peer", "which", "ours / best peer", "aim", "verdict", "how"]
     return f"""## Other operators
 
@@ -184,9 +186,9 @@ judged in.
 def _sensitivity(entries: Entries, ratios: Ratios) -> str:
     """How far the ratios of the aims depend on what the simulator believes."""
     lines = []
-    for (chip, problem), found in ratios.items():
+    for (chip, problem), ratio_by_variant in ratios.items():
         ours, peer = _of(entries[chip, problem], OURS), _best_peer(entries[chip, problem])
-        moved = sorted((ratio, name) for name, ratio in found.items() if name != RULE)
+        moved = sorted((ratio, name) for name, ratio in ratio_by_variant.items() if name != RULE)
         if not moved or not ours or not peer or not ours.seconds or not peer.seconds:
             continue
         (low, lowest), (high, highest) = moved[0], moved[-1]
@@ -195,7 +197,7 @@ def _sensitivity(entries: Entries, ratios: Ratios) -> str:
                 chip,
                 PROBLEMS[problem].title,
                 f"{ours.seconds / peer.seconds:.3f}",
-                f"{found[RULE]:.3f}" if RULE in found else NOT_RUN,
+                f"{ratio_by_variant[RULE]:.3f}" if RULE in ratio_by_variant else NOT_RUN,
                 f"{low:.3f} ({lowest})",
                 f"{high:.3f} ({highest})",
             ]
@@ -240,26 +242,26 @@ def _table(plan: Plan, chip: str, problem: str, entries: list[Entry]) -> str:
 
 
 def _line(chip: str, problem: str, each: Entry, peer: float | None, other: float | None) -> list[str]:
-    found = each.outcome
+    outcome = each.outcome
     name = NAMES[each.contender] + ("" if each.is_complete or not each.tried else ", so far")
-    if found is None or found.seconds is None:
+    if outcome is None or outcome.seconds is None:
         return [name, _why_none(each), NOT_RUN, "", error_text(each.error, ""), *([""] * 7)]
-    assert found.plus_minus_seconds is not None
-    useful = utilisation(PROBLEMS[problem].matmul_flops, found.seconds, chip_named(chip).peak_bf16_flops_per_second)
+    assert outcome.plus_minus_seconds is not None
+    useful = utilisation(PROBLEMS[problem].matmul_flops, outcome.seconds, chip_named(chip).peak_bf16_flops_per_second)
     moved = ""
     if each.other_configuration not in (None, each.configuration):
         moved = f" ({words(each.other_configuration)})"
     return [
         name,
-        words(each.configuration) + (f" ({found.unknown} not understood)" if found.unknown else ""),
-        units.seconds(found.seconds),
-        units.seconds(found.plus_minus_seconds),
+        words(each.configuration) + (f" ({outcome.unknown} not understood)" if outcome.unknown else ""),
+        units.seconds(outcome.seconds),
+        units.seconds(outcome.plus_minus_seconds),
         error_text(each.error, NOT_RUN),
         units.percent(useful),
-        "unknown" if found.spills is None else units.count(found.spills),
-        "unknown" if found.around_seconds is None else units.seconds(found.around_seconds, 1),
-        "unknown" if found.vmem_bytes is None else units.kibibytes(found.vmem_bytes),
-        _ratio(found.seconds, peer, chip),
+        "unknown" if outcome.spills is None else units.count(outcome.spills),
+        "unknown" if outcome.around_seconds is None else units.seconds(outcome.around_seconds, 1),
+        "unknown" if outcome.vmem_bytes is None else units.kibibytes(outcome.vmem_bytes),
+        _ratio(outcome.seconds, peer, chip),
         _seconds(each.other_seconds) + moved,
         _ratio(each.other_seconds, other, chip),
     ]
@@ -282,7 +284,7 @@ def _published(plan: Plan, entries: Entries, look: Look) -> str:
             continue
         configuration = peers_problems.published_configuration(PROBLEMS[problem], chip)
         tasks = plan.tasks(chip, problem, "tokamax", look)
-        found = next((look(task) for task in tasks if task.configuration == configuration), None)
+        outcome = next((look(task) for task in tasks if task.configuration == configuration), None)
         published = float(row["median_ms"]) * 1e-3
         here = _of(entries[chip, problem], "tokamax")
         lines.append(
@@ -291,7 +293,7 @@ def _published(plan: Plan, entries: Entries, look: Look) -> str:
                 PROBLEMS[problem].title,
                 words(configuration),
                 units.seconds(published),
-                _seconds(found.seconds if found else None),
+                _seconds(outcome.seconds if outcome else None),
                 words(here.configuration) if here else "",
                 _seconds(here.outcome.seconds if here and here.outcome else None),
             ]
@@ -315,7 +317,7 @@ def _counts(plan: Plan, entries: Entries) -> str:
         for place, contender in enumerate(plan.contenders):
             cells = [_count(entries[chip, problem][place]) for problem in plan.problems]
             lines.append([chip, NAMES[contender], *cells])
-    reasons = Counter(_kind(text) for each in entries.values() for one in each for text in one.refusals)
+    reasons = Counter(_kind(text) for each in entries.values() for row_entry in each for text in row_entry.refusals)
     listed = "\n".join(f"- {count} times: {text}" for text, count in reasons.most_common(12))
     return f"""## How many configurations
 
@@ -332,8 +334,8 @@ too long, or because the simulator has no time for them.
 def _count(each: Entry) -> str:
     if not each.tried:
         return NOT_RUN
-    tried = str(each.tried) if each.is_complete else f"{each.tried} of {each.planned}"
-    return f"{tried}, {len(each.refusals)} refused" if each.refusals else tried
+    count_text = str(each.tried) if each.is_complete else f"{each.tried} of {each.planned}"
+    return f"{count_text}, {len(each.refusals)} refused" if each.refusals else count_text
 
 
 def _kind(refusal: str) -> str:
@@ -346,11 +348,11 @@ def _kind(refusal: str) -> str:
 
 
 def _doubts(plan: Plan) -> str:
-    told = ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in plan.chips)
+    uncertainties = ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in plan.chips)
     return f"""## What not to trust
 
 - No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
-  {told}.
+  {uncertainties}.
   It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. Few of them
   compute the same thing in two ways, which is what is compared here, and none of those is attention. For v5e only
   times of grouped products are published.

@@ -16,7 +16,9 @@ Look = Callable[[Task], Outcome | None]
 
 def ranking(tasks: Sequence[Task], look: Look) -> list[Task]:
     """Those of the tasks that have a time, the fastest first."""
-    timed = [(found.seconds, place) for place, task in enumerate(tasks) if (found := look(task)) and found.seconds]
+    timed = [
+        (outcome.seconds, place) for place, task in enumerate(tasks) if (outcome := look(task)) and outcome.seconds
+    ]
     return [tasks[place] for _, place in sorted(timed)]
 
 

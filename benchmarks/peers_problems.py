@@ -89,11 +89,11 @@ def _product(**values: tuple[object, ...]) -> tuple[Configuration, ...]:
 
 def _blocks(names: tuple[str, ...], text: str, **more: tuple[object, ...]) -> tuple[Configuration, ...]:
     """`1024/2048/512 ...` as values of `names`, each with every combination of `more`."""
-    found: list[Configuration] = []
+    block_configurations: list[Configuration] = []
     for word in text.split():
-        own = tuple(zip(names, word.split("/"), strict=True))
-        found += [own + rest for rest in _product(**more)]
-    return tuple(found)
+        block_values = tuple(zip(names, word.split("/"), strict=True))
+        block_configurations += [block_values + rest for rest in _product(**more)]
+    return tuple(block_configurations)
 
 
 _FLASH = ("block_q", "block_k_major", "block_k")
@@ -209,13 +209,19 @@ def configurations(contender: str, problem: Problem, chip: str) -> tuple[Configu
     """All that `contender` may choose from on `chip`, before anything is known of their times."""
     if contender == OURS:
         return _OURS_CONFIGURATIONS[our_kernel(problem, chip)]
-    own = {
+    contender_configurations = {
         "flash": _FLASH_CONFIGURATIONS,
         "splash": _SPLASH_CONFIGURATIONS + _without("exp_sched", winners()),
         "tokamax": _TOKAMAX_CONFIGURATIONS + winners(),
     }[contender]
     # Published winners stand last in the lists, and are never left out.
-    distinct = tuple(dict.fromkeys((*own[-len(winners()) :], *own) if contender != "flash" else own))
+    distinct = tuple(
+        dict.fromkeys(
+            (*contender_configurations[-len(winners()) :], *contender_configurations)
+            if contender != "flash"
+            else contender_configurations
+        )
+    )
     return distinct if chip == _THOROUGH else distinct[:_FEWEST]
 
 

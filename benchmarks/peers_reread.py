@@ -33,14 +33,14 @@ class _Table:
 def configuration(contender: str, words: str) -> Configuration:
     """What `peers_page.words` made these words of."""
     words = re.sub(r" \(\d+ not understood\)", "", words)
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for part in words.split(", "):
         if "/" in part:
-            found += zip(_BLOCKS[contender], part.split("/"), strict=True)
+            pairs += zip(_BLOCKS[contender], part.split("/"), strict=True)
         else:
             name, _, value = part.partition(" ")
-            found.append((name, value))
-    return tuple(found)
+            pairs.append((name, value))
+    return tuple(pairs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +74,14 @@ was made with earlier constants of the simulator. The configurations that were c
 
 def best(text: str) -> dict[tuple[str, str, str], Configuration]:
     """The best configuration of every peer in the tables of the page, by chip, problem and contender."""
-    found = {}
+    configurations = {}
     for chip, problem, table in _measured(text):
         for row in table.rows:
             cells = dict(zip(table.head, row, strict=True))
             contender = _contender(row)
             if contender != OURS and cells["time"] != NOT_RUN:
-                found[chip, problem, contender] = configuration(contender, cells["best configuration"])
-    return found
+                configurations[chip, problem, contender] = configuration(contender, cells["best configuration"])
+    return configurations
 
 
 def _contender(row: list[str]) -> str:
@@ -95,7 +95,7 @@ def _measured(text: str) -> Iterator[tuple[str, str, _Table]]:
     for number, line in enumerate(lines):
         match = _HEADING.fullmatch(line)
         if match and match[2] in _PROBLEMS:
-            yield match[1], _PROBLEMS[match[2]].name, next(one for one in tables if one.start > number)
+            yield match[1], _PROBLEMS[match[2]].name, next(table for table in tables if table.start > number)
 
 
 def _tables(lines: list[str]) -> Iterator[_Table]:

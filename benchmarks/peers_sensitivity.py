@@ -20,7 +20,7 @@ _DEADLINE_SECONDS = 600.0
 
 def pairs(plan: Plan, look: Look) -> dict[tuple[str, str], tuple[Task, Task]]:
     """Of each aim the best task of ours and the best of all peers; only those where both have a time."""
-    found = {}
+    best_pairs = {}
     for chip, problem in AIMS:
         if chip not in plan.chips or problem not in plan.problems:
             continue
@@ -28,23 +28,25 @@ def pairs(plan: Plan, look: Look) -> dict[tuple[str, str], tuple[Task, Task]]:
         theirs = [task for peer in PEERS for task in plan.tasks(chip, problem, peer, look)]
         peers = peers_plan.ranking(theirs, look)
         if ours and peers:
-            found[chip, problem] = (ours[0], peers[0])
-    return found
+            best_pairs[chip, problem] = (ours[0], peers[0])
+    return best_pairs
 
 
 def simulate(task: Task, cache: Path) -> None:
     """The task's time on every machine that its chip might be, into the cache, unless it is there."""
     path = _path(task, cache)
-    known = read_times(task, cache)
+    seconds_by_variant = read_times(task, cache)
     chip = chip_named(task.chip)
-    wanted = [name for name in doubts(chip) if name not in known]
+    wanted = [name for name in doubts(chip) if name not in seconds_by_variant]
     if not wanted:
         return
     dump = read(cache / "dumps" / task.place, chip)
     for name in wanted:
-        known[name] = run_module(dump, chip, machine=doubts(chip)[name], deadline_seconds=_DEADLINE_SECONDS).seconds
+        seconds_by_variant[name] = run_module(
+            dump, chip, machine=doubts(chip)[name], deadline_seconds=_DEADLINE_SECONDS
+        ).seconds
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    path.write_text(json.dumps(seconds_by_variant, indent=1), encoding="utf-8")
 
 
 def read_times(task: Task, cache: Path) -> dict[str, float | None]:
@@ -62,4 +64,4 @@ def ratios(ours: Task, peer: Task, cache: Path) -> dict[str, float]:
     """Our time by the peer's, by variant; only where both are known."""
     mine, theirs = read_times(ours, cache), read_times(peer, cache)
     both = {name: (mine.get(name), theirs.get(name)) for name in doubts(chip_named(ours.chip))}
-    return {name: own / other for name, (own, other) in both.items() if own and other}
+    return {name: our_seconds / other for name, (our_seconds, other) in both.items() if our_seconds and other}

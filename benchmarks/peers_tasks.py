@@ -56,9 +56,9 @@ class Task:
         kernel = []
         if self.contender == OURS:
             kernel = [f"kernel={ROOT / peers_problems.our_kernel(self.problem, self.chip)}"]
-        given = [f"{name}={value}" for name, value in self.configuration]
+        settings = [f"{name}={value}" for name, value in self.configuration]
         dialect = "own" if self.compiler.library is None else "older"
-        return [dialect, self.chip, self.contender, *self.problem.words, *kernel, *given]
+        return [dialect, self.chip, self.contender, *self.problem.words, *kernel, *settings]
 
     @property
     def place(self) -> Path:
@@ -98,7 +98,7 @@ class Outcome:
     unknown: int = 0
 
 
-def known(task: Task, cache: Path) -> Outcome | None:
+def cached_outcome(task: Task, cache: Path) -> Outcome | None:
     """What became of it, from the cache; None where it was not tried with this simulator."""
     path = _result_path(task, cache)
     return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
@@ -122,15 +122,15 @@ def _result_path(task: Task, cache: Path) -> Path:
 
 def outcome(task: Task, cache: Path, limit_seconds: float) -> Outcome:
     """Compiles and simulates it, unless that is done."""
-    found = known(task, cache)
-    if found is None:
+    task_outcome = cached_outcome(task, cache)
+    if task_outcome is None:
         directory = cache / "dumps" / task.place
         refusal = _compiled(task, directory, limit_seconds)
-        found = Outcome(refusal=refusal) if refusal else _simulated(task, directory)
+        task_outcome = Outcome(refusal=refusal) if refusal else _simulated(task, directory)
         path = _result_path(task, cache)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(dataclasses.asdict(found), indent=1), encoding="utf-8")
-    return found
+        path.write_text(json.dumps(dataclasses.asdict(task_outcome), indent=1), encoding="utf-8")
+    return task_outcome
 
 
 def _compiled(task: Task, directory: Path, limit_seconds: float) -> str:

@@ -37,11 +37,11 @@ def title(kernel: Path) -> Title:
     ledger = Ledger.open(kernel.parent)
     champion = ledger.champion()
     words = ""
-    lost = [row for row in history.rows(ledger.place)[0] if row.is_on_branch is not False and row.revokes]
-    if lost:
-        revocation = history.attempt(ledger.place, lost[-1].number).revocation
+    revoking_rows = [row for row in history.rows(ledger.place)[0] if row.is_on_branch is not False and row.revokes]
+    if revoking_rows:
+        revocation = history.attempt(ledger.place, revoking_rows[-1].number).revocation
         failure = revocation.tried[0].failure if revocation else None
         why = f"{failure.kind}: {failure.message}" if failure else "it fails"
         holder = f"attempt {champion.number} holds the title" if champion else "no champion"
-        words = f"revoked: attempt {lost[-1].revokes[0]} fails ({why[:160]}); {holder}"
+        words = f"revoked: attempt {revoking_rows[-1].revokes[0]} fails ({why[:160]}); {holder}"
     return Title(holds=champion is not None and kernel.read_bytes() == ledger.champion_candidate().text, words=words)

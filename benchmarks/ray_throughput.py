@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", type=int, default=24, help="screened in each run (24, at most 49)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each (3)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch:
         os.environ.update(_ENVIRONMENT, XDG_CACHE_HOME=f"{scratch}/cache")
         from ray.cluster_utils import Cluster
@@ -47,21 +47,24 @@ def main() -> None:
         )
         for _ in range(_AT_A_TIME):
             cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
-        taken: dict[str, list[tuple[float, float]]] = {"processes": [], "Ray": []}
+        seconds_by_method: dict[str, list[tuple[float, float]]] = {"processes": [], "Ray": []}
         try:
-            for _ in range(given.repeat):
-                taken["processes"].append(_seconds(contest, given.settings, screening.local(_AT_A_TIME)))
+            for _ in range(options.repeat):
+                seconds_by_method["processes"].append(_seconds(contest, options.settings, screening.local(_AT_A_TIME)))
                 with ray_cluster.connected(str(cluster.address), _AT_A_TIME, print) as places:
-                    taken["Ray"].append(_seconds(contest, given.settings, places))
+                    seconds_by_method["Ray"].append(_seconds(contest, options.settings, places))
         finally:
             cluster.shutdown()
-    local, by_ray = ([statistics.median(one) for one in zip(*runs, strict=True)] for runs in taken.values())
+    local, by_ray = (
+        [statistics.median(figures) for figures in zip(*runs, strict=True)] for runs in seconds_by_method.values()
+    )
     rows = [
         [name, f"{here:.2f} s", f"{there:.2f} s", f"{there / here:.3f}"]
         for name, here, there in zip(("from the start", "between answers"), local, by_ray, strict=True)
     ]
     print(
-        f"Wall clock for each of {given.settings} settings, {_AT_A_TIME} at a time, median of {given.repeat}, measured"
+        f"Wall clock for each of {options.settings} settings, {_AT_A_TIME} at a time, median of "
+        f"{options.repeat}, measured"
     )
     print(tabulate(rows, headers=["", "processes", "Ray", "ratio"], disable_numparse=True))
 
@@ -71,7 +74,7 @@ def _seconds(contest: Contest, count: int, places: Places) -> tuple[float, float
     shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
     sizes = [str(64 << place) for place in range(7)]
     text = contest.candidate()
-    left = [text.set((("BQ", one), ("BKV", other))) for one in sizes for other in sizes][:count]
+    left = [text.set((("BQ", size), ("BKV", other))) for size in sizes for other in sizes][:count]
     answers: list[float] = []
     began = time.monotonic()
     screening.screen(

@@ -44,9 +44,9 @@ def seed(directory: Path) -> tuple[Attempt, bytes]:
     """The newest attempt with a simulated run, and its kernel."""
     ledger = Ledger.open(directory)
     for row in reversed(history.rows(ledger.place)[0]):
-        found = history.attempt(ledger.place, row.number)
-        if found.evidence.simulation is not None and found.evidence.simulation.seconds is not None:
-            return found, history.candidate(ledger.place, row.number).text
+        record = history.attempt(ledger.place, row.number)
+        if record.evidence.simulation is not None and record.evidence.simulation.seconds is not None:
+            return record, history.candidate(ledger.place, row.number).text
     raise SystemExit(f"no attempt in {directory} has a simulated run")
 
 
@@ -62,7 +62,7 @@ def attempts(made_from: Attempt, kernel: bytes, count: int) -> Iterator[tuple[At
         is_accepted = number % ACCEPTED_EVERY == 1
         # Wins get smaller towards what the real attempt takes; losers take up to twice as long.
         seconds = first + (best - first) * 0.95 if is_accepted else best * chance.uniform(1.0, 2.0)
-        own = kernel.replace(b"\n\n\n", b"\n\n# Idea %d.\nIDEA = %d\n\n\n" % (number, number), 1)
+        made_kernel = kernel.replace(b"\n\n\n", b"\n\n# Idea %d.\nIDEA = %d\n\n\n" % (number, number), 1)
         run = replace(made_from.evidence.simulation, seconds=seconds)
         latency = replace(made_from.evidence.latency, seconds=seconds, plus_minus_seconds=0.05 * seconds)
         made = replace(
@@ -70,31 +70,31 @@ def attempts(made_from: Attempt, kernel: bytes, count: int) -> Iterator[tuple[At
             number=number,
             contest="root",
             hypothesis=f"idea {number}: {made_from.hypothesis}",
-            kernel_sha256=hashlib.sha256(own).hexdigest(),
+            kernel_sha256=hashlib.sha256(made_kernel).hexdigest(),
             evidence=replace(made_from.evidence, simulation=run, latency=latency),
             verdict=Verdict(
                 outcome="accept" if is_accepted else "reject", reasons=("synthetic",), time_ratio=seconds / best
             ),
             champion=Champion(attempt=champion, commit="", score=None, seconds=best) if champion else None,
             champion_evidence=None,
-            diff=diff.unified(best_kernel, own),
+            diff=diff.unified(best_kernel, made_kernel),
         )
-        found = reporting.report(made.evidence, chip(made.evidence.chip))
-        yield made, reporting.row(made, found, key_digest(made.key)), own
+        made_report = reporting.report(made.evidence, chip(made.evidence.chip))
+        yield made, reporting.row(made, made_report, key_digest(made.key)), made_kernel
         if is_accepted:
-            champion, best, best_kernel = number, seconds, own
+            champion, best, best_kernel = number, seconds, made_kernel
 
 
 def stream(made_from: Attempt, kernel: bytes, count: int) -> Iterator[bytes]:
     """The log and the branch of accepts for `git fast-import`."""
     who = b"committer A User <user@example.org> 1767225600 +0000\n"
-    for made, row, own in attempts(made_from, kernel, count):
+    for made, row, made_kernel in attempts(made_from, kernel, count):
         yield b"commit refs/ratchet/root/log\n" + who + _data(messages.log_message(row).encode())
         yield b"M 100644 inline attempt.json\n" + _data(codec.encode_attempt(made, row))
-        yield b"M 100644 inline kernel.py\n" + _data(own)
+        yield b"M 100644 inline kernel.py\n" + _data(made_kernel)
         if made.verdict.outcome == "accept":
             yield b"commit refs/heads/main\n" + who + _data(messages.accept_message(made, row).encode())
-            yield b"M 100644 inline kernel.py\n" + _data(own)
+            yield b"M 100644 inline kernel.py\n" + _data(made_kernel)
 
 
 def _data(content: bytes) -> bytes:
@@ -141,15 +141,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("attempts", type=int, nargs="?", default=1000)
     parser.add_argument("-C", dest="directory", type=Path, default=Path(__file__).parent.parent)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if CHROMIUM is None:
         raise SystemExit("there is no program called chromium: apt-get install chromium")
-    made_from, kernel = seed(given.directory)
+    made_from, kernel = seed(options.directory)
     simulated = made_from.evidence.simulation
     lines = "with" if simulated and simulated.breakdown else "without"
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         folder = Path(scratch) / "ledger"
-        build(folder, made_from, kernel, given.attempts)
+        build(folder, made_from, kernel, options.attempts)
         begun, used = time.perf_counter(), time.process_time()
         assert ratchet(["report", "-C", str(folder)]) == 0
         written, cpu = time.perf_counter() - begun, time.process_time() - used
@@ -157,18 +157,18 @@ def main() -> None:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else []
         )
-        found = [load(browser, page_path) for _ in range(LOADS)]
+        load_times = [load(browser, page_path) for _ in range(LOADS)]
         size = page_path.stat().st_size / 1e6
-    print(f"{given.attempts} attempts like attempt {made_from.number}, {lines} cycles per line; {size:.1f} MB")
+    print(f"{options.attempts} attempts like attempt {made_from.number}, {lines} cycles per line; {size:.1f} MB")
     print(f"report writes it in {written:.1f} s ({cpu:.1f} s of this process's CPU)")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; median and range of {LOADS} loads:")
     for title, values in zip(
         ("table shown", "charts drawn", "first attempt opened after", "main thread at work"),
-        zip(*found, strict=True),
+        zip(*load_times, strict=True),
         strict=True,
     ):
         print(f"  {title:26} {statistics.median(values):5.2f} s   {min(values):.2f} to {max(values):.2f} s")
-    ratio = statistics.median(charts for _, charts, _, _ in found) / TARGET_SECONDS
+    ratio = statistics.median(charts for _, charts, _, _ in load_times) / TARGET_SECONDS
     print(f"charts drawn / target of {TARGET_SECONDS:.0f} s: {ratio:.2f}")
 
 

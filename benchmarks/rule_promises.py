@@ -72,11 +72,11 @@ def contests() -> tuple[Path, ...]:
 
 def listed(path: Path = FOLLOWED) -> dict[tuple[str, int], tuple[str, ...]]:
     """The rules that an attempt followed by changing code, by contest and number."""
-    found: dict[tuple[str, int], tuple[str, ...]] = {}
+    followed: dict[tuple[str, int], tuple[str, ...]] = {}
     for line in path.read_text().splitlines()[1:]:
         contest, number, rule = line.split("\t")
-        found[contest, int(number)] = (*found.get((contest, int(number)), ()), rule)
-    return found
+        followed[contest, int(number)] = (*followed.get((contest, int(number)), ()), rule)
+    return followed
 
 
 def promises(folders: Sequence[Path]) -> Promises:
@@ -87,12 +87,12 @@ def promises(folders: Sequence[Path]) -> Promises:
     named = listed()
     for folder in folders:
         contest = folder.relative_to(PROJECT).as_posix()
-        for attempt, champion, rows in _tried(folder):
+        for attempt, champion, rows in _experiments(folder):
             attempts += 1
             got = 1 - (attempt.verdict.time_ratio or 0.0)
-            said = _said(champion, rows)
+            cases = _rule_cases(champion, rows)
             by_code = named.get((contest, attempt.number), ())
-            for rule, finding, promised in said:
+            for rule, finding, promised in cases:
                 if (rule.name in by_code and not finding.edits) or _follows(finding, champion, attempt.evidence):
                     cost = finding.cost or None
                     pair = Pair(
@@ -105,12 +105,12 @@ def promises(folders: Sequence[Path]) -> Promises:
                         is_block=bool(finding.edits),
                     )
                     pairs.append(pair)
-            spoken = {rule.name for rule, finding, _ in said if not finding.edits}
+            spoken = {rule.name for rule, finding, _ in cases if not finding.edits}
             silent += [(contest, attempt.number, rule, got) for rule in by_code if rule not in spoken]
     return Promises(pairs=tuple(pairs), silent=tuple(silent), attempts=attempts)
 
 
-def _tried(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
+def _experiments(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
     """Each experiment with a time, its champion's evidence, and the rows before it. Suites have many times."""
     ledger = Ledger.open(folder)
     rows, _ = history.rows(ledger.place)
@@ -125,7 +125,7 @@ def _tried(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
             yield attempt, champion, tuple(other for other in rows if other.number < row.number)
 
 
-def _said(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, RuleCase, float | None]]:
+def _rule_cases(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, RuleCase, float | None]]:
     report = reporting.report(champion, chip(champion.chip))
     if report.seconds is None or report.impossible:
         return []
@@ -156,15 +156,15 @@ def _size(edit: Edit, evidence: Evidence) -> int | None:
     return next((window.block_shape[edit.axis] for window in windows if len(window.block_shape) >= -edit.axis), None)
 
 
-def page(found: Promises) -> str:
+def page(results: Promises) -> str:
     """benchmarks/RULES.md."""
     names = [rule.name for rule in RULES]
     lines = [
         "# What the rules of `diagnose` promised, and what was got",
         "",
         "Written by `python benchmarks/rule_promises.py` from the ledgers of this repository; its docstring says how.",
-        f"{found.attempts} attempts with a time were held against a champion; the rules of today, asked about those",
-        f"champions, make {len(found.pairs)} pairs of a promise and a result. All times are simulated.",
+        f"{results.attempts} attempts with a time were held against a champion; the rules of today, asked about those",
+        f"champions, make {len(results.pairs)} pairs of a promise and a result. All times are simulated.",
         "",
         "- *at most*: the bounds that the rule gave, as a share of the time. *unknown*: it gives none. A larger block",
         "  saves steps, rescalings and re-reads at once, so that no one cause bounds it: `diagnose` simulates such an",
@@ -178,8 +178,8 @@ def page(found: Promises) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name in names:
-        own = [pair for pair in found.pairs if pair.rule == name]
-        code, blocks = ([pair for pair in own if pair.is_block is is_block] for is_block in (False, True))
+        rule_pairs = [pair for pair in results.pairs if pair.rule == name]
+        code, blocks = ([pair for pair in rule_pairs if pair.is_block is is_block] for is_block in (False, True))
         if code:
             lines.append(_line(name, code))
         if blocks:
@@ -187,7 +187,7 @@ def page(found: Promises) -> str:
     lines += [
         "",
         "Not followed by any attempt, so that nothing is known about them: "
-        + ", ".join(name for name in names if not any(pair.rule == name for pair in found.pairs))
+        + ", ".join(name for name in names if not any(pair.rule == name for pair in results.pairs))
         + ".",
         "",
         "## Every pair",
@@ -195,7 +195,7 @@ def page(found: Promises) -> str:
         "| contest | attempt | rule | at most | cost | got |",
         "|---|---|---|---|---|---|",
     ]
-    for pair in found.pairs:
+    for pair in results.pairs:
         got = f"{percent(pair.got)}{' **beyond**' if pair.is_broken else ''}"
         cells = (_name(pair.contest), pair.attempt, pair.rule, _share(pair.promised), _share(pair.cost, "-"), got)
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -209,17 +209,17 @@ def page(found: Promises) -> str:
         "| contest | attempt | rule | got |",
         "|---|---|---|---|",
     ]
-    for contest, number, rule, share in found.silent:
+    for contest, number, rule, share in results.silent:
         lines.append(f"| {_name(contest)} | {number} | {rule} | {percent(share)} |")
     return "\n".join(lines) + "\n"
 
 
 def _line(name: str, pairs: Sequence[Pair]) -> str:
-    known = [pair for pair in pairs if pair.promised is not None]
+    bounded = [pair for pair in pairs if pair.promised is not None]
     costs = [pair.cost for pair in pairs if pair.cost is not None]
     parts = [pair.got / whole for pair in pairs if (whole := pair.cost if pair.promised is None else pair.promised)]
-    at_most = _range([pair.promised or 0.0 for pair in known]) if known else "unknown"
-    broken = f"{sum(pair.is_broken for pair in known)} of {len(known)}" if known else "-"
+    at_most = _range([pair.promised or 0.0 for pair in bounded]) if bounded else "unknown"
+    broken = f"{sum(pair.is_broken for pair in bounded)} of {len(bounded)}" if bounded else "-"
     part = f"{statistics.median(parts):.2f}" if parts else "-"
     got = [pair.got for pair in pairs]
     return (
@@ -244,9 +244,9 @@ def _name(contest: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with the page, write nothing")
-    given = parser.parse_args()
+    options = parser.parse_args()
     text = page(promises(contests()))
-    if given.check:
+    if options.check:
         is_same = PAGE.read_text() == text
         print("the page is that of the present rules" if is_same else f"{PAGE.name} is out of date")
         return 0 if is_same else 1

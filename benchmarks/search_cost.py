@@ -142,9 +142,9 @@ class Bench:
         """At most SETTINGS of the grid, those that are allowed; in an order that is drawn."""
         conditions = (*(self._kernel.conditions if self._kernel else ()), *self.problem.conditions)
         allowed = search_space.allowed(self.grid, conditions) or search_space.every(self.grid)
-        found = sorted(allowed)
-        random.Random(self.problem.name).shuffle(found)
-        return tuple(found[:SETTINGS])
+        drawn_settings = sorted(allowed)
+        random.Random(self.problem.name).shuffle(drawn_settings)
+        return tuple(drawn_settings[:SETTINGS])
 
     @property
     def kernel(self) -> str:
@@ -193,10 +193,10 @@ def lines_of(problem: Problem) -> list[Timed]:
 
 def measure(problem: Problem) -> None:
     """Times what is missing of the problem's grid, one setting after the other, and adds each to TIMES."""
-    known = {one.settings for one in lines_of(problem)}
+    timed_settings = {timed.settings for timed in lines_of(problem)}
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch:
         bench = Bench(problem, Path(scratch) / "contest")
-        left = [settings for settings in bench.settings if search_space.words(settings) not in known]
+        left = [settings for settings in bench.settings if search_space.words(settings) not in timed_settings]
         dumps = Path(scratch) / "dumps"
         while left:
             dumps.mkdir(exist_ok=True)
@@ -233,10 +233,10 @@ def _keep(problem: Problem, settings: Settings, seconds: float | None, why: str)
 
 def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
     """How many settings run out of VMEM, and how many of these are in no constant larger than one that does not."""
-    sizes = {one: [int(word.partition("=")[2]) for word in one.settings.split()] for one in lines}
-    short = [one for one in lines if "VmemOom" in one.why]
-    fits = [sizes[one] for one in lines if one.seconds is not None]
-    below = [one for one in short if any(all(map(int.__le__, sizes[one], other)) for other in fits)]
+    sizes = {line: [int(word.partition("=")[2]) for word in line.settings.split()] for line in lines}
+    short = [line for line in lines if "VmemOom" in line.why]
+    fits = [sizes[line] for line in lines if line.seconds is not None]
+    below = [line for line in short if any(all(map(int.__le__, sizes[line], other)) for other in fits)]
     return len(short), len(below)
 
 
@@ -254,13 +254,15 @@ def best_after(bench: Bench, times: Mapping[str, float], method: Method, seed: i
         allowed=frozenset(bench.settings),
     )
     best = inf
-    found: list[float] = []
-    while (len(found) < AIM or (len(found) < _MOST and best > near)) and (settings := study.ask()) is not None:
+    best_times: list[float] = []
+    while (len(best_times) < AIM or (len(best_times) < _MOST and best > near)) and (
+        settings := study.ask()
+    ) is not None:
         seconds = times[search_space.words(settings)]
         study.tell(settings, seconds if seconds < inf else None)
         best = min(best, seconds)
-        found.append(best)
-    return found
+        best_times.append(best)
+    return best_times
 
 
 def needed(best: list[float], least: float) -> float:
@@ -272,8 +274,8 @@ def row(problem: Problem, scratch: Path) -> tuple[list[object], dict[Method, flo
     """One line of the table, and what both methods needed in the median."""
     bench = Bench(problem, scratch / "contest")
     allowed = {search_space.words(settings) for settings in bench.settings}
-    lines = [one for one in lines_of(problem) if one.settings in allowed]
-    times = {one.settings: inf if one.seconds is None else one.seconds for one in lines}
+    lines = [line for line in lines_of(problem) if line.settings in allowed]
+    times = {line.settings: inf if line.seconds is None else line.seconds for line in lines}
     missing = len(bench.settings) - len(times)
     if missing:
         raise SystemExit(f"{problem.name}: {missing} settings are not timed: --measure")
@@ -282,7 +284,7 @@ def row(problem: Problem, scratch: Path) -> tuple[list[object], dict[Method, flo
         method: [best_after(bench, times, method, seed, scratch / method) for seed in range(_SEEDS)]
         for method in ("tpe", "random")
     }
-    counts = {method: statistics.median(needed(best, least) for best in found) for method, found in searched.items()}
+    counts = {method: statistics.median(needed(best, least) for best in runs) for method, runs in searched.items()}
     behind = statistics.median(best[min(AIM, len(best)) - 1] / least - 1 for best in searched["tpe"])
     reached = sum(needed(best, least) <= AIM for best in searched["tpe"])
     near = sum(seconds <= least * (1 + NEAR) for seconds in times.values())
@@ -304,9 +306,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="time the settings that are not in data/search_cost.tsv")
     parser.add_argument("--only", default="", help="problems whose name contains this")
-    given = parser.parse_args()
-    problems = [problem for problem in PROBLEMS if given.only in problem.name]
-    if given.measure:
+    options = parser.parse_args()
+    problems = [problem for problem in PROBLEMS if options.only in problem.name]
+    if options.measure:
         for problem in problems:
             measure(problem)
         return

@@ -231,10 +231,10 @@ def _cost() -> str:
     """How much longer many chips take to simulate than one, in one run."""
     rows = []
     for chip_name in ("v5e", "v6e"):
-        one = processor_seconds(chip_name, 1)
+        one_seconds = processor_seconds(chip_name, 1)
         for chips in (4, 16):
             several = processor_seconds(chip_name, chips)
-            rows.append([chip_name, chips, f"{one:.2f} s", f"{several:.2f} s", f"{several / one:.1f}"])
+            rows.append([chip_name, chips, f"{one_seconds:.2f} s", f"{several:.2f} s", f"{several / one_seconds:.1f}"])
     headers = ["chip", "chips", "the product on one", "gather and product on all", "ratio"]
     return tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True)
 

@@ -58,18 +58,20 @@ def _draw(axes: Axes, spans: list[Span], rows: list[str], clock_hz: float, betwe
     axes.set_xlabel("microseconds, simulated")
 
 
-def draw(found: Timeline, picture: Path) -> None:
+def draw(drawn_timeline: Timeline, picture: Path) -> None:
     """Writes the picture: above the first steps, below the window that is known bundle by bundle."""
-    own = [span for span in found.spans if span.row.startswith("core 0 ")]
-    steps = [span for span in own if _row(span) == "steps" and span.name.startswith("step")]
-    end = steps[min(_FIRST_STEPS, len(steps)) - 1].end if steps else found.cycles
+    core_spans = [span for span in drawn_timeline.spans if span.row.startswith("core 0 ")]
+    steps = [span for span in core_spans if _row(span) == "steps" and span.name.startswith("step")]
+    end = steps[min(_FIRST_STEPS, len(steps)) - 1].end if steps else drawn_timeline.cycles
     figure, (above, below) = plt.subplots(2, 1, figsize=(11, 7), height_ratios=[2, 3], constrained_layout=True)
-    present = {_row(span) for span in own}
-    _draw(above, own, [name for name in _OVERVIEW if name in present], found.clock_hz, (0, end))
-    above.set_title(f"the first {min(_FIRST_STEPS, len(steps))} grid steps, simulated {found.chip}", loc="left")
-    if found.window is not None:
+    present = {_row(span) for span in core_spans}
+    _draw(above, core_spans, [name for name in _OVERVIEW if name in present], drawn_timeline.clock_hz, (0, end))
+    above.set_title(
+        f"the first {min(_FIRST_STEPS, len(steps))} grid steps, simulated {drawn_timeline.chip}", loc="left"
+    )
+    if drawn_timeline.window is not None:
         units = sorted(present - set(_OVERVIEW))
-        _draw(below, own, ["steps", "DMA in", *units], found.clock_hz, found.window)
+        _draw(below, core_spans, ["steps", "DMA in", *units], drawn_timeline.clock_hz, drawn_timeline.window)
         below.set_title("steps in the middle of the run, bundle by bundle", loc="left")
     figure.savefig(picture, dpi=110)
 
@@ -80,9 +82,9 @@ def main() -> None:
     parser.add_argument("dumps", type=Path)
     parser.add_argument("--chip", required=True)
     parser.add_argument("--steps", type=int, default=2)
-    given = parser.parse_args()
-    target = chip(given.chip)
-    draw(timeline(read(given.dumps, target), target, steps_shown=given.steps), PICTURE)
+    options = parser.parse_args()
+    target = chip(options.chip)
+    draw(timeline(read(options.dumps, target), target, steps_shown=options.steps), PICTURE)
     print(PICTURE)
 
 

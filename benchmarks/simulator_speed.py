@@ -44,17 +44,17 @@ def main() -> None:
     parser.add_argument("contests", nargs="*", type=Path, metavar="CONTEST")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--dumps", type=Path, help="keep the schedules there, and take those that are there")
-    given = parser.parse_args()
+    options = parser.parse_args()
     table = []
     with tempfile.TemporaryDirectory() as scratch:
         naive = Path(scratch) / "new" / "attention"
         scaffold.scaffold(naive, "attention", ())
-        for directory in given.contests or (*CONTESTS, naive):
+        for directory in options.contests or (*CONTESTS, naive):
             name = directory.resolve().name if directory != ROOT else "root"
-            dumps = compiled(directory, (given.dumps or Path(scratch)).resolve() / name)
+            dumps = compiled(directory, (options.dumps or Path(scratch)).resolve() / name)
             chip = contests.load(directory).chip
             reads, runs = [], []
-            for _ in range(given.repeat):
+            for _ in range(options.repeat):
                 begun = time.process_time()
                 dump = read_module(dumps)
                 read = time.process_time()
@@ -67,7 +67,7 @@ def main() -> None:
             row = name, chip.name, f"{run.static_bundles:,}", cycles
             table.append([*row, *(f"{s:.2f}" for s in (read_seconds, run_seconds, per_bundle * 10_000))])
     headers = ["kernel", "chip", "static bundles", "cycles", "read", "run", "both per 10,000 bundles"]
-    print(f"median CPU seconds of {given.repeat}, measured on this machine; cycles are simulated")
+    print(f"median CPU seconds of {options.repeat}, measured on this machine; cycles are simulated")
     print(tabulate(table, headers=headers, disable_numparse=True, colalign=("left", "left", *["right"] * 5)))
 
 

@@ -74,13 +74,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chips", default="v5e,v5p,v6e,v7x")
     parser.add_argument("--compile", default=None, choices=PROGRAMS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.compile:
-        compile_one(given.compile, given.chips)
+    options = parser.parse_args()
+    if options.compile:
+        compile_one(options.compile, options.chips)
         return 0
     table = []
     is_plausible = True
-    for chip_name in given.chips.split(","):
+    for chip_name in options.chips.split(","):
         for name in PROGRAMS:
             seconds, moved, unknown = simulated(name, chip_name)
             part = moved / seconds / chip(chip_name).hbm_bytes_per_second

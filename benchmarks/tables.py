@@ -34,11 +34,11 @@ from tables_statistics import Predicted, Published
 def spaces(rows: list[Row], cache: Path) -> list[Space]:
     """What tokamax would try for each row's problem, from the cache where it has been asked before."""
     path = cache / f"spaces-{version('tokamax')}.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    missing = [row for row in rows if row.name not in known]
+    space_by_row = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    missing = [row for row in rows if row.name not in space_by_row]
     if missing:
         with tempfile.TemporaryDirectory() as scratch:
-            said = subprocess.run(
+            output = subprocess.run(
                 [sys.executable, str(Path(tables_candidates.__file__))],
                 env=fidelity_compile.environment(Path(scratch)),
                 input=json.dumps([dataclasses.asdict(row) for row in missing]),
@@ -46,9 +46,14 @@ def spaces(rows: list[Row], cache: Path) -> list[Space]:
                 text=True,
                 check=True,
             ).stdout
-        known |= {row.name: space for row, space in zip(missing, json.loads(said.splitlines()[-1]), strict=True)}
-        path.write_text(json.dumps(known), encoding="utf-8")
-    return [Space(configs=tuple(known[row.name]["configs"]), default=known[row.name]["default"]) for row in rows]
+        space_by_row |= {
+            row.name: space for row, space in zip(missing, json.loads(output.splitlines()[-1]), strict=True)
+        }
+        path.write_text(json.dumps(space_by_row), encoding="utf-8")
+    return [
+        Space(configs=tuple(space_by_row[row.name]["configs"]), default=space_by_row[row.name]["default"])
+        for row in rows
+    ]
 
 
 def plan(cache: Path) -> list[list[Candidate]]:
@@ -60,18 +65,23 @@ def plan(cache: Path) -> list[list[Candidate]]:
 
 def predict(planned: list[list[Candidate]], rivals: list[list[Row]], cache: Path) -> int:
     """Writes down what is simulated for the problems that are done and have no prediction yet; how many they are."""
-    known = tables_statistics.problems() if tables_statistics.PREDICTIONS.exists() else []
+    predicted_problems = tables_statistics.problems() if tables_statistics.PREDICTIONS.exists() else []
     groups = planned + [[Candidate(row=row, role="rival") for row in group] for group in rivals]
     added = []
     for group in groups:
-        if any(one.rows[0].row == group[0].row.name and one.is_rivalry == (group[0].role == "rival") for one in known):
+        if any(
+            problem.rows[0].row == group[0].row.name and problem.is_rivalry == (group[0].role == "rival")
+            for problem in predicted_problems
+        ):
             continue
         outcomes = [fidelity.simulated(candidate.row, cache) for candidate in group]
         if any(outcome is None for outcome in outcomes):
             continue
         fidelity.predict([candidate.row for candidate in group if candidate.role in ("published", "rival")], cache)
-        added.append([_predicted(one, outcome) for one, outcome in zip(group, outcomes, strict=True) if outcome])
-    tables_statistics.write([*(problem.rows for problem in known), *added])
+        added.append(
+            [_predicted(candidate, outcome) for candidate, outcome in zip(group, outcomes, strict=True) if outcome]
+        )
+    tables_statistics.write([*(problem.rows for problem in predicted_problems), *added])
     return len(added)
 
 
@@ -137,7 +147,7 @@ def main() -> int:
     until = time.time() + options.limit
     planned = plan(options.cache)
     rivals = tables_candidates.rivals(fidelity_rows.rows())
-    groups = [*([candidate.row for candidate in one] for one in planned), *rivals]
+    groups = [*([candidate.row for candidate in group] for group in planned), *rivals]
     with ProcessPoolExecutor(options.jobs) as pool:
         list(pool.map(_work, [(rows, options.cache, until) for rows in groups]))
     if options.predict:
@@ -150,7 +160,12 @@ def _published() -> dict[str, Published]:
     """What is published of the rows that have been predicted, by their names."""
     operations = (*tables_candidates.TUNED, tables_candidates.V2)
     named = {row.name: row for operation in operations for row in fidelity_rows.rows(operation=operation)}
-    wanted = [one.row for problem in tables_statistics.problems() for one in problem.rows if one.is_published]
+    wanted = [
+        prediction.row
+        for problem in tables_statistics.problems()
+        for prediction in problem.rows
+        if prediction.is_published
+    ]
     readable = [named[name] for name in wanted if named[name].purpose == "fit" or name in fidelity_rows.predicted()]
     return {
         row.name: Published(

@@ -98,8 +98,8 @@ def rivals(rows: Iterable[Row]) -> list[list[Row]]:
             groups.setdefault(row.chip + json.dumps(same, sort_keys=True), {}).setdefault(
                 (row.operation, row.config), row
             )
-    found = [list(here.values()) for here in groups.values()]
-    return [here for here in found if len(here) > 1 and here[0].purpose == "validation"]
+    rival_groups = [list(here.values()) for here in groups.values()]
+    return [here for here in rival_groups if len(here) > 1 and here[0].purpose == "validation"]
 
 
 def flops(row: Row) -> float:
@@ -119,30 +119,39 @@ def candidates(published: Row, space: Space) -> list[Candidate]:
     named: tuple[tuple[Role, list[str]], ...] = (
         ("published", [published.config]),
         ("default", [space.default]),
-        ("near", [one for one in beside if is_possible(_with(published, one))][:_NEAR]),
-        ("drawn", [one for one in by_hash(published, space.configs) if is_likely(_with(published, one))]),
+        ("near", [config_text for config_text in beside if is_possible(_with(published, config_text))][:_NEAR]),
+        (
+            "drawn",
+            [
+                config_text
+                for config_text in by_hash(published, space.configs)
+                if is_likely(_with(published, config_text))
+            ],
+        ),
     )
-    found: dict[str, Candidate] = {}
+    candidate_by_row: dict[str, Candidate] = {}
     for role, configs in named:
         for config in configs:
             row = _with(published, config)
-            if len(found) < 2 + _NEAR + _DRAWN and row.name not in found:
-                found[row.name] = Candidate(row=row, role=role)
-    return list(found.values())
+            if len(candidate_by_row) < 2 + _NEAR + _DRAWN and row.name not in candidate_by_row:
+                candidate_by_row[row.name] = Candidate(row=row, role=role)
+    return list(candidate_by_row.values())
 
 
 def near(published: Config, configs: Iterable[str]) -> list[str]:
     """The configurations that differ from the published one in one value, by one step of those that are tried."""
     space = [json.loads(text) for text in configs]
-    steps = {name: sorted({one[name] for one in [*space, published]}, key=_order) for name in published}
-    found = []
-    for one in space:
-        changed = [name for name in published if one[name] != published[name]]
+    steps = {
+        name: sorted({tried_config[name] for tried_config in [*space, published]}, key=_order) for name in published
+    }
+    neighbours = []
+    for config in space:
+        changed = [name for name in published if config[name] != published[name]]
         if len(changed) == 1:
             values = steps[changed[0]]
-            if abs(values.index(one[changed[0]]) - values.index(published[changed[0]])) == 1:
-                found.append(text_of(one))
-    return found
+            if abs(values.index(config[changed[0]]) - values.index(published[changed[0]])) == 1:
+                neighbours.append(text_of(config))
+    return neighbours
 
 
 def by_hash(published: Row, configs: Iterable[str]) -> list[str]:

@@ -57,10 +57,10 @@ _LIMITS = """## What this does not show
 """
 
 
-def page(found: list[Problem], published: dict[str, Published], compiler: str) -> str:
+def page(problems: list[Problem], published: dict[str, Published], compiler: str) -> str:
     """The page as Markdown."""
-    tuned = [problem for problem in found if not problem.is_rivalry]
-    rivals = [problem for problem in found if problem.is_rivalry]
+    tuned = [problem for problem in problems if not problem.is_rivalry]
+    rivals = [problem for problem in problems if problem.is_rivalry]
     parts = [
         _INTRO.format(compiler=compiler, problems=len(tuned)),
         _gaps(tuned),
@@ -69,7 +69,7 @@ def page(found: list[Problem], published: dict[str, Published], compiler: str) -
         _PROTOCOL.format(problems=len(tuned), before=_KNOWN_BEFORE),
         _LIMITS.format(median=int(np.median([len(problem.rows) for problem in tuned]))),
         _misses(tuned, rivals, published),
-        _without(found),
+        _without(problems),
         _each(tuned, published),
         _each_rivalry(rivals, published),
     ]
@@ -94,14 +94,14 @@ def _values(problems: Iterable[Problem], of: Callable[[Problem], float | None]) 
 def _gaps(tuned: list[Problem]) -> str:
     lines = []
     for kind, chip, here in _by_kind(tuned):
-        gaps, margins = _values(here, lambda one: one.gap), _values(here, lambda one: one.margin)
+        gaps, margins = _values(here, lambda problem: problem.gap), _values(here, lambda problem: problem.margin)
         if gaps:
             cells = (share(gaps, WITHIN), float(np.quantile(gaps, 0.9)), max(gaps), float(np.median(margins)))
             lines.append([kind, chip, f"{len(gaps)} of {len(here)}", *map(_percent, cells)])
-    gaps = _values(tuned, lambda one: one.gap)
+    gaps = _values(tuned, lambda problem: problem.gap)
     reached = "reached" if share(gaps, WITHIN) >= AIM else "not reached"
     same = sum(problem.pick is problem.rows[0] for problem in tuned)
-    rivals = _values(tuned, lambda one: one.margin)
+    rivals = _values(tuned, lambda problem: problem.margin)
     close = _percent(share(gaps, WITHIN))
     head = ("operation", "chip", "problems", "within 3 %", "90th percentile", "worst", "next best")
     return f"""## The published winner, in our simulator
@@ -109,7 +109,7 @@ def _gaps(tuned: list[Problem]) -> str:
 Of {len(gaps)} problems the published configuration is simulated within 3 % of our pick on {close} (aim {_percent(AIM)}:
 {reached}); {len(tuned) - len(gaps)} more has no simulated time. In {same} it is the pick.
 "Next best" is how much more time than the published one the best of the other candidates takes, in the median:
-the smaller, the harder to tell them apart. In {sum(abs(one) <= WITHIN for one in rivals)} problems that is within 3 %.
+the smaller, the harder to tell them apart. In {sum(abs(gap) <= WITHIN for gap in rivals)} problems that is within 3 %.
 
 {_markdown(lines, head)}"""
 
@@ -117,17 +117,17 @@ the smaller, the harder to tell them apart. In {sum(abs(one) <= WITHIN for one i
 def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Published]) -> str:
     lines = []
     for kind, chip, here in _by_kind(rivals):
-        losses = _values(here, lambda one: one.loss(published))
+        losses = _values(here, lambda problem: problem.loss(published))
         if losses:
             right = sum(loss == 0 for loss in losses)
             cells = (share(losses, LOSS), float(np.median(losses)), float(np.quantile(losses, 0.9)), max(losses))
-            newer = _values(here, lambda one: _fixed(one, published, "v2_ragged_dot"))
-            older = _values(here, lambda one: _fixed(one, published, "tpu_ragged_dot"))
+            newer = _values(here, lambda problem: _fixed(problem, published, "v2_ragged_dot"))
+            older = _values(here, lambda problem: _fixed(problem, published, "tpu_ragged_dot"))
             always = f"{_percent(share(newer, LOSS))}, {_percent(share(older, LOSS))}"
             lines.append([kind, chip, f"{len(losses)} of {len(here)}", str(right), *map(_percent, cells), always])
-    losses = _values(rivals, lambda one: one.loss(published))
+    losses = _values(rivals, lambda problem: problem.loss(published))
     reached = "reached" if losses and share(losses, LOSS) == 1 else "not reached"
-    known = [published[problem.rows[0].row] for problem in tuned if problem.rows[0].row in published]
+    winners = [published[problem.rows[0].row] for problem in tuned if problem.rows[0].row in published]
     same = sum(problem.pick is problem.rows[0] for problem in tuned)
     head = ("operation", "chip", "problems", "fastest picked", "within 5 %", "median loss", "90th percentile", "worst")
     return f"""## Where both have published times
@@ -144,22 +144,27 @@ simulated time there, without which its published time is not read; the pick is 
 {_markdown(lines, (*head, "within 5 % with always the newer, older"))}
 
 No pick can be surer than the published times themselves. Five samples of a row lie within
-{_percent(float(np.median([one.spread for one in known])))} in the median; problems that were published twice for v7x,
+{_percent(float(np.median([row.spread for row in winners])))} in the median; problems that were published twice for v7x,
 months and compilers apart, differ by 4.0 % in the median and 6.5 % at the 90th percentile (backward passes: 3.4 % and
 14 %). For other chips no time was published twice."""
 
 
 def _fixed(problem: Problem, published: dict[str, Published], word: str) -> float | None:
     """The loss of taking the first candidate of an operation with that word in its name."""
-    times = {one.row: published[one.row].seconds for one in problem.rows if one.row in published}
-    mine = next((times[one.row] for one in problem.rows if word in one.operation and one.row in times), None)
+    times = {
+        candidate.row: published[candidate.row].seconds for candidate in problem.rows if candidate.row in published
+    }
+    mine = next(
+        (times[candidate.row] for candidate in problem.rows if word in candidate.operation and candidate.row in times),
+        None,
+    )
     return None if mine is None or problem.loss(published) is None else mine / min(times.values()) - 1
 
 
 def _untuned(tuned: list[Problem]) -> str:
     lines = []
     for kind, chip, here in _by_kind(tuned):
-        over = _values(here, lambda one: one.over_pick("default"))
+        over = _values(here, lambda problem: problem.over_pick("default"))
         if over:
             cells = (f"{float(np.median(over)) + 1:.2f}", f"{max(over) + 1:.2f}")
             lines.append([kind, chip, f"{len(over)} of {len(here)}", _percent(share(over, WITHIN)), *cells])
@@ -173,7 +178,7 @@ The same comparison for the configuration that tokamax takes if it has no tuned 
 
 def _misses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Published]) -> str:
     lines = []
-    for problem in sorted(tuned, key=lambda one: -(one.gap or 0.0)):
+    for problem in sorted(tuned, key=lambda tuned_problem: -(tuned_problem.gap or 0.0)):
         pick, mine = problem.pick, problem.rows[0]
         if pick is not None and pick is not mine and problem.gap is not None:
             changed = _changes(mine, pick)
@@ -186,10 +191,10 @@ def _misses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
             _id(problem.rows[0]),
             problem.chip,
             published[problem.rows[0].row].problem[:60],
-            *(_both(one, published) for one in problem.rows[:2]),
+            *(_both(candidate, published) for candidate in problem.rows[:2]),
             _percent(problem.loss(published) or 0.0),
         ]
-        for problem in sorted(rivals, key=lambda one: -(one.loss(published) or 0.0))
+        for problem in sorted(rivals, key=lambda rival: -(rival.loss(published) or 0.0))
         if (problem.loss(published) or 0.0) > 0
     ]
     head = ("row", "chip", "problem", "first: simulated, published, error", "second", "loss")
@@ -227,15 +232,18 @@ _WHY = """What is known of these:
   simulated time, the newer one in 39 %, and the two times are 1.8 % apart."""
 
 
-def _both(one: Predicted, published: dict[str, Published]) -> str:
-    if one.seconds is None or one.row not in published:
-        return f"{_name(one)}: no latency"
-    real = published[one.row].seconds
-    return f"{_name(one)}: {1e3 * one.seconds:.3f}, {1e3 * real:.3f} ms, {100 * (one.seconds / real - 1):+.1f} %"
+def _both(candidate: Predicted, published: dict[str, Published]) -> str:
+    if candidate.seconds is None or candidate.row not in published:
+        return f"{_name(candidate)}: no latency"
+    real = published[candidate.row].seconds
+    return (
+        f"{_name(candidate)}: {1e3 * candidate.seconds:.3f}, {1e3 * real:.3f} ms, "
+        f"{100 * (candidate.seconds / real - 1):+.1f} %"
+    )
 
 
-def _waits(one: Predicted) -> str:
-    return f"{_percent(one.waits_for_transfers)}, {_percent(one.waits_for_units)}"
+def _waits(candidate: Predicted) -> str:
+    return f"{_percent(candidate.waits_for_transfers)}, {_percent(candidate.waits_for_units)}"
 
 
 def _changes(before: Predicted, after: Predicted) -> str:
@@ -243,9 +251,12 @@ def _changes(before: Predicted, after: Predicted) -> str:
     return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
 
 
-def _without(found: list[Problem]) -> str:
+def _without(problems: list[Problem]) -> str:
     reasons = Counter(
-        (one.role, one.chip, _name(one), one.reason) for problem in found for one in problem.rows if one.seconds is None
+        (candidate.role, candidate.chip, _name(candidate), candidate.reason)
+        for problem in problems
+        for candidate in problem.rows
+        if candidate.seconds is None
     )
     lines = [[*key, str(count)] for key, count in sorted(reasons.items())]
     return "## Candidates without a time\n\n" + _markdown(lines, ("which", "chip", "operation", "why", "candidates"))
@@ -253,20 +264,20 @@ def _without(found: list[Problem]) -> str:
 
 def _each(tuned: list[Problem], published: dict[str, Published]) -> str:
     lines = []
-    for problem in sorted(tuned, key=lambda one: (one.kind, one.chip)):
+    for problem in sorted(tuned, key=lambda tuned_problem: (tuned_problem.kind, tuned_problem.chip)):
         mine = problem.rows[0]
-        known = published.get(mine.row)
-        timed = sum(one.seconds is not None for one in problem.rows)
+        winner = published.get(mine.row)
+        timed = sum(candidate.seconds is not None for candidate in problem.rows)
         default = problem.over_pick("default")
         cells = [
             "" if mine.seconds is None else f"{1e3 * mine.seconds:.3f} ms",
-            "" if known is None else f"{1e3 * known.seconds:.3f} ms",
-            "" if known is None or mine.seconds is None else f"{100 * (mine.seconds / known.seconds - 1):+.1f} %",
+            "" if winner is None else f"{1e3 * winner.seconds:.3f} ms",
+            "" if winner is None or mine.seconds is None else f"{100 * (mine.seconds / winner.seconds - 1):+.1f} %",
             "" if problem.gap is None else _percent(problem.gap),
             "" if problem.margin is None else f"{100 * problem.margin:+.1f} %",
             "" if default is None else f"{default + 1:.2f}",
         ]
-        text = "" if known is None else known.problem[:70]
+        text = "" if winner is None else winner.problem[:70]
         lines.append([_id(mine), problem.chip, _name(mine), text, f"{timed} of {len(problem.rows)}", *cells])
     head = ("row", "chip", "operation", "problem", "timed", "simulated", "published", "error", "over pick", "next best")
     return (
@@ -277,14 +288,14 @@ def _each(tuned: list[Problem], published: dict[str, Published]) -> str:
 
 def _each_rivalry(rivals: list[Problem], published: dict[str, Published]) -> str:
     lines = []
-    for problem in sorted(rivals, key=lambda one: (one.chip, one.rows[0].row)):
-        known = published.get(problem.rows[0].row)
+    for problem in sorted(rivals, key=lambda rival: (rival.chip, rival.rows[0].row)):
+        winner = published.get(problem.rows[0].row)
         loss = problem.loss(published)
-        cells = [_both(one, published) for one in problem.rows]
+        cells = [_both(candidate, published) for candidate in problem.rows]
         lines.append(
             [
                 problem.chip,
-                known.problem[:60] if known else "",
+                winner.problem[:60] if winner else "",
                 "; ".join(cells),
                 "" if loss is None else _percent(loss),
             ]
@@ -293,12 +304,12 @@ def _each_rivalry(rivals: list[Problem], published: dict[str, Published]) -> str
     return "## Each problem with several published times\n\n" + _markdown(lines, head)
 
 
-def _id(one: Predicted) -> str:
-    return one.row.rpartition("-")[2]
+def _id(candidate: Predicted) -> str:
+    return candidate.row.rpartition("-")[2]
 
 
-def _name(one: Predicted) -> str:
-    return one.operation.removeprefix("pallas_").removeprefix("mosaic_").removeprefix("tpu_")
+def _name(candidate: Predicted) -> str:
+    return candidate.operation.removeprefix("pallas_").removeprefix("mosaic_").removeprefix("tpu_")
 
 
 def _markdown(lines: list[list[str]], head: tuple[str, ...]) -> str:

@@ -67,8 +67,8 @@ class Problem:
     @property
     def pick(self) -> Predicted | None:
         """The fastest candidate."""
-        timed = [one for one in self.rows if one.seconds is not None]
-        return min(timed, key=lambda one: one.seconds or 0.0, default=None)
+        timed = [candidate for candidate in self.rows if candidate.seconds is not None]
+        return min(timed, key=lambda candidate: candidate.seconds or 0.0, default=None)
 
     @property
     def gap(self) -> float | None:
@@ -77,20 +77,20 @@ class Problem:
 
     def over_pick(self, role: str) -> float | None:
         """How much more time the (first) candidate of that role takes than the pick; None where it has no time."""
-        found = next((one.seconds for one in self.rows if one.role == role), None)
+        seconds = next((candidate.seconds for candidate in self.rows if candidate.role == role), None)
         pick = self.pick
-        return None if found is None or pick is None or pick.seconds is None else found / pick.seconds - 1
+        return None if seconds is None or pick is None or pick.seconds is None else seconds / pick.seconds - 1
 
     @property
     def margin(self) -> float | None:
         """How much more time the best of the other candidates takes than the published one, below zero if less."""
         mine = self.rows[0].seconds
-        other = [one.seconds for one in self.rows[1:] if one.seconds is not None]
+        other = [candidate.seconds for candidate in self.rows[1:] if candidate.seconds is not None]
         return min(other) / mine - 1 if other and mine else None
 
     def loss(self, published: dict[str, Published]) -> float | None:
         """By how much the pick's published time exceeds the best one; None where a published time is not known."""
-        times = [published[one.row].seconds for one in self.rows if one.row in published]
+        times = [published[candidate.row].seconds for candidate in self.rows if candidate.row in published]
         pick = self.pick
         if (
             pick is None
@@ -104,8 +104,8 @@ class Problem:
 def problems() -> list[Problem]:
     """What was predicted, problem by problem."""
     lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    found = groupby(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), key=lambda line: line["problem"])
-    return [Problem(rows=tuple(_read(line) for line in lines)) for _, lines in found]
+    groups = groupby(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), key=lambda line: line["problem"])
+    return [Problem(rows=tuple(_read(line) for line in lines)) for _, lines in groups]
 
 
 def _read(line: dict[str, str]) -> Predicted:
@@ -127,8 +127,8 @@ def write(groups: list[tuple[Predicted, ...] | list[Predicted]]) -> None:
     names = [field.name for field in dataclasses.fields(Predicted)]
     lines = [*_HEAD, "\t".join(("problem", *names))]
     for number, group in enumerate(groups, 1):
-        for one in group:
-            values = (getattr(one, name) for name in names)
+        for candidate in group:
+            values = (getattr(candidate, name) for name in names)
             cells = ("" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v) for v in values)
             lines.append("\t".join((str(number), *cells)))
     PREDICTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -54,8 +54,8 @@ def cpu_seconds() -> float:
 def counted(output: str, word: str) -> int:
     """Number before `word` in pytest's last line, 0 where the word is not in it."""
     last = output.rstrip().rpartition("\n")[2]
-    found = re.search(rf"(\d+) {word}", last)
-    return int(found[1]) if found else 0
+    match = re.search(rf"(\d+) {word}", last)
+    return int(match[1]) if match else 0
 
 
 def timed(name: str) -> Timed:
@@ -90,16 +90,16 @@ def main() -> int:
     parser.add_argument("name", choices=RUNS, help="the tests to run")
     parser.add_argument("--runs", type=int, default=1, help="how often each is run (default 1)")
     parser.add_argument("--over", type=float, default=0.3, help="list tests of more CPU seconds (default 0.3)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(HEAD, flush=True)
     failed = False
-    for _ in range(given.runs):
-        found = timed(given.name)
-        failed |= found.exit_code != 0
-        print(found.row, flush=True)
+    for _ in range(options.runs):
+        timed_run = timed(options.name)
+        failed |= timed_run.exit_code != 0
+        print(timed_run.row, flush=True)
     # Of the last run. A test that is the first to import a library, or to make what others share, takes longer for it.
-    for seconds, test_id in found.costs:
-        if seconds > given.over:
+    for seconds, test_id in timed_run.costs:
+        if seconds > options.over:
             print(f"{seconds:7.2f} {test_id}")
     return int(failed)
 

@@ -92,10 +92,10 @@ class Sampler:
     @property
     def seconds(self) -> dict[str, float]:
         """CPU seconds since it was entered, by the process's name."""
-        found: dict[str, float] = {}
+        totals: dict[str, float] = {}
         for key, (name, seconds) in self._seen.items():
-            found[name] = found.get(name, 0.0) + seconds - self._before.get(key, 0.0)
-        return {name: seconds for name, seconds in found.items() if seconds > 0.005}
+            totals[name] = totals.get(name, 0.0) + seconds - self._before.get(key, 0.0)
+        return {name: seconds for name, seconds in totals.items() if seconds > 0.005}
 
     def _watch(self) -> None:
         while not self._done.wait(_LOOK_SECONDS):
@@ -112,19 +112,19 @@ class Sampler:
                 # proc(5): after the name come state, ppid, ... utime (14th), stime (15th) ... starttime (22nd).
                 fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
                 key = pid, fields[19].decode()
-                known = self._seen.get(key)
-                name = known[0] if known and known[0] not in _UNNAMED else _name(pid)
+                seen_process = self._seen.get(key)
+                name = seen_process[0] if seen_process and seen_process[0] not in _UNNAMED else _name(pid)
                 self._seen[key] = name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     # It may end while it is looked at.
     with suppress(OSError):
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
             with suppress(OSError):
-                found += map(int, path.read_text(encoding="ascii").split())
-    return found
+                pids += map(int, path.read_text(encoding="ascii").split())
+    return pids
 
 
 def _name(pid: int) -> str:
@@ -141,12 +141,12 @@ def judge(contest: contests.Contest, kernel: bytes, work: str, *, rejected: bool
     began = time.perf_counter()
     with Sampler() as sampler:
         bench = Bench(contest=contest, reuses=False)
-        is_slower = (lambda found: found.latency is not None) if rejected else None
+        is_slower = (lambda candidate_evidence: candidate_evidence.latency is not None) if rejected else None
         evidence = bench.judge(Candidate(text=kernel), work, is_slower=is_slower)
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
-    own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - sampler.own_seconds
-    processes = {**sampler.seconds, "judge": own}
+    judge_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - sampler.own_seconds
+    processes = {**sampler.seconds, "judge": judge_seconds}
     return Run(wall=wall, cpu=sum(processes.values()), evidence=evidence, by_process=processes)
 
 
@@ -155,12 +155,14 @@ def libtpu_alone(contest: contests.Contest, work: str) -> float | None:
     artifact = contest.directory / "profile_data" / work / "candidate.tpu"
     if contest.chip.topology is None or not artifact.exists():
         return None
-    given = {name: value for name, value in environment.compiling(contest.chip).items() if name != "LIBTPU_INIT_ARGS"}
+    variables = {
+        name: value for name, value in environment.compiling(contest.chip).items() if name != "LIBTPU_INIT_ARGS"
+    }
     with tempfile.TemporaryDirectory() as folder:
         statement = Path(folder) / "statement.pickle"
         statement.write_bytes(pickle.dumps(contest.problem.statement()))
         arguments = [sys.executable, "-P", "-c", _LIBTPU_ALONE, str(artifact), str(statement), contest.chip.name]
-        done = subprocess.run(arguments, env=given, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(arguments, env=variables, cwd=folder, capture_output=True, text=True, check=False)
     return float(done.stdout) if done.returncode == 0 else None
 
 
@@ -212,22 +214,22 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--rejected", action="store_true", help="as a candidate that is slower than the champion")
     parser.add_argument("--chip", help="instead of the contest's own")
-    given = parser.parse_args()
+    options = parser.parse_args()
     verdicts, parts = [], []
     with tempfile.TemporaryDirectory() as folder:
-        for place, name in enumerate(given.kernels):
-            contest, kernel = contest_of(name, Path(folder) / str(place), given.chip)
+        for place, name in enumerate(options.kernels):
+            contest, kernel = contest_of(name, Path(folder) / str(place), options.chip)
             runs, alone = [], []
-            for number in range(given.repeat):
-                runs.append(judge(contest, kernel, f"run-{number}", rejected=given.rejected))
-                taken = libtpu_alone(contest, f"run-{number}")
-                alone += [] if taken is None else [taken]
+            for number in range(options.repeat):
+                runs.append(judge(contest, kernel, f"run-{number}", rejected=options.rejected))
+                libtpu_seconds = libtpu_alone(contest, f"run-{number}")
+                alone += [] if libtpu_seconds is None else [libtpu_seconds]
             row, more = rows(f"{name} on {contest.chip.name}", runs, alone)
             verdicts.append(row)
             parts += more
     cores = environment.cores()
-    kind = "rejected for time" if given.rejected else "full verdict"
-    print(f"{kind}: medians of {given.repeat}, seconds measured on this machine, {cores} cores")
+    kind = "rejected for time" if options.rejected else "full verdict"
+    print(f"{kind}: medians of {options.repeat}, seconds measured on this machine, {cores} cores")
     headers = ["kernel", "wall", "CPU", "libtpu alone, CPU", "wall / libtpu", "CPU / libtpu", "failure"]
     print(tabulate(verdicts, headers=headers, disable_numparse=True, colalign=("left",)))
     print()

@@ -65,14 +65,14 @@ def outputs_of(problem: Problem, whole: NDArray[np.float64]) -> list[NDArray[Any
 
 
 def spoilt(whole: NDArray[np.float64], rows: NDArray[np.int64], way: str) -> NDArray[np.float64]:
-    found = whole.copy()
+    spoilt_outputs = whole.copy()
     if way == "a tenth too small":
-        found[rows] *= 0.9
+        spoilt_outputs[rows] *= 0.9
     elif way == "half zero":
-        found[rows, : whole.shape[1] // 2] = 0
+        spoilt_outputs[rows, : whole.shape[1] // 2] = 0
     else:
-        found[rows] = whole[(rows + 128) % len(whole)]
-    return found
+        spoilt_outputs[rows] = whole[(rows + 128) % len(whole)]
+    return spoilt_outputs
 
 
 def judged(problem: Problem, seeds: int) -> Iterator[tuple[str, bool, bool]]:
@@ -94,8 +94,8 @@ def judged(problem: Problem, seeds: int) -> Iterator[tuple[str, bool, bool]]:
                     rows = rows[(wrong[rows] != whole[rows]).any(axis=1)]
                     if len(rows):
                         outputs = outputs_of(problem, wrong)
-                        found = np.isin(rows, standing_out(problem, inputs, outputs, sampled, seed)).any()
-                        yield f"{count} wrong", bool(found), False
+                        is_detected = np.isin(rows, standing_out(problem, inputs, outputs, sampled, seed)).any()
+                        yield f"{count} wrong", bool(is_detected), False
 
 
 def main(seeds: int) -> None:
@@ -105,8 +105,8 @@ def main(seeds: int) -> None:
         cells: list[object] = [problem.statement().title, sum(name == "honest" for name, _, _ in every)]
         cells.append(sum(refused for _, _, refused in every))
         for count in (8, 1):
-            tried = [found for name, found, _ in every if name == f"{count} wrong"]
-            cells.append(f"{sum(tried)} of {len(tried)}")
+            detections = [is_detected for name, is_detected, _ in every if name == f"{count} wrong"]
+            cells.append(f"{sum(detections)} of {len(detections)}")
         rows.append(cells)
         print(*cells, sep=" | ", file=sys.stderr, flush=True)
     print(tabulate(rows, ["problem", "judgements", "refused", "8 rows found", "1 row found"], tablefmt="github"))

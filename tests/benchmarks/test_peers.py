@@ -551,7 +551,7 @@ def test_a_right_contender_is_within_the_tolerance_and_one_that_cannot_run_says_
     error = errors.error(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path)
     assert error.worst is not None
     assert 0 < error.worst < 1, error
-    assert errors.known(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path) == error
+    assert errors.cached_error(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path) == error
     assert errors.newest(flash(problems.PROBLEMS["full"], blocks), 0, tmp_path) == error
     wrong = errors.error(flash(problems.PROBLEMS["full"], blocks | {"block_k": "1000"}), 2, tmp_path)
     assert wrong.worst is None

@@ -1,6 +1,6 @@
 """Settings of all tests: the tests that `./ratchet.sh test --quick` leaves out, bytecode, and the number of threads.
 
-The quick run has every test that takes less than 0.3 CPU seconds, and one judged kernel (judge/test_evidence.py). A
+The quick run has every test that takes less than 0.25 CPU seconds, and one judged kernel (judge/test_evidence.py). A
 test that takes more is marked `long`. A file that is mostly such tests has the line `pytestmark = pytest.mark.long`,
 and the quick run does not import it. What the first of several tests makes for the others counts for all of them.
 `benchmarks/time_of_tests.py quick` lists the tests over the limit.

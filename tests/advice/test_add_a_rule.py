@@ -55,6 +55,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.long
 def test_the_rule_is_found_and_advises(reported: dict[str, Any]) -> None:
     by_rule = {rule: others for rule, *others in reported["hints"]}
     assert by_rule["many loads"] == [

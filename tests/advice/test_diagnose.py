@@ -228,6 +228,7 @@ def kinds_of(stage: str) -> set[str]:
     return kinds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["contract", "static", "compile"])
 def test_each_kind_of_failure_has_a_remedy_of_its_own(stage: Stage) -> None:
     kinds = kinds_of(stage)

@@ -61,6 +61,7 @@ def test_findings_for_programs(contest: Path, capsys: pytest.CaptureFixture[str]
     assert first["gain_fraction"] == pytest.approx(0.1313, abs=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", ["1", "2"])
 def test_what_ranks_the_findings_is_shown_where_their_gains_do_not(
     number: str, contest: Path, capsys: pytest.CaptureFixture[str]

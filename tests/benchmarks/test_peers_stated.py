@@ -37,6 +37,7 @@ def section(title: str) -> str:
     return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
+@pytest.mark.long
 def test_other_operators_and_remarks_are_as_they_would_be_written_now() -> None:
     """A champion that was accepted since changes its row, and a peer that was timed since has one."""
     assert pages.operators() in PAGE

@@ -128,6 +128,7 @@ def test_every_verb_takes_quiet_but_the_one_whose_options_are_pytests() -> None:
     assert {name for name, parser in PARSERS.items() if "--quiet" not in parser.option_names()} == {"test"}
 
 
+@pytest.mark.long
 def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
     """In one process: what the --help of any verb or subcommand imports, all of them import."""
     program = (

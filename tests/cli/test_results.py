@@ -39,6 +39,7 @@ def test_no_table_is_wider_than_a_terminal_of_100_columns(
         assert max(map(cell_len, lines)) <= 100
 
 
+@pytest.mark.long
 def test_a_pipe_has_every_hypothesis_whole_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--all")
     rows = json.loads(printed(capsys, "--json"))["rows"]

@@ -22,6 +22,7 @@ def left(contest: Path, work: str, age_seconds: int, size: int = 10) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_dumps_of_the_ledgers_champion_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     contest = new_repository(tmp_path / "repository")
     ledger = Ledger.open(contest)

@@ -45,6 +45,7 @@ def test_only_what_takes_a_contest_gets_the_folder() -> None:
     assert renamed("./ratchet.sh checkout 10") == "./ratchet.sh checkout 10"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_repository", [False, True], ids=["plain", "repository"])
 def test_a_folder_without_a_contest_says_so(
     tmp_path: Path, is_repository: bool, capsys: pytest.CaptureFixture[str]

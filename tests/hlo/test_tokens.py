@@ -42,6 +42,7 @@ def test_a_bracket_of_another_kind_closes_nothing() -> None:
             tokens.group()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "line", ["%a = f32[8] add(%b), metadata={\n", "%a = f32[8] constant({\n", "ENTRY %x (a: f32[8]\n", "name (\n"]
 )

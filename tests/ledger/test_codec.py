@@ -62,6 +62,7 @@ def test_every_record_survives(made: Attempt, score: float | None) -> None:
     assert codec.decode_row(line, "here") == shown
 
 
+@pytest.mark.long
 @given(TEXT, st.binary(max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_commit_messages_give_the_row_back(hypothesis: str, kernel: bytes) -> None:

@@ -33,6 +33,7 @@ def silent(*_: object) -> None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("problem", "answer"),
     [
@@ -152,6 +153,7 @@ def test_a_contest_that_was_strong_is_not_tried_again(tmp_path: Path, monkeypatc
             replace(made, problem=RMSNorm(rows=1024, columns=256)).require_conforming()
 
 
+@pytest.mark.long
 def test_no_such_contest_is_made(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="no soft cap") as refused:
         new(tmp_path / "mine", "attention-causal", (("SOFT_CAP", "1e9"), ("WINDOW", "64")), silent)

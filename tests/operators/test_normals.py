@@ -39,6 +39,7 @@ def test_a_large_matrix_follows_from_the_generator() -> None:
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.long
 def test_there_may_be_more_rows_than_places() -> None:
     values = normal(generator(), 2 * normals.POOL, 1)
     assert abs(float(values.mean(dtype=np.float64))) < 0.01

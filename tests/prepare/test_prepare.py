@@ -124,6 +124,7 @@ def test_what_is_more_than_data_is_not_read_as_data(text: str) -> None:
     assert problem_of(f"{ONE}def problem():\n    return Matmul(m=N, n=N, k=N)\n") is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "read", "refused"),
     [

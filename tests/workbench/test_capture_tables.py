@@ -86,6 +86,7 @@ def test_every_question_of_the_page_has_an_answer_on_every_capture(number: int, 
     assert set(answered) >= needs.get(number, {"one", "four", "cpu"} if number != 8 else {"one", "four"})
 
 
+@pytest.mark.long
 def test_answers_by_hand(runs: dict[str, Path]) -> None:
     longest = asked(runs["one"], QUESTIONS[0])
     assert [row["name"] for row in longest[:3]] == ["splash_mha_fwd.1", "fusion.3", "fusion.9"]
@@ -273,6 +274,7 @@ def test_the_real_capture_is_host_transfers_and_nothing_else(runs: dict[str, Pat
     )
 
 
+@pytest.mark.long
 def test_findings_are_ranked_by_what_they_cost(runs: dict[str, Path]) -> None:
     diagnosed_rows = diagnosed(runs["four"])
     ranked = rows(diagnosed_rows["findings"])
@@ -296,6 +298,7 @@ def test_findings_are_ranked_by_what_they_cost(runs: dict[str, Path]) -> None:
     assert (checks["collectives hidden"], checks["gaps minimal"]) == ("look", "fine")
 
 
+@pytest.mark.long
 def test_useless_work_and_far_operations_are_found(runs: dict[str, Path]) -> None:
     costs = {row["finding"]: row for row in rows(diagnosed(runs["one"])["findings"])}
     assert costs["useless work"]["seconds"] == pytest.approx(18 * US)

@@ -35,6 +35,7 @@ def rows(table: Table) -> list[dict[str, Any]]:
     return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
 
 
+@pytest.mark.long
 def test_kept_activations_only_fall_in_the_backward_half(diagnosed: dict[str, Tables]) -> None:
     table = diagnosed["kept"]["activations"]
     forward, backward = rows(table)

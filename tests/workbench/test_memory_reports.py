@@ -119,6 +119,7 @@ def test_a_snapshot_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         memory_reports.read(tmp_path / "device.prof")
 
 
+@pytest.mark.long
 def test_a_packed_module_is_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
     module = Path(__file__).parents[1] / "fixtures" / "memory" / "step-v5e-jax0.10.2-libtpu0.0.42.1.hlo_proto.pb.gz"
     assert memory_reports.read(module) is None

@@ -173,6 +173,7 @@ def test_source_lines(one_device: Capture) -> None:
 # --- what the device could do ------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_mfu_from_the_model_and_from_the_trace(one_device: Capture, four: Capture) -> None:
     (table,) = mfu(one_device, gbs=27, sequence=1000, flops_per_token=1.02e6)
     # 27.54 GFLOP in 100 us at 918 TFLOP/s.
@@ -325,6 +326,7 @@ def test_gaps_say_what_the_host_did_meanwhile(four: Capture) -> None:
     assert [name for name, is_seen in seen.items() if is_seen] == ["large collectives", "idle while the host works"]
 
 
+@pytest.mark.long
 def test_steps_show_imbalance_that_waiting_hides(four: Capture, one_device: Capture) -> None:
     table, variation, host = steps_table(four)
     assert by(table, "device", "own_seconds") == pytest.approx(
@@ -344,6 +346,7 @@ def test_steps_show_imbalance_that_waiting_hides(four: Capture, one_device: Capt
 # --- communication -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one_device: Capture) -> None:
     exposed, collectives, *_ = overlap(four)
     assert by(exposed, "device", "exposed_seconds") == pytest.approx(
@@ -366,6 +369,7 @@ def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one_device: Captu
 # --- two captures ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_compare_by_step_with_new_and_vanished(one_device: Capture, four: Capture) -> None:
     totals, _, changes = compare(one_device, four)
     assert by(totals, "what", "a_seconds") == pytest.approx(

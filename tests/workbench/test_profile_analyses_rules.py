@@ -316,6 +316,7 @@ def test_nothing_ran_is_said_and_no_zero_is_shown() -> None:
     assert "shows TPU:0 but no operation on it" in table.why_empty
 
 
+@pytest.mark.long
 def test_a_loop_is_not_counted_beside_its_body() -> None:
     body = replace(op("fusion.1", "loop fusion"), flops=2e6)
     loop = replace(op("while.1", "while"), flops=20e6)
@@ -347,6 +348,7 @@ def test_devices_of_several_hosts_are_told_apart() -> None:
         assert table.column("device") == ("a/TPU:0", "b/TPU:0")
 
 
+@pytest.mark.long
 def test_no_counts_and_no_steps_are_said() -> None:
     bare = capture(device([(op("fusion.1", "loop fusion"), 0, 10)]))
     assert "says its FLOPs or its bytes" in roofline(bare)[0].why_empty
@@ -360,6 +362,7 @@ def test_no_counts_and_no_steps_are_said() -> None:
 # --- layers and chains -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_time_by_layer_with_its_share_at_the_roofline() -> None:
     ran = [
         (

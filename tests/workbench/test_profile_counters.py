@@ -20,6 +20,7 @@ def rows(table: Table) -> list[dict[str, object]]:
     return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
 
 
+@pytest.mark.long
 def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
     path = counters_run(tmp_path)
     units, counts = counters(read([path]))
@@ -42,6 +43,7 @@ def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
     assert counts.notes == ("Left out: 1 value that the chip could not read (64 ones).",)
 
 
+@pytest.mark.long
 def test_the_numbers_are_those_of_xprofs_own_page(tmp_path: Path) -> None:
     path = counters_run(tmp_path)
     theirs = conversion.ask([path], "perf_counters")[0].rows
@@ -55,6 +57,7 @@ def test_the_ids_are_those_of_the_installed_xprof() -> None:
     assert "COUNT_MATMUL_LMR_BF16_MXU_1 =\n      3257467360" in header
 
 
+@pytest.mark.long
 def test_a_capture_without_counters_says_how_to_get_them(tmp_path: Path) -> None:
     for table in counters(read([one_device_run(tmp_path)])):
         assert not table.rows

@@ -155,6 +155,7 @@ def test_all_is_on_the_devices_clock(made: Capture) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_clock_that_jumps_makes_no_step_uneven_and_no_gap(made: Capture) -> None:
     steps, variation, _ = steps_table(made)
     assert rows(steps)[0]["spread"] < 0.001

@@ -66,6 +66,7 @@ def test_bytes_time_exposed_time_and_link_by_axis() -> None:
     assert not any("made up" in note for note in axes.notes)
 
 
+@pytest.mark.long
 def test_bytes_that_are_not_known_of_one_collective_are_not_known_of_its_axis() -> None:
     bare = op("all-reduce.9", "all-reduce", f"%all-reduce.9 = {WHOLE} all-reduce(%f)")
     captured = replace(capture(device([(ALONG_DATA, 0, 100), (bare, 100, 40)])), paths=())
@@ -104,6 +105,7 @@ def test_sparse_cores_are_read_and_are_no_device_of_the_program(tmp_path: Path) 
     assert rows(tables["axes"])["data"]["exposed_seconds"] == pytest.approx(3 * (4 + (3 * 15 + 3) / 4) * US)
 
 
+@pytest.mark.long
 def test_the_command_names_the_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["xprof", "overlap", str(four_devices_run(tmp_path)), "--mesh", "data=4"]) == 0
     shown = capsys.readouterr().out

@@ -196,6 +196,7 @@ def test_what_the_simulator_wrote_is_marked(tmp_path: Path) -> None:
 # --- a real capture of this machine's CPU ------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_cpu_capture_has_its_operations_from_whichever_thread(cpu: Path) -> None:
     capture = reading.read([cpu])
     (device,) = capture.devices
@@ -327,6 +328,7 @@ def test_overlapping_operations_are_neighbours() -> None:
 # --- XProf's tools in a process of their own ---------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_tool_without_an_answer_says_so_and_leaves_nothing_beside_the_capture(
     one_device_file: Path, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_another_program_for_the_chip_is_named_with_its_line(tmp_path: Path) -> 
     assert "value = 2.000000e+00" in message
 
 
+@pytest.mark.long
 def test_what_is_checked_is_made_of_the_traced_program(tmp_path: Path) -> None:
     certificate.certify(request(tmp_path))
     checked = jax.export.deserialize(bytearray((tmp_path / "cpu").read_bytes()))

@@ -95,6 +95,7 @@ def test_the_bits_are_those_of_jax(kernel: Callable[..., None], dtype: Any, how:
     assert np.asarray(results).tobytes() == np.asarray(expected).tobytes()
 
 
+@pytest.mark.long
 def test_a_step_costs_its_blocks() -> None:
     arrays, function = operands(jnp.bfloat16), functools.partial(call, summed)
     with quick_grid_loop():

@@ -58,6 +58,7 @@ def outcomes() -> dict[str, str]:
     return {name: words for name, _, words in (line.partition(" ") for line in done.stdout.splitlines())}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_a_program_over_a_mesh_is_run_as_its_chips_would(outcomes: dict[str, str], name: str) -> None:
     assert outcomes[name].startswith(OUTCOMES[name])

@@ -52,6 +52,7 @@ def in_a_function(x: Any, o: Any) -> None:
     o[...] = jax.jit(lambda block: block * pl.program_id(0))(x[...])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_checked", [False, True])
 @pytest.mark.parametrize(
     ("kernel", "expected"),

@@ -184,6 +184,7 @@ def test_a_transfer_that_nothing_waits_for_is_counted() -> None:
     assert Run(ends_too_early, "last").waits.unfinished == 1
 
 
+@pytest.mark.long
 def test_no_two_transfers_under_way_share_a_component() -> None:
     """With a component less than there are transfers the run ends; with as many it does not (see above)."""
     run = Run(many_at_a_time, "last", 63)
@@ -198,6 +199,7 @@ def test_after_too_many_the_same_program_runs_with_larger_clocks() -> None:
     assert (run.error, run.race, run.is_right) == ("", None, True)
 
 
+@pytest.mark.long
 def test_jax_itself_finds_no_such_race() -> None:
     """If this fails, JAX has changed, and the code of `transfers` for its clocks may go."""
     assert Run(fetches_over_a_store, None, 1).race is None

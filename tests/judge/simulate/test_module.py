@@ -62,6 +62,7 @@ def test_a_table_that_is_not_known_leaves_no_latency(tmp_path: Path) -> None:
     assert "contents are not known" in result.unknown[0]
 
 
+@pytest.mark.long
 def test_a_table_can_be_handed_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def as_parameter(text: str) -> str:
         pattern = r"%(\S+) = (s32\[16,16\]\S*) constant\(\{.*\}\)(?=,|$)"

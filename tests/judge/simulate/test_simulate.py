@@ -123,6 +123,7 @@ def test_a_table_that_one_kernel_writes_for_another_is_the_one_that_it_writes(tm
     assert bundles[2] - bundles[1] == bundles[1] - bundles[0] >= 2 * 3 * COUNTS.sum()
 
 
+@pytest.mark.long
 def test_a_loop_that_data_end_compares_what_nobody_knows(tmp_path: Path) -> None:
     result = run("v5e-converged-1024", tmp_path)
     assert result.seconds is None
@@ -343,6 +344,7 @@ def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) 
     assert result.cycles == pytest.approx(factor * base.cycles, abs=factor * fixed)
 
 
+@pytest.mark.long
 def test_single_buffering_shows_as_waiting(tmp_path: Path) -> None:
     double = run("v5e-1024x512-2048", tmp_path / "double")
     single = run("v5e-1024x512-2048-single", tmp_path / "single")

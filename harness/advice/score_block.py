@@ -11,10 +11,11 @@ SCORE_BLOCK = "score block bytes"
 
 
 def float_inputs(evidence: Evidence) -> tuple[Window, ...]:
-    """The input windows of the only Pallas call, in order; tables of integers, which may stand first, are left out."""
+    """The input windows of the only Pallas call, in order; tables, which may stand first, are left out."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     windows = calls[0].windows if len(calls) == 1 else ()
-    return tuple(window for window in windows if window.role == "input" and not window.array.is_table)
+    inputs = (window for window in windows if window.role == "input")
+    return tuple(window for window in inputs if not window.array.is_table and window.memory_space != "smem")
 
 
 def is_attention(evidence: Evidence) -> bool:

@@ -2,14 +2,18 @@
 
 import gzip
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from evidence_examples import V5E, advised, evidence, simulation
-from rule_examples import rowwise, saved, with_counts, with_table
+from rule_examples import rowwise, saved, with_call, with_counts, with_table
 
 from harness.advice import score_block
+from harness.advice.cycle_shares import lines_of_source
+from harness.advice.diagnose import observe
 from harness.advice.report import report
-from harness.records import Report
+from harness.advice.rules.registers import score_registers
+from harness.records import Array, Report
 from harness.render import cycle_breakdown
 from harness.render.report_sections import result
 from harness.render.sections import screen
@@ -39,6 +43,28 @@ def test_only_attention_has_one() -> None:
     assert score_block.score_block(rowwise(1e-3)) is None
     assert score_block.score_block(evidence(1.2e-3, trace=None)) is None
     assert score_block.score_block_bytes(with_table(evidence(1.2e-3))) == 128 * 256 * 4
+
+
+def test_a_small_mask_in_smem_is_no_query_block() -> None:
+    """Splash attention hands the kernel tables of int8 before its queries."""
+    base = with_table(evidence(1.2e-3))
+    assert base.trace is not None
+    table, *others = base.trace.pallas_calls[0].windows
+    mask = replace(table, array=Array(name="block_mask", shape=(1, 4, 4), dtype="int8"), memory_space="smem")
+    masked = with_call(base, windows=(replace(mask, block_shape=(1, 4, 4)), *others))
+    assert score_block.score_block_bytes(masked) == 128 * 256 * 4
+
+
+def test_scores_are_counted_by_the_smaller_of_two_estimates() -> None:
+    """Matmul FLOPs hold the padding of an operand, exponentials those that rescale sums."""
+    record = saved("naive-2048x1024-v5e")
+    seen = observe(record, report(record, V5E), 1e-3)
+    run, counted = seen.run, score_registers(seen)
+    assert run is not None and run.mxu_flops is not None and run.breakdown is not None and counted is not None
+    padded = replace(seen, run=replace(run, mxu_flops=round(1.56 * run.mxu_flops)))
+    exponentials = sum(line.exponentials for line in lines_of_source(run.breakdown))
+    assert counted == run.mxu_flops / (4 * 128) / 1024 < exponentials
+    assert score_registers(padded) == exponentials
 
 
 def test_no_schedule_names_a_register_beyond_the_last() -> None:

@@ -54,13 +54,12 @@ def spill_cliff(seen: Observed) -> RuleCase | None:
 @rule("scale outside", "body", LEVERS, "scale q outside instead of every score", keeps_traffic=True)
 def pass_over_scores(seen: Observed) -> RuleCase | None:
     """A line that does one vector operation to every score and nothing else: mostly the softmax scale."""
-    if not seen.is_attention or seen.run is None or not seen.run.mxu_flops or not seen.run.cycles:
+    scores = score_registers(seen)
+    if seen.run is None or not seen.run.cycles or not scores:
         return None
-    # Two matmuls of 2 FLOPs per score and element of a head.
-    scores = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1]) / seen.chip.cores
     for line in _lines(seen):
         units = dict(line.operations)
-        once = abs(units.get("VALU", 0) * _REGISTER_VALUES / scores - 1) < 0.1
+        once = abs(units.get("VALU", 0) / scores - 1) < 0.1
         share = line.cycles / seen.run.cycles
         if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
             return RuleCase(
@@ -73,6 +72,20 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
                 knob="scores",
             )
     return None
+
+
+def score_registers(seen: Observed) -> float | None:
+    """Registers of scores that one core computes with; None if unknown or not attention.
+
+    Two estimates, each of which may be too large, of which the smaller counts: matmul FLOPs, which hold what pads an
+    operand to the matrix unit's size, and exponentials, which hold those that rescale sums.
+    """
+    if not seen.is_attention or seen.run is None or not seen.run.mxu_flops:
+        return None
+    # Two matmuls of 2 FLOPs for each score and element of a head.
+    multiplied = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1]) / seen.chip.cores / _REGISTER_VALUES
+    exponentials = sum(line.exponentials for line in _lines(seen))
+    return min(multiplied, exponentials) if exponentials else multiplied
 
 
 def _lines(seen: Observed) -> tuple[LineTime, ...]:

@@ -4,6 +4,7 @@ from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
 from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubling_edits, larger_key_block, raise_words
 from harness.advice.rules.matrix import SATURATED_MXU
+from harness.advice.rules.registers import score_registers
 from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import LineTime
@@ -116,7 +117,8 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
         return None
     per_value = _vector_operations_per_score(seen)
-    gain = min(1.0, 1 / per_value) if per_value else None
+    # One operation fewer for each score frees its slots, and no more where the rest of the schedule stays as it is.
+    gain = valu * min(1.0, 1 / per_value) if per_value else None
     if eup >= valu:
         observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
         suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
@@ -248,7 +250,5 @@ def both_low(seen: Observed) -> RuleCase | None:
 def _vector_operations_per_score(seen: Observed) -> float | None:
     """Vector operations for each register of scores, or None if unknown or not attention."""
     unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
-    if unit is None or seen.run is None or not seen.run.mxu_flops or not seen.is_attention:
-        return None
-    scores = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1])
-    return unit.executed_slots * 1024 / scores if scores else None
+    scores = score_registers(seen)
+    return unit.executed_slots / scores if unit and scores else None

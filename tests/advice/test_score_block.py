@@ -60,7 +60,10 @@ def test_scores_are_counted_by_the_smaller_of_two_estimates() -> None:
     record = saved("naive-2048x1024-v5e")
     seen = observe(record, report(record, V5E), 1e-3)
     run, counted = seen.run, score_registers(seen)
-    assert run is not None and run.mxu_flops is not None and run.breakdown is not None and counted is not None
+    assert run is not None
+    assert run.mxu_flops is not None
+    assert run.breakdown is not None
+    assert counted is not None
     padded = replace(seen, run=replace(run, mxu_flops=round(1.56 * run.mxu_flops)))
     exponentials = sum(line.exponentials for line in lines_of_source(run.breakdown))
     assert counted == run.mxu_flops / (4 * 128) / 1024 < exponentials

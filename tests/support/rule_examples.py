@@ -86,6 +86,12 @@ def with_slots(base: Evidence, **used: float) -> Evidence:
     return with_run(base, units=units)
 
 
+def one_pass(base: Evidence, *lines: str) -> Evidence:
+    """A kernel whose products in these lines have float32 operands at the default precision."""
+    assert base.trace is not None
+    return replace(base, trace=replace(base.trace, one_pass_lines=lines))
+
+
 def with_counts(base: Evidence, **counts: Any) -> Evidence:
     assert base.mosaic is not None
     return replace(base, mosaic=replace(base.mosaic, **counts))

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
+from harness.advice.rules.registers import score_registers
 from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.records import OpTime, Window
@@ -13,6 +15,8 @@ from harness.units import count, decimal, kibibytes, percent, seconds
 _NOTABLE_SHARE = 0.05
 # Exponentials for each one that is needed; rescaling a running sum takes a few.
 _NOTABLE_EXPONENTIALS = 1.25
+# Of the exponentials: beside those of the scores there are some that rescale sums.
+_NEARLY_ALL = 0.9
 # A buffer that its tiles make a quarter larger is worth a word.
 _NOTABLE_PADDING = 1.25
 _LANES = 128
@@ -44,9 +48,12 @@ def _count(seen: Observed, name: str) -> int:
 
 
 def _bodies(seen: Observed, *names: str) -> int:
-    """How many bodies the counts of `names` show: a loop unrolled n times shows its body n times."""
+    """How many bodies the counts of `names` show: a loop unrolled n times shows its body n times.
+
+    The largest number counts: a body may do without one of its operations, as with row sums that come from a product.
+    """
     ratios = [_count(seen, name) // least for name in names if (least := _limits(seen, name)[0])]
-    return max(1, min(ratios)) if ratios else 1
+    return max([1, *ratios])
 
 
 @rule(
@@ -219,7 +226,16 @@ def _is_once(seen: Observed) -> bool:
     counts = [trace.exponentials if trace else 0]
     units = seen.run.units if seen.run else ()
     counts += [unit.executed_slots * ELEMENTS_OF_AN_EXPONENTIAL for unit in units if unit.name == "EUP"]
-    return any(0 < made < _NOTABLE_EXPONENTIALS * needed for made in counts)
+    return any(0 < made < _NOTABLE_EXPONENTIALS * needed for made in counts) or _is_one_pass(seen)
+
+
+def _is_one_pass(seen: Observed) -> bool:
+    """True if one line has nearly all exponentials, and hardly more than there are scores."""
+    breakdown, scores = seen.run.breakdown if seen.run else None, score_registers(seen)
+    made = [line.exponentials for line in lines_of_source(breakdown)] if breakdown else []
+    if not scores or not sum(made):
+        return False
+    return max(made) >= _NEARLY_ALL * sum(made) and sum(made) < _NOTABLE_EXPONENTIALS * scores
 
 
 @rule("staged reductions", "body", COUNTS, "more reductions than expected are staged ones", keeps_traffic=True)

@@ -275,6 +275,8 @@ SHOWN = {
     ],
     "vector unit": [
         Case(lambda: with_slots(good(), VALU=0.85), ("(VALU) uses 85.0%", "multiply the scale into q")),
+        # Its queries are scaled already.
+        Case(lambda: with_slots(saved(SCALED), VALU=0.85), ("spend fewer vector operations", "kernel.py:57 has 2.0")),
         Case(lambda: with_slots(good(), EUP=0.85), ("(EUP) uses 85.0%", "use exp2")),
         Case(lambda: with_slots(rowwise(0.3e-3), VALU=0.85), ("vector arithmetic binds", "once per row or column")),
     ],

@@ -4,7 +4,7 @@ from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
 from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubling_edits, larger_key_block, raise_words
 from harness.advice.rules.matrix import SATURATED_MXU
-from harness.advice.rules.registers import score_registers
+from harness.advice.rules.registers import pass_over_scores, score_registers
 from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import LineTime
@@ -131,7 +131,9 @@ def vector_bound(seen: Observed) -> RuleCase | None:
         suggestion = (
             "multiply the scale into q once per block instead of into every score, and use exp2 with log2(e) in it"
         )
-        knob = "scores"
+        knob, busiest = "scores", _busiest_line(seen)
+        if busiest and pass_over_scores.look(seen) is None:
+            suggestion = f"spend fewer vector operations on each score: {busiest}"
         if not seen.is_attention:
             suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
     return RuleCase(
@@ -245,6 +247,16 @@ def both_low(seen: Observed) -> RuleCase | None:
         knob="block",
         edits=doubling_edits(seen),
     )
+
+
+def _busiest_line(seen: Observed) -> str:
+    """The line with most vector operations, and how many of them fall on each score; "" if no line is known."""
+    scores, breakdown = score_registers(seen), seen.run.breakdown if seen.run else None
+    lines = lines_of_source(breakdown) if breakdown else ()
+    line = max(lines, key=lambda each: each.units.get("VALU", 0), default=None)
+    if not scores or line is None:
+        return ""
+    return f"{line.file}:{line.line} has {line.units.get('VALU', 0) / scores:.1f} of them"
 
 
 def _vector_operations_per_score(seen: Observed) -> float | None:

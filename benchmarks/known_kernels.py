@@ -201,7 +201,7 @@ def kernels() -> Iterator[Kernel]:
     return ((origin, case) for origin, names in listed.items() for case in names)
 
 
-def known(
+def chosen_cases(
     chips: list[str], only: str, *, on_tensorcore: bool = False, compile_seconds: float = 1800.0
 ) -> Iterator[Known]:
     """The cases on each chip whose name contains one of the words of `only`, which commas part."""
@@ -249,15 +249,17 @@ def dumped(case: Known, cache: Path) -> Path:
 
 def pythons(origin: str, also: list[str]) -> list[str]:
     """The interpreters that take a package of PACKAGES, this one first."""
-    given = [sys.executable, *also]
-    return [python for python in given if origin not in PACKAGES or _version_of(python) >= PACKAGES[origin].python]
+    interpreters = [sys.executable, *also]
+    return [
+        python for python in interpreters if origin not in PACKAGES or _version_of(python) >= PACKAGES[origin].python
+    ]
 
 
 @functools.cache
 def _version_of(python: str) -> tuple[int, ...]:
     asked = "import sys; print(*sys.version_info[:2])"
-    said = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout
-    return tuple(map(int, said.split()))
+    version_words = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout
+    return tuple(map(int, version_words.split()))
 
 
 def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
@@ -310,16 +312,16 @@ def _offences(result: Simulation | str) -> list[str]:
     return [f"{offence.kind}: {offence.what} in {offence.op} ({offence.count} times)" for offence in kinds.values()]
 
 
-def _stated(given: argparse.Namespace, cells: Cells) -> str:
+def _stated(options: argparse.Namespace, cells: Cells) -> str:
     """The arguments of the command that makes the whole page, without the places of one machine."""
     chips = dict.fromkeys(chip_name for on_chips in cells.values() for chip_name in on_chips)
-    only = ",".join(dict.fromkeys(origin for origin, _ in cells)) if given.keep else given.only
+    only = ",".join(dict.fromkeys(origin for origin, _ in cells)) if options.keep else options.only
     words = [f"--chips {','.join(chips)}", *([f"--only {only}"] if only else [])]
-    words += ["--install"] if given.install else []
-    words += [f"--also PYTHON_WITH_JAX_{jax_version(python)}" for python in given.also]
-    words += ["--on-tensorcore"] if given.on_tensorcore else []
-    place = given.page.name if given.page.is_absolute() else given.page
-    return " ".join((*words, f"--compile-minutes {given.compile_minutes:g}", f"--page {place}"))
+    words += ["--install"] if options.install else []
+    words += [f"--also PYTHON_WITH_JAX_{jax_version(python)}" for python in options.also]
+    words += ["--on-tensorcore"] if options.on_tensorcore else []
+    place = options.page.name if options.page.is_absolute() else options.page
+    return " ".join((*words, f"--compile-minutes {options.compile_minutes:g}", f"--page {place}"))
 
 
 def _steps(result: Simulation | str) -> str:
@@ -445,23 +447,23 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")
     parser.add_argument("--keep", action="store_true", help="keep the page's rows of cases that are not chosen")
     parser.add_argument("--on-tensorcore", action="store_true", help="keep all work off the SparseCore")
-    given = parser.parse_args()
+    options = parser.parse_args()
     chosen = list(
-        known(
-            given.chips.split(","),
-            given.only,
-            on_tensorcore=given.on_tensorcore,
-            compile_seconds=60 * given.compile_minutes,
+        chosen_cases(
+            options.chips.split(","),
+            options.only,
+            on_tensorcore=options.on_tensorcore,
+            compile_seconds=60 * options.compile_minutes,
         )
     )
     if find_spec("tokamax") is None:
         print("tokamax is not installed (Python 3.12 and `pip install -e '.[bench]'`): left out", file=sys.stderr)
         chosen = [case for case in chosen if case.origin != "tokamax"]
     for origin in sorted(PACKAGES.keys() & {case.origin for case in chosen}):
-        taking = pythons(origin, given.also)
-        for python in taking if given.install else ():
-            install(origin, given.cache, python)
-        if taking and _installed(origin, given.cache, taking[0]).is_dir():
+        taking = pythons(origin, options.also)
+        for python in taking if options.install else ():
+            install(origin, options.cache, python)
+        if taking and _installed(origin, options.cache, taking[0]).is_dir():
             chosen = [replace(case, python=taking[0]) if case.origin == origin else case for case in chosen]
         else:
             needed = ".".join(map(str, PACKAGES[origin].python))
@@ -472,23 +474,25 @@ def main() -> int:
     cells: Cells = {}
     covered: dict[str, list[bool]] = {}
     for number, case in enumerate(chosen, 1):
-        came = outcome(case, given.cache, given.also)
+        came = outcome(case, options.cache, options.also)
         table.append(row(case, came.result))
         covered.setdefault(case.chip.name, []).append(is_covered(came.result) and not came.otherwise)
         cells.setdefault((case.origin, case.name), {})[case.chip.name] = cell(case, came)
         line = " | ".join((*table[-1], *came.remarks))
         print(f"{number}/{len(chosen)} {line}", file=sys.stderr, flush=True)
-    if given.page is not None:
-        if given.keep:
-            kept = known_kernels_page.read(given.page.read_text(encoding="utf-8"))
+    if options.page is not None:
+        if options.keep:
+            kept = known_kernels_page.read(options.page.read_text(encoding="utf-8"))
             cells = known_kernels_page.merged(kept, cells, kernels())
-        given.page.write_text(known_kernels_page.render(cells, _stated(given, cells)), encoding="utf-8")
+        options.page.write_text(known_kernels_page.render(cells, _stated(options, cells)), encoding="utf-8")
     headers = ["chip", "origin", "case", "simulated", "+/-", "MXU busy", "HBM", "why not, or what is not understood"]
     print(tabulate(table, headers=headers, disable_numparse=True))
-    where = ", compiled to stay on the TensorCore" if given.on_tensorcore else ""
-    for name, found in covered.items():
-        print(f"{name}: {sum(found)} of {len(found)} cases have a latency with nothing unknown (all simulated{where})")
-    return 0 if all(all(found) for found in covered.values()) else 1
+    where = ", compiled to stay on the TensorCore" if options.on_tensorcore else ""
+    for name, complete in covered.items():
+        print(
+            f"{name}: {sum(complete)} of {len(complete)} cases have a latency with nothing unknown (all simulated{where})"
+        )
+    return 0 if all(all(complete) for complete in covered.values()) else 1
 
 
 if __name__ == "__main__":

@@ -48,12 +48,12 @@ def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: st
         for name, values in case.operands.items():
             if isinstance(values, np.ndarray):
                 np.save(Path(directory) / f"{name}.npy", values)
-        given = tuple(case.operands.values())
-        plain = jax.tree.map(lambda operand: jax.ShapeDtypeStruct(operand.shape, operand.dtype), given)
+        operands = tuple(case.operands.values())
+        plain = jax.tree.map(lambda operand: jax.ShapeDtypeStruct(operand.shape, operand.dtype), operands)
         if jax.__version_info__ >= _OLDEST_JUDGED:
             (Path(directory) / REFUSED).write_text(refusal(case, plain, target), encoding="utf-8")
         donated = tuple(place for place, name in enumerate(case.operands) if name in case.donated)
-        jax.jit(case.function, donate_argnums=donated).lower(*jax.tree.map(shaped, given)).compile()
+        jax.jit(case.function, donate_argnums=donated).lower(*jax.tree.map(shaped, operands)).compile()
 
 
 if __name__ == "__main__":

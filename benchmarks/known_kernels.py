@@ -31,7 +31,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import dump_names
 import known_kernels_page
 import numpy as np
 from fidelity_compile import ON_TENSORCORE, environment
@@ -369,7 +368,6 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
         if kept.is_file():
             result: Simulation = pickle.loads(kept.read_bytes())
             return result
-        dump_names.shorten(directory)
         operands = {path.stem: np.load(path) for path in directory.glob("*.npy")}
         dump = replace(read(directory, case.chip), assumption=_assumed(case))
         result = run_module(dump, case.chip, deadline_seconds=600, operands=operands)
@@ -489,9 +487,8 @@ def main() -> int:
     print(tabulate(table, headers=headers, disable_numparse=True))
     where = ", compiled to stay on the TensorCore" if options.on_tensorcore else ""
     for name, complete in covered.items():
-        print(
-            f"{name}: {sum(complete)} of {len(complete)} cases have a latency with nothing unknown (all simulated{where})"
-        )
+        share = f"{sum(complete)} of {len(complete)}"
+        print(f"{name}: {share} cases have a latency with nothing unknown (all simulated{where})")
     return 0 if all(all(complete) for complete in covered.values()) else 1
 
 

@@ -8,7 +8,7 @@ import gc
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -189,6 +189,10 @@ _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
 # The compiler's pass that still says where allocations lie.
 _ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
+# Where the name of a file would be longer, the compiler cuts off the op's, and puts a number behind it.
+_LONGEST_FILE_NAME = 250
+_CUT_NAME = re.compile(r"(.+)-\d+")
+_INSTRUCTION = re.compile(r"%([\w.\-]+) = ")
 # In the first line of a module that runs on several devices.
 _SEVERAL_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(?!1\b)\d")
 _TOP = "TLP"
@@ -271,27 +275,27 @@ def read_module(directory: Path) -> ModuleDump:
     schedules: dict[str, Schedule] = {}
     tables: dict[str, Utilisation] = {}
     top = None
-    hlo = ""
+    hlo = "".join(_text(path) for path in files if path.name.endswith("-TLP-hlo.txt"))
+    ops = _ops_of_program(files) if any(len(path.name) == _LONGEST_FILE_NAME for path in files) else frozenset()
     remarks: list[str] = []
     digest = hashlib.sha256()
     for path in files:
-        if path.name.endswith("-TLP-hlo.txt"):
-            hlo = _text(path)
-        elif match := _SCHEDULE_FILE.fullmatch(path.name):
-            name = match[2]
+        if match := _SCHEDULE_FILE.fullmatch(path.name):
+            name = _whole_name(match, ops)
             if not name.startswith("<"):
                 text = _text(path)
                 digest.update(_without_names(text).encode())
                 schedules[name] = parse_schedule(name, text)
         elif match := _UTILISATION_FILE.fullmatch(path.name):
             try:
-                tables[match[2]] = parse_utilisation(_text(path))
+                tables[_whole_name(match, ops)] = parse_utilisation(_text(path))
             except ValueError as error:
                 remarks.append(f"{path.name} is not read: {error}")
     if _SEVERAL_DEVICES.search(hlo.partition("\n")[0]):
         for path in files:
-            if (match := _ALLOCATIONS_FILE.fullmatch(path.name)) and match[2] in schedules:
-                schedules[match[2]] = replace(schedules[match[2]], allocations=parse_allocations(_text(path)))
+            match = _ALLOCATIONS_FILE.fullmatch(path.name)
+            if match and (name := _whole_name(match, ops)) in schedules:
+                schedules[name] = replace(schedules[name], allocations=parse_allocations(_text(path)))
     top = schedules.pop(_TOP, None)
     if not schedules:
         raise RatchetError(
@@ -317,6 +321,20 @@ def read_module(directory: Path) -> ModuleDump:
         if name not in dump.calls:
             remarks.append(f"the top-level program does not call {name}: it is not counted")
     return replace(dump, remarks=tuple(dict.fromkeys(remarks)))
+
+
+def _ops_of_program(files: Iterable[Path]) -> frozenset[str]:
+    """The HLO ops that the module and its top-level program name."""
+    return frozenset(op for path in files if f"-{_TOP}-" in path.name for op in _INSTRUCTION.findall(_text(path)))
+
+
+def _whole_name(file_name: re.Match[str], ops: Collection[str]) -> str:
+    """The HLO op that a file of a dump is about; where a name that was cut off fits several ops, it stays as it is."""
+    name, cut = file_name[2], _CUT_NAME.fullmatch(file_name[2])
+    if len(file_name[0]) != _LONGEST_FILE_NAME or cut is None:
+        return name
+    fitting = [op for op in ops if op.startswith(cut[1])]
+    return fitting[0] if len(fitting) == 1 else name
 
 
 def _text(path: Path) -> str:

@@ -1,5 +1,6 @@
 """Reading the compiler's schedules: saved dumps of two compilers, and the forms that single lines take."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,35 @@ def test_saved_dumps_are_read_whole(compiler: str, case: str, tmp_path: Path) ->
     assert schedule.pipeline_depth == 2
     assert schedule.grid_exit is not None
     assert any(op.opcode == "scmp.ge.s32.totalorder" for op in schedule.bundles[schedule.grid_exit].ops)
+
+
+LONG_NAME = "a_kernel_" + "with_its_blocks_" * 16 + "1"
+
+
+def _with_a_long_name(directory: Path, name: str) -> None:
+    """Calls the op so in all files, and cuts their names as the compiler does: to 250 characters with a number."""
+    for number, path in enumerate(sorted(directory.iterdir())):
+        path.write_text(re.sub(rf"%{re.escape(name)}\b", f"%{LONG_NAME}", path.read_text()))
+        stamp, op, kind = path.name.partition(f"-{name}-")
+        if op:
+            tail = f"-{5947558392244665 + number}-{kind}"
+            path.rename(directory / (f"{stamp}-{LONG_NAME}"[: 250 - len(tail)] + tail))
+
+
+def test_a_name_that_the_compiler_cuts_off_is_the_ops(tmp_path: Path) -> None:
+    before = read_module(unpack(*ATTENTION[0], tmp_path))
+    (name,) = before.calls
+    _with_a_long_name(tmp_path, name)
+    dump = read_module(tmp_path)
+    assert dump.calls == tuple(schedule.name for schedule in dump.schedules) == (LONG_NAME,)
+    assert (dump.utilisations, dump.remarks) == (before.utilisations, ())
+
+
+def test_a_cut_name_that_fits_two_ops_stays(tmp_path: Path) -> None:
+    (name,) = read_module(unpack(*ATTENTION[0], tmp_path)).calls
+    _with_a_long_name(tmp_path, name)
+    (tmp_path / "1-TLP-hlo.txt").write_text(f"HloModule two\n%{LONG_NAME}0 = f32[8]{{0}} fusion(%x)\n")
+    assert len(read_module(tmp_path).remarks) == 1
 
 
 def test_matmuls_carry_the_line_they_come_from(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""The judge's front door: what this contest computes and on which chip, in plain constants.
+
+`python prepare.py` judges kernel.py as it stands and records nothing.
+`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
+"""
+
+OPERATION = "attention"  # softmax(scale * Q K^T) V, forward
+BATCH = 1
+HEADS = 16
+KV_HEADS = 8  # of keys and values; divides HEADS
+SEQUENCE = 8192
+HEAD_DIM = 256
+DTYPE = "bfloat16"
+CAUSAL = True  # query i sees the keys 0 to i
+WINDOW = 1024  # of these it sees the last so many; None: all
+SOFT_CAP = None  # scores become SOFT_CAP tanh(score / SOFT_CAP)
+SCALE = HEAD_DIM**-0.5  # of the softmax
+CHIP = "v6e"
+
+
+def problem():
+    """What the judge computes, checks and credits; the kernel has no say in it."""
+    from harness.operators import Attention
+
+    return Attention(
+        batch=BATCH,
+        heads=HEADS,
+        kv_heads=KV_HEADS,
+        sequence=SEQUENCE,
+        head_dim=HEAD_DIM,
+        dtype=DTYPE,
+        causal=CAUSAL,
+        scale=SCALE,
+        window=WINDOW,
+        soft_cap=SOFT_CAP,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        from harness.cli import judge_contest
+    except ModuleNotFoundError as missing:
+        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
+    raise SystemExit(judge_contest(__file__))

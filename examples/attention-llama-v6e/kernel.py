@@ -19,8 +19,8 @@ KERNEL_NAME = "causal_grouped_attention"
 PROBLEM_DESCRIPTION = "causal grouped-query attention forward, softmax scale 1/sqrt(head_dim)"
 
 # Queries of one step, of each head of a group, and keys of one turn of the loop.
-BQ = 1024
-BK = 1024
+BQ = 2048
+BK = 2048
 # Keys and queries of a tile, which is worked on at a time, and how many tiles ahead scores are asked for.
 TK = 512
 TQ = 512

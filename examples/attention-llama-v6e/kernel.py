@@ -33,7 +33,7 @@ VMEM_LIMIT = 100 * 2**20
 HIDDEN = -1e30
 
 
-def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
+def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, q_scaled_ref, m_ref, acc_ref, *, scale):
     """One step: a block of queries [group, BQ, d] against keys and values [sequence, d], up to each query's own.
 
     Scores are [keys, queries]. m [group, 1, BQ] and acc [group, d + ONES, BQ] float32 are, over the tiles of keys, the
@@ -50,6 +50,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
         v_t_ref[:d] = v_ref[...].T
         v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
 
+    q_scaled_ref[...] = (q_ref[...].astype(jnp.float32) * factor).astype(q_ref.dtype)
     m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
     acc_ref[...] = jnp.zeros_like(acc_ref)
 
@@ -60,13 +61,12 @@ def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
             return pl.ds(pl.multiple_of(start + keys.start, TK), keys.stop - keys.start)
 
         def scored(head, keys, queries):
-            scores = jax.lax.dot_general(
+            return jax.lax.dot_general(
                 k_ref[of_sequence(keys)],
-                q_ref[head, queries],
+                q_scaled_ref[head, queries],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
-            return scores * factor
 
         ahead = [scored(*tile) for tile in tiles[:DEPTH]]
         for number, (head, keys, queries) in enumerate(tiles):
@@ -139,6 +139,7 @@ def kernel_fn(q, k, v):
         out_specs=pl.BlockSpec((None, group, BQ, d), lambda b, h, i: (b, h, i, 0)),
         scratch_shapes=[
             pltpu.VMEM((d + ONES, sequence), v.dtype),
+            pltpu.VMEM((group, BQ, d), q.dtype),
             pltpu.VMEM((group, 1, BQ), jnp.float32),
             pltpu.VMEM((group, d + ONES, BQ), jnp.float32),
         ],

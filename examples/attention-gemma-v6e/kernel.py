@@ -14,8 +14,8 @@ KERNEL_NAME = "splash_attention of JAX"
 PROBLEM_DESCRIPTION = "attention forward"
 
 # Rows of q, and rows of k and v that are fetched and computed with at once.
-BLOCK_Q = 512
-BLOCK_KV = 512
+BLOCK_Q = 1024
+BLOCK_KV = 1024
 BLOCK_KV_COMPUTE = 512
 CAUSAL = True
 WINDOW = 1024

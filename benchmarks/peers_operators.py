@@ -128,6 +128,17 @@ def _tgmm(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, tiling: Configuratio
     return tgmm(lhs.T, rhs, sizes, lhs.dtype, tiling)
 
 
+def _splash_forward(q: jax.Array, k: jax.Array, v: jax.Array, blocks: Configuration, window: int | None = None) -> Any:
+    """JAX's causal forward pass. It has no softmax scale of its own: the queries are scaled before it."""
+    of_q, of_kv, compute = blocks
+    heads, sequence, d = q.shape
+    sizes = splash_attention.BlockSizes(block_q=of_q, block_kv=of_kv, block_kv_compute=compute)
+    square = (sequence, sequence)
+    mask = masks.LocalMask(square, (window - 1, 0), 0) if window else masks.CausalMask(square)
+    kernel = splash_attention.make_splash_mha_single_device(masks.MultiHeadMask([mask] * heads), block_sizes=sizes)
+    return kernel(q * d**-0.5, k, v)
+
+
 def _flash_backward(
     q: jax.Array,
     k: jax.Array,
@@ -206,6 +217,12 @@ _FLASH_BACKWARD = tuple(
     for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
     if inner <= major
 )
+# Queries, keys, and keys at a time.
+_SPLASH_FORWARD = tuple(
+    blocks
+    for blocks in _grid((512, 1024, 2048), (512, 1024, 2048, 4096), (256, 512, 1024))
+    if blocks[2] <= blocks[1] <= 4 * blocks[0]
+)
 # Queries, keys, keys at a time, and whether one kernel makes all three gradients.
 _SPLASH_BACKWARD = tuple(
     blocks
@@ -242,6 +259,10 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/attention-backward-causal-v6e": (
         Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD),
         Peer("JAX flash attention", partial(_flash_backward, causal=True), _FLASH_BACKWARD),
+    ),
+    "examples/attention-llama-v6e": (Peer("JAX splash attention", _splash_forward, _SPLASH_FORWARD),),
+    "examples/attention-gemma-v6e": (
+        Peer("JAX splash attention", partial(_splash_forward, window=1024), _SPLASH_FORWARD),
     ),
 }
 

@@ -269,6 +269,8 @@ AIMS = {
 OPERATOR_AIMS: dict[str, float | None] = {
     "examples/attention-backward": None,
     "examples/attention-backward-causal-v6e": 0.85,
+    "examples/attention-gemma-v6e": 0.90,
+    "examples/attention-llama-v6e": 0.90,
     "examples/grouped-matmul": None,
     "examples/grouped-matmul-experts-v6e": 0.92,
     "examples/grouped-matmul-transposed": None,

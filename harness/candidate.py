@@ -227,7 +227,7 @@ def _is_number(value: ast.expr) -> bool:
 
 
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    """What is assigned to each name at the top level."""
+    """The values assigned to each name at the top level."""
     values: dict[str, list[ast.expr]] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -1,4 +1,4 @@
-"""A core's way to HBM: what one transfer after another takes, and what is taken for granted in a run of bounds."""
+"""A core's way to HBM: the times of transfers, one after another, and the assumptions of a run that gives bounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from math import ceil
 
 from harness.judge.simulate.machine import Machine
 
-# Why there is no latency, of what a range of latencies can be given for.
+# Reasons for which there is no latency, but a range of latencies can be given.
 FROM_VECTOR = "a scalar taken from a vector register (spop)"
 SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not modelled"
 
 
 @dataclass(frozen=True, slots=True)
 class GrantedBound:
-    """What is taken for granted in a run that gives no latency, but a bound of one.
+    """The assumptions of a run that gives a bound of a latency instead of a latency.
 
-    `holds`: what a decision says that depends on a vector's contents. `without_sparse_core`: the
+    `holds`: the outcome of each decision that depends on a vector's contents. `without_sparse_core`: True if the
     SparseCore's work takes no time.
     """
 
@@ -37,7 +37,7 @@ class Channel:
         self.read_bytes = 0
         self.written_bytes = 0
         self.transfers = 0
-        # Of each kind of transfer that has been seen: for how long it keeps its ways busy, and what it takes alone.
+        # Cycles for which each kind of transfer seen so far keeps its ways busy, and cycles that it takes alone.
         self._cycles: dict[tuple[str, str, int, int, bool], tuple[float, float]] = {}
 
     @property
@@ -52,8 +52,9 @@ class Channel:
 
         A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
         writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes. None moves faster than one alone can. One `for_all` cores has the bandwidth of them all. So
-        has one of a core that runs `alone`, but it moves no faster than one transfer can.
+        their bytes. None moves faster than one alone can. A transfer `for_all` cores has the
+        bandwidth of all of them. So has a transfer of a core that runs `alone`, but it moves no faster than one
+        transfer can.
         """
         machine = self.machine
         self.transfers += 1

@@ -16,14 +16,17 @@ from harness.judge.simulate.structure import prefetched_words, result_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledModule:
-    """`programs` of `schedules`, by the names of their HLO ops.
+    """The compiled `programs` of a module and their `schedules`, by the names of their HLO ops.
 
-    `top` is the name of the program that calls the others, None where a single op is run. `parameters` are the names
-    of the module's parameters in their order, `in_place` those whose memory the caller hands over for results, by the
-    results' places among several, of which there are `results`. `unfit` is why the module cannot be executed at all,
-    else "". `prefetched` are the words of scalar memory that say whether an operand has been fetched already, of
-    operands that have not, `result_words` those that hold the address of the only result. `chips` run the program
-    together; `constants` are words in HBM by the addresses that the top-level program has for them.
+    - `unfit`: the reason why the module cannot be executed at all, or "".
+    - `top`: the name of the program that calls the others; None if a single op is run.
+    - `parameters`: the names of the module's parameters, in their order.
+    - `in_place`: the parameters whose memory the caller hands over for results, by the places of these results.
+    - `results`: the number of results; 0 if there is one that is not in a tuple.
+    - `prefetched`: for operands that have not been fetched, the words of scalar memory that say whether they have been.
+    - `result_words`: the words of scalar memory that hold the address of the only result.
+    - `chips`: the number of chips that run the program together.
+    - `constants`: words in HBM, by the addresses that the top-level program has for them.
     """
 
     programs: dict[str, Program]
@@ -42,10 +45,11 @@ class CompiledModule:
 def compile_module(
     dump: ModuleDump, machine: Machine, *, traced: bool = False, fetched_before: bool = False
 ) -> CompiledModule:
-    """What the top-level program calls, and that; a `traced` one tells the memory's trace about every stretch.
+    """The top-level program and all programs that it calls, compiled.
 
-    It runs on `machine` and on all that have as many branch slots. `fetched_before` says that operands which XLA has
-    fetched before a program starts (cross-program prefetch) are there already; else the program fetches its own.
+    They run on `machine` and on all machines with as many branch slots. If `traced`, they tell the memory's trace
+    about every stretch. XLA can fetch operands before a program starts (cross-program prefetch). If `fetched_before`,
+    these operands are there already; otherwise the program fetches its own.
     """
     called, entry = {*dump.calls}, dump.module.entry
     schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
@@ -76,12 +80,12 @@ def _constants(dump: ModuleDump, top: Program) -> dict[int, tuple[int, ...]]:
 
 
 def _has_one_result(entry: Computation | None) -> bool:
-    """Whether what the entry computation returns is no tuple."""
+    """True if the entry computation returns one array and no tuple."""
     return entry is not None and entry.root is not None and isinstance(entry.root.shape, Array)
 
 
 def _results(entry: Computation | None) -> int:
-    """How many arrays the entry computation returns in a tuple."""
+    """The number of arrays that the entry computation returns in a tuple; 0 if it returns no tuple."""
     shape = entry.root.shape if entry is not None and entry.root is not None else None
     return len(shape.members) if isinstance(shape, Tuple) else 0
 
@@ -96,7 +100,7 @@ def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
 
 
 def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
-    """Why a program of several chips cannot be executed, else "" (also for one of a single chip)."""
+    """The reason why a program of several chips cannot be executed, or ""; "" for a program of a single chip."""
     if dump.module.devices == 1:
         return ""
     if trouble := why_not_several(chip(machine.chip)):
@@ -113,7 +117,7 @@ def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
 
 
 def _unfit(schedule: Schedule) -> str:
-    """Why a schedule cannot be executed at all, else ""."""
+    """The reason why a schedule cannot be executed at all, or ""."""
     if not schedule.bundles:
         return f"{schedule.name}: its schedule holds no bundle that can be read"
     for index, bundle in enumerate(schedule.bundles):

@@ -1,4 +1,4 @@
-"""What is known of the words in HBM and in vector memory, by the addresses where operands and results begin."""
+"""The known words in HBM and in vector memory, by the addresses where operands and results begin."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import partial
 from harness.judge.simulate.scalar import is_in_a_result
 from harness.judge.simulate.values import Unknown
 
-# Words of memory that are known, some of them perhaps not; None where none is.
+# Words of memory; some of them may be unknown. None if none is known.
 Words = Callable[[], "tuple[int | Unknown, ...] | None"]
 # One row of a vector register: what addresses in VMEM count.
 ROW_BYTES = 512
@@ -18,7 +18,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandContents:
-    """Where an operand begins in the addresses of its memory space, what it is called, and its words if known."""
+    """An operand: its name, the address at which it begins in its memory space, and its words if they are known."""
 
     name: str
     space: str
@@ -29,7 +29,7 @@ class OperandContents:
 class Contents:
     """The words at each address where something is known to begin: first the operands in vector memory.
 
-    `names` are those of all addresses that there are.
+    `names` are the names of all addresses.
     """
 
     def __init__(self, names: Mapping[int, str], operands: Sequence[OperandContents], granule_bytes: int) -> None:
@@ -38,7 +38,7 @@ class Contents:
         self._at: dict[int, Words] = {operand.address: operand.words for operand in operands if operand.space == "vmem"}
 
     def hold(self, constants: Mapping[int, "tuple[int | Unknown, ...]"]) -> None:
-        """Notes what lies at these addresses."""
+        """Notes the words at these addresses."""
         self._at.update((address, partial(tuple, words)) for address, words in constants.items())
 
     def __contains__(self, address: int) -> bool:
@@ -48,7 +48,7 @@ class Contents:
         return self._at[address]
 
     def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """What is known of what lies at these addresses, by their place: what a called op finds."""
+        """The known words at these addresses, by the place of the address among `values`: what a called op finds."""
         return {
             place: self._at[value]
             for place, value in enumerate(values)
@@ -81,11 +81,14 @@ class Contents:
                 self._at.pop(place, None)
 
     def beginning_at(self, source: int, space: str) -> Words | None:
-        """What is known of what begins at `source`, which counts granules in HBM, and sixteenths of rows elsewhere."""
+        """The known words that begin at `source`, or None.
+
+        `source` counts granules in HBM, and sixteenths of rows elsewhere.
+        """
         return self._at.get(self._place(source, space))
 
     def _place(self, address: int, space: str) -> int:
-        """Where that lies which a transfer finds at `address`, in the addresses that programs name.
+        """The address that programs name for what a transfer finds at `address`.
 
         A transfer counts granules. The addresses of memory that counts rows have been scaled for it.
         """
@@ -97,7 +100,7 @@ class Contents:
         return other if other in self._names and likely not in self._names and not is_result else likely
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
-        """What is known of the vector register loaded from `address`: words, and which of them is its first."""
+        """The known words from which a vector register is loaded, and the index of its first word; or None."""
         if isinstance(address, Unknown):
             return None
         start = max((start for start in self._at if start <= address), default=None)

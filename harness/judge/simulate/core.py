@@ -36,10 +36,10 @@ def run_cores(
     traces: tuple[SpanRecorder, ...] = (),
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
-    """The module on all cores of the chip, which wait for each other at the barriers that the program has.
+    """The runs of the module on all cores of the chip. The cores wait for each other at the program's barriers.
 
     `deadline` is a time.monotonic() value. `traces`, one for each core or chip if given, note down what happens when.
-    With a `bound` what comes out is no latency, but a bound of one.
+    With a `bound` the result is not a latency, but a bound of one.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
 
@@ -52,7 +52,7 @@ def run_compiled(
     traces: tuple[SpanRecorder, ...] = (),
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
-    """The same for a module that has been compiled, for this machine or one with the same branch slots."""
+    """The result of `run_cores`, for a module that was compiled for this machine or one with the same branch slots."""
     execution = _ModuleExecution(
         module=module, machine=machine, tables=tables, deadline=deadline, bound=bound, is_watching=bound is None
     )
@@ -61,13 +61,13 @@ def run_compiled(
 
 
 def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline: float) -> int | None:
-    """Only how long the compiled module takes; None where its end is not known."""
+    """The cycles that the compiled module takes; None if its end is not known."""
     cores, reason = _ended(_ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline))
     return None if reason else max(core.clock for core in cores)
 
 
 def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
-    """All cores, run to their end, and why there is none, else ""; of several chips those of a chip together."""
+    """All cores after their run, those of a chip together, and the reason why the run has no end, or ""."""
     if execution.module.chips > 1 and not execution.module.unfit:
         assert execution.module.top is not None
         top = execution.module.schedules[execution.module.top]
@@ -96,7 +96,7 @@ def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ())
 
 
 def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf")) -> OpRun:
-    """One HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
+    """The run of one HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
     module = compile_op(schedule, machine)
     core = _Core(
         _ModuleExecution(
@@ -114,7 +114,7 @@ def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf"))
 
 
 def _in_step(cores: list[Steps]) -> str:
-    """Runs all cores to their end, from barrier to barrier; why there is none, else ""."""
+    """Runs all cores to their end, from barrier to barrier. Returns the reason why the run has no end, or ""."""
     clock = 0
     started = False
     try:
@@ -137,7 +137,7 @@ def _in_step(cores: list[Steps]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _ModuleExecution:
-    """What the cores that run a module share."""
+    """The state that the cores running a module share."""
 
     module: CompiledModule
     machine: Machine
@@ -145,13 +145,13 @@ class _ModuleExecution:
     deadline: float
     bound: GrantedBound | None = None
     is_watching: bool = False
-    # By op and call, transfers that one core has started for the other too.
+    # Transfers that one core has started for the other too, by op and call.
     for_others: dict[tuple[str, int], dict[int, list[Arrival]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What one op has done so far."""
+    """The counts of what one op has done so far."""
 
     pipes: Pipes
     calls: int = 0
@@ -286,7 +286,7 @@ class _Core:
         return end
 
     def finished(self, reason: str) -> CoreRun:
-        """What this core has done; `reason` is why the run has no end, else ""."""
+        """The record of this core's run; `reason` says why the run has no end, or is ""."""
         names = [name for name in self.tallies if name != self.module.top]
         if not names and reason:
             names = [name for name in self.module.schedules if name != self.module.top]
@@ -342,7 +342,7 @@ class _Core:
 def _arguments(
     tables: Tables, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...]
 ) -> "list[int | Unknown]":
-    """The values handed over in registers; where the caller does not tell one, the HLO module may."""
+    """The values handed over in registers; if the caller does not know a value, the HLO module may."""
     registers: list[int | Unknown] = [*arguments]
     registers += [Unknown("an argument that no caller handed over") for _ in operands[len(registers) :]]
     for index, name in enumerate(operands):
@@ -356,9 +356,9 @@ def _arguments(
 def _operands(
     tables: Tables, program: Program, names: tuple[str, ...], op: str, handed: Mapping[int, Words]
 ) -> list[OperandContents]:
-    """Where the op's operands lie, with their contents should a transfer ask for them; what it writes comes last.
+    """The places of the op's operands, with contents in case a transfer asks for them; the op's outputs come last.
 
-    `handed` is what the caller knows of what lies where it says.
+    `handed` are the words that the caller knows at the addresses that it hands over, by operand.
     """
     contents = []
     for index, (space, address) in program.operands.items():
@@ -384,7 +384,7 @@ def _words(tables: Tables, name: str, handed: Words | None) -> "tuple[int | Unkn
 
 
 def _nothing() -> None:
-    """What an op finds in its outputs."""
+    """No words: nothing is known of what an op finds in its outputs."""
 
 
 def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:

@@ -17,12 +17,13 @@ from harness.judge.simulate.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one operation does to one unit.
+    """The use that one operation makes of one unit.
 
-    It issues when `port` is free, or free within `early` cycles, and keeps it for `cycles`, from when it and the port
-    `behind` are free; `latency` after that it puts `results` values, one every `spacing` cycles, into `queue`, or one
-    into each of `slots`; or (`pops`) it takes one value out of `queue`. A queue is first in first out, except where
-    its name ends in `]`: that is an addressed result buffer, as all slots are.
+    The operation issues when `port` is free, or free within `early` cycles. It keeps the port for `cycles`, beginning
+    when this port and the port `behind` are free. `latency` cycles after that beginning, it puts `results` values into
+    `queue`, one every `spacing` cycles, or one into each of `slots`. An operation that `pops` takes one value out of
+    `queue` instead. A queue is first in first out, except if its name ends in `]`: then it is an addressed result
+    buffer, as all slots are.
     """
 
     port: str
@@ -108,7 +109,7 @@ _OF_UNITS = re.compile(rf"mxu\d|xlu\d|^vpop\.eup$|^(?:{'|'.join(EUP)})")
 
 
 def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
-    """What `op` does to the long-running units; empty for anything that is done in its cycle."""
+    """The uses that `op` makes of the long-running units; empty for an operation that is done in its cycle."""
     name = op.opcode
     if mxu := _MXU.search(name):
         return _mxu_uses(name, mxu[0], machine)
@@ -136,7 +137,7 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
 def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list[tuple[str, int]]], tuple[Op, ...]]:
     """The operations that use units, by bundle, each as its predicate and its kind; and one operation of each kind.
 
-    What is of one kind does the same to the units, on any machine.
+    Operations of one kind do the same to the units, on any machine.
     """
     numbers: dict[str, int | None] = {}
     kinds: list[Op] = []
@@ -156,7 +157,7 @@ def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list
 
 
 def waited_for(use: Use) -> str:
-    """What a stall for `use` waits for: `MXU busy`, `MXU weights` (its weight port), `XLU result` and so on."""
+    """The cause of a stall for `use`: `MXU busy`, `MXU weights` (its weight port), `XLU result` and so on."""
     unit, _, port = (use.queue if use.pops else use.port).partition(" ")
     return f"{unit[:3].upper()} {'result' if use.pops else port or 'busy'}"
 
@@ -254,12 +255,12 @@ class Pipes:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How often each stretch ran."""
+        """The number of times that each stretch ran."""
         return tuple(sum(passed.visits for passed in memory.values()) for memory in self.memories)
 
     @property
     def matmuls(self) -> tuple[float, int]:
-        """Of all matmuls so far the cycles for which they kept a matrix unit, and their FLOPs."""
+        """The cycles for which all matmuls so far kept a matrix unit, and their FLOPs."""
         cycles, flops = 0.0, 0
         for (_, uses), count in zip(self._stretches, self.counts, strict=True):
             for use in chain.from_iterable(bundle for _, bundle in uses) if count else ():
@@ -269,14 +270,14 @@ class Pipes:
         return cycles, flops
 
     def stalls(self) -> Iterator[tuple[int, int, str, int]]:
-        """Of all passages: stretch, bundle offset within it, what was waited for (see `waited_for`), cycles."""
+        """The stalls of all passages: stretch, bundle offset within it, cause (see `waited_for`), cycles."""
         for number, memory in enumerate(self.memories):
             for passed in memory.values():
                 for offset, name, cycles in passed.stalls:
                     yield number, offset, name, cycles * passed.visits
 
     def run(self, stretch: int, state: int) -> Pass:
-        """The stretch when entered in `state`; states are numbers."""
+        """The passage of a stretch that is entered in `state`; states are numbers."""
         length, uses = self._stretches[stretch]
         ports = dict(self._states[state][0])
         queues = {name: list(values) for name, values in self._states[state][1]}

@@ -1,4 +1,4 @@
-"""What every source line of a kernel costs in one core's run: made only where somebody asks; it costs as much again."""
+"""The cost of every source line of a kernel in one core's run: made only on request, because it takes as long again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator

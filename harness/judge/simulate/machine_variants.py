@@ -71,7 +71,7 @@ _OF_UNITS = (
 
 @cache
 def doubts(chip: Chip) -> Mapping[str, Machine]:
-    """Every machine that the chip might be, by the constant that is another there.
+    """Every machine that the chip might be, by the constant that differs there.
 
     Constants that were fitted go to the ends of their intervals (`Intervals` of the chip's row), those that were read
     off the compiler's schedules 20 % either way. The clock scales all cycles alike, and the bandwidth and the rows that
@@ -144,7 +144,7 @@ def seconds_on(
 
 
 def _is_same(operations: Iterable[Op], changed: Machine, machine: Machine) -> bool:
-    """Whether a program of these operations cannot tell the two machines apart: it lacks what has changed."""
+    """True if a program of these operations cannot tell the two machines apart: it lacks what has changed."""
     differing = {
         field.name for field in fields(Machine) if getattr(changed, field.name) != getattr(machine, field.name)
     }

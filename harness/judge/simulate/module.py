@@ -384,13 +384,13 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
 
 
 def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
-    """What the cores' ops did wrong, what all cores did named once; the top-level program's too."""
+    """The offences of all cores' ops and of the top-level program; what several cores did is named once."""
     runs = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
     return _merged(offence for op in runs for offence in op.offences)
 
 
 def _merged(offences: Iterable[Offence]) -> tuple[Offence, ...]:
-    """The same ones once each, with how often they happened in all."""
+    """The offences with equal ones merged into one, which has their total count."""
     merged: dict[tuple[str, str, str, str], Offence] = {}
     for offence in offences:
         key = offence.kind, offence.op, offence.what, offence.line

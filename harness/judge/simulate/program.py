@@ -67,8 +67,8 @@ def compile_program(
 ) -> Program:
     """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch.
 
-    One that runs on several chips, with the numbers of its sync `flags` by their names, hands out its clock before it
-    touches another chip, and while it waits for one.
+    `flags` are the numbers of its sync flags by their names, for a program that runs on several chips. Such a program
+    hands out its clock before it touches another chip, and while it waits for one.
     """
     on_several_chips = flags is not None
     writer = _Writer(schedule, machine, traced, flags)
@@ -281,7 +281,7 @@ class _Writer:
         return f"if {condition}{place} in busy: touch({number}, {register or 0})"
 
     def _users_between(self, first: int, last: int, outcome: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Those of a stretch; bit i of `outcome` says whether the first bundle's predicated user i is executed."""
+        """The users of a stretch; bit i of `outcome` says whether the first bundle's predicated user i is executed."""
         if first in self.guarded:
             bits = iter(range(len(self.users[first])))
             here = tuple(kind for predicate, kind in self.users[first] if not predicate or outcome >> next(bits) & 1)
@@ -417,7 +417,7 @@ class _Writer:
         return lines + [f"{r} = {_guarded(r, f't{i}', f'q{i}' if p else '')}" for i, (r, _, p) in enumerate(values)]
 
     def _effect(self, op: Op, index: int) -> list[str]:
-        """What an operation without a register does to memory, flags, the control flow or the report."""
+        """Statements for what an operation without a register does to memory, flags, the control flow or the report."""
         name = op.opcode
         condition = _predicate(op.predicate) or "True"
         self._note([condition])
@@ -443,7 +443,7 @@ class _Writer:
             if len(values) != 2:
                 return [_raise(f"the operation {name} {op.arguments} is not understood")]
             if self.on_several_chips and name == "vsyncpa" and values[1] == "1":
-                # How the compiler parks a flag, which it may raise again without setting it to 0 first.
+                # The compiler parks a flag in this way. It may raise the flag again without setting it to 0 first.
                 return []
             method = "add_flag" if name == "vsyncadd" else "set_flag"
             return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]

@@ -1,4 +1,4 @@
-"""What a run of the simulator hands on: how often each bundle ran, and what every other cycle was spent on."""
+"""The records of a run of the simulator: how often each bundle ran, and what every other cycle was spent on."""
 
 from dataclasses import dataclass
 
@@ -44,17 +44,17 @@ class OpRun:
 
     @property
     def empty_cycles(self) -> int:
-        """Those of them without an operation."""
+        """Bundles without an operation among those issued, one cycle each."""
         return sum(self.executions[index] for index in self.schedule.empty)
 
     @property
     def top_level_waits(self) -> tuple[StallCycles, ...]:
-        """Of the top-level program: its waits, for transfers and for the other core."""
+        """The waits of the top-level program, for transfers and for the other core."""
         return tuple(idle for idle in self.idle if idle.kind in ("operand wait", "barrier wait"))
 
     @property
     def launch_cycles(self) -> int:
-        """Of the top-level program: all that it does itself but wait."""
+        """Cycles of all that the top-level program does itself except waiting."""
         waits = sum(idle.cycles for idle in self.top_level_waits)
         return self.bundle_cycles + sum(idle.cycles for idle in self.idle) - waits
 
@@ -65,7 +65,7 @@ class OpRun:
 
     @property
     def steps(self) -> int | None:
-        """Grid steps that ran, from how often the grid loop's exit test did; None for what has no grid."""
+        """Grid steps that ran, from how often the grid loop's exit test ran; None for an op without a grid."""
         if self.schedule.grid_exit is None:
             return None
         return self.executions[self.schedule.grid_exit] - self.calls * self.schedule.pipeline_depth

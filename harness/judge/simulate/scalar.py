@@ -20,7 +20,7 @@ FIRST_OPERAND = 1 << 26
 _FIRST_RESULT = 1 << 29
 _RESULT_SPACING = 1 << 21
 _MOST_RESULTS = 1 << 8
-# Why a scalar is not known that one core of a chip sends the other as a check.
+# The reason why a scalar is not known if one core of a chip sends it to the other as a check.
 CROSS_CORE = "a word from the other core"
 
 _SIGNED = "(({0}) + 2147483648 & 4294967295) - 2147483648"
@@ -68,7 +68,7 @@ _SHAPE = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 def operand_index(description: str) -> int:
-    """Which operand of the called HLO op `[shape: ..., index: 3, ...]` is; -1 where the text does not say."""
+    """The index of the called HLO op's operand that `[shape: ..., index: 3, ...]` is; -1 if the text does not say."""
     match = _INDEX.search(description)
     return int(match[1]) if match else -1
 
@@ -95,14 +95,14 @@ class Names:
         self.bases: dict[str, int] = {**(flags or {})}
         # Memory space and address of each operand that the schedule names, by its index.
         self.operands: dict[int, tuple[str, int]] = {}
-        # Those of them that the op writes.
+        # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
         # Allocations that hold no spilled register: these are told apart in 32 bits, so they are counted apart.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 
     def base(self, symbol: str) -> int:
-        """Where the allocation called `symbol` begins."""
+        """The address at which the allocation called `symbol` begins."""
         if symbol not in self.bases:
             if "spill" in symbol:
                 self.bases[symbol] = _FIRST_SPILL + (len(self.bases) + 1) * _SPILL_SPACING
@@ -112,7 +112,10 @@ class Names:
         return self.bases[symbol]
 
     def operand(self, space: str, description: str) -> int:
-        """Where an operand begins; in HBM as many 32-byte granules from the next one as its shape needs."""
+        """The address at which an operand begins.
+
+        In HBM the next operand begins at least as many granules of 32 bytes later as the shape of this one needs.
+        """
         index = operand_index(description)
         if "kind: output" in description:
             self.outputs.add(index)
@@ -140,17 +143,17 @@ class Names:
 
 
 def result_places(count: int) -> list[int]:
-    """Where the results of a program begin; of as many as there is room for."""
+    """The addresses at which the results of a program begin, for as many results as there is room for."""
     return [_FIRST_RESULT + number * _RESULT_SPACING for number in range(min(count, _MOST_RESULTS))]
 
 
 def is_in_a_result(address: int) -> bool:
-    """Whether an address in HBM, of a program whose operands take no more than 14 GiB, is that of a result."""
+    """True if an address in HBM is that of a result, in a program whose operands take no more than 14 GiB."""
     return _FIRST_RESULT <= address < _FIRST_RESULT + _MOST_RESULTS * _RESULT_SPACING
 
 
 def expression(text: str, names: Names) -> str:
-    """One operand as a Python expression over registers; unknown where it is no integer.
+    """One operand as a Python expression over registers; unknown if the operand is no integer.
 
     `[#allocation5 + $0x1]`, `s3`, `4294967295`, `$region`; a sum of such terms.
     """
@@ -254,6 +257,6 @@ def write_of(op: Op, names: Names) -> Write | None:
 
 
 def is_known(op: Op) -> bool:
-    """Whether a scalar instruction's effect on its register is understood."""
+    """True if a scalar instruction's effect on its register is understood."""
     write = write_of(op, Names())
     return write is None or "unknown operation" not in write.value

@@ -43,16 +43,20 @@ _LARGEST_RESULT = 1 << 17
 
 
 class Memory:
-    """What one call of one HLO op sees: scalar memory, sync flags, its operands. Time is in cycles.
+    """The memory that one call of one HLO op sees: scalar memory, sync flags, its operands. Time is in cycles.
 
-    `core` is which of the chip's cores runs it, `arguments` are the values its caller hands over,
-    `operands` are where it finds what it is handed, `account` is where its waits
-    are booked, `trace` what is told about them. `for_others` are transfers by flag that the first
-    core has started for all: the first core runs first. `runtime` is true for the top-level program,
-    whose scalar memory the runtime has written before it starts: 1, or what `runtime_words` says of a
-    word by its name. `alone` is true where no other core runs this op. `results_at` says where results are
-    to lie, some of them in a parameter's memory: the program asks whether it has to copy. With `touches`, the
-    program's accesses to VMEM, transfers are watched while they are under way.
+    - `core`: the number of the chip's core that runs the op.
+    - `for_others`: transfers, by flag, that the first core has started for all cores; the first core runs first.
+    - `arguments`: the values that the op's caller hands over.
+    - `operands`: the places of the operands that the op is handed.
+    - `account`: the account in which the op's waits are booked.
+    - `trace`: the recorder that is told about the waits and the transfers.
+    - `runtime`: True for the top-level program. The runtime has written its scalar memory before it starts: each word
+      is 1, or what `runtime_words` has for the word's name.
+    - `alone`: True if no other core runs this op.
+    - `results_at`: the addresses at which results are to lie. Some are in a parameter's memory: the program asks
+      whether it has to copy.
+    - `touches`: the program's accesses to VMEM. If given, transfers are watched while they are under way.
     """
 
     def __init__(
@@ -98,12 +102,12 @@ class Memory:
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
         self.contents = Contents(names, operands, channel.machine.granule_bytes)
-        # What transfers out of scalar memory brought where, in the order of their starts.
+        # Words that transfers took out of scalar memory, with destinations, in the order of the transfers' starts.
         self._drained: list[tuple[int, list[int | Unknown]]] = []
         # Words of scalar registers for which scalar memory has no room, by their places in HBM.
         self._spilled: dict[int, tuple[int | Unknown, ...]] = {}
         self.remarks: dict[str, int] = {}
-        # What the chip would not let pass, with the line of kernel.py if it is known, and how often.
+        # Counts of what the chip would not let pass, each with the line of kernel.py if it is known.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
         # Waits that ended with a part of a transfer, by flag, until all that was started on it has been waited for.
         self._parts: dict[int, list[str]] = {}
@@ -126,7 +130,7 @@ class Memory:
         return f"address {address}" if base is None else f"{self.names[base]} + {address - base}"
 
     def load(self, address: "int | Unknown") -> "int | Unknown":
-        """The scalar memory word, unknown if nothing wrote it."""
+        """The word of scalar memory; unknown if nothing wrote it."""
         if isinstance(address, Unknown):
             return address
         word = self.words.get(address)
@@ -157,7 +161,10 @@ class Memory:
             self._drained.append((destination, words))
 
     def results(self, outputs: "Mapping[int, tuple[str, int]]") -> dict[int, Words]:
-        """What the scalar program has put into its outputs (memory space and address, by operand), in words."""
+        """The words that the scalar program has put into its outputs, by operand.
+
+        `outputs` are the memory space and address of each output, by operand.
+        """
         contents: dict[int, Words] = {}
         granule = self.channel.machine.granule_bytes
         for index, (space, address) in outputs.items():
@@ -205,7 +212,10 @@ class Memory:
         return Unknown(f"operand {index}, which the caller handed over in a register")
 
     def store(self, predicate: "bool | Unknown", address: "int | Unknown", value: "int | Unknown") -> None:
-        """Writes a scalar memory word under a predicate; where either is unknown, so is what it may have written."""
+        """Writes a word of scalar memory under a predicate.
+
+        If the address or the predicate is unknown, so are the words that the store may have written.
+        """
         if isinstance(address, Unknown):
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
             self._stored_anywhere = True
@@ -238,7 +248,7 @@ class Memory:
         self._set.discard(address)
 
     def flag(self, flag: "int | Unknown") -> "int | Unknown":
-        """What a sync flag holds; unknown while a transfer raises it, for when that arrives is not known so exactly."""
+        """The value of a sync flag; unknown while a transfer raises it, because its arrival is not known so exactly."""
         address = decided(flag, "a sync flag")
         if self.arrivals.get(address):
             return Unknown(f"the sync flag {self.name_of(address)}, which a transfer raises that was not waited for")
@@ -380,7 +390,7 @@ class Memory:
         heappush(self.arrivals.setdefault(target, []), under_way)
 
     def is_away(self, overrides: "int | Unknown") -> bool:
-        """Whether a transfer goes to another chip."""
+        """True if a transfer goes to another chip."""
         return destination_of(decided(overrides, "where a transfer goes")) is not None
 
     def send(
@@ -393,7 +403,7 @@ class Memory:
     ) -> None:
         """Starts a transfer to another chip: it raises `flags`, the first there, the second here once all has left.
 
-        What is `moved`: from which memory space to which, the address in HBM if it has one, and granules.
+        `moved` says from which memory space to which it goes, its address in HBM if it has one, and its granules.
         """
         source, destination, operand, size = moved
         assert self.port is not None
@@ -441,7 +451,10 @@ class Memory:
                 self.port.deliver((self.port.number, core), MEETING, clock, 1, CORE_SIGNAL)
 
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
-        """Whether a wait needs more than is under way to this chip by now; what is, is taken in."""
+        """True if a wait needs more than is under way to this chip by now.
+
+        Moves what other cores have sent to the flag from the inbox to the transfers under way.
+        """
         assert self.port is not None
         address, needed = decided(flag, "a wait"), decided(goal, "a wait")
         pending = self.arrivals.setdefault(address, [])

@@ -83,7 +83,7 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
 def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
     """The addresses of the schedule's words that tell a program where it runs, by what they tell.
 
-    Of the top-level program also where the registry and the table of routes lie that it makes.
+    For the top-level program, also the addresses of the registry and of the table of routes that it makes.
     """
     tags = [
         (names.bases.get(allocation.name), allocation.tag)
@@ -123,15 +123,16 @@ class Link:
     step: int
 
 
-# From when to when, in cycles.
+# Spans of time: begin and end of each, in cycles.
 Times: TypeAlias = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A transfer on its way: when it has each of the links on its `route`, in their order.
+    """A transfer on its way: the times at which it has each of the links on its `route`, in their order.
 
-    All of it has `left` the chip that sends it, and has `arrived` at the other one, in cycles.
+    `left` is the cycle at which all of it has left the chip that sends it, `arrived` the one at which all of it has
+    arrived at the other chip.
     """
 
     route: tuple[tuple[Link, Times], ...]
@@ -140,20 +141,20 @@ class Passage:
 
 
 class Lane:
-    """When one direction of a link is taken: `busy` spans in order, none of which touches the next."""
+    """The times at which one direction of a link is taken: `busy` spans in order, none of which touches the next."""
 
     def __init__(self) -> None:
         self.busy: list[tuple[float, float]] = []
 
     def free_at(self, begin: float) -> float:
-        """The first time from `begin` on at which nothing has it."""
+        """The first time from `begin` on at which nothing has the lane."""
         return next((end for start, end in self.busy if start <= begin < end), begin)
 
     def take(self, times: Times, since: float) -> Times:
-        """The times at which it carries what another lane, or memory, hands on at those `times`, as soon as it is free.
+        """The times at which the lane carries what another lane, or memory, hands on at `times`, as soon as it is free.
 
-        What comes later may fill the gaps between what has it already: packets of several transfers share a link. No
-        transfer begins before `since` from here on.
+        A later transfer may fill the gaps between those that have the lane already: packets of several transfers share
+        a link. From here on, no transfer begins before `since`.
         """
         while self.busy and self.busy[0][1] < since:
             del self.busy[0]
@@ -203,12 +204,12 @@ class Network:
 
     @property
     def bytes_per_cycle(self) -> float:
-        """What one link carries in one direction."""
+        """Bytes per cycle that one link carries in one direction."""
         return self.links.reached_bytes_per_second / self.machine.clock_hz
 
     @property
     def traffic(self) -> tuple[LinkTraffic, ...]:
-        """What each direction has carried that was used, in the order of the chips."""
+        """The traffic of each direction of a link that was used, in the order of the chips."""
         used = [(link.chip, self.neighbour(link), amount) for link, amount in self.carried.items() if amount]
         return tuple(
             LinkTraffic(
@@ -227,7 +228,7 @@ class Network:
 
     @property
     def hop_cycles(self) -> float:
-        """What each link on the way adds to the time of a transfer."""
+        """Cycles that each link on the way adds to the time of a transfer."""
         return self.links.hop_seconds * self.machine.clock_hz
 
     def place(self, chip: int) -> tuple[int, ...]:
@@ -258,8 +259,9 @@ class Network:
     def passage(self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float) -> Passage:
         """The way of `amount` bytes from one chip to another.
 
-        The first are read at `begins`, the last at `read`; they raise `flag` there. Each link on the way carries them
-        as soon as it is free and they are there; one that carries nothing is not kept free for the others.
+        The first bytes are read at `begins`, the last at `read`; they raise `flag` at their destination. Each link on
+        the way carries them as soon as it is free and they are there. A link that carries nothing is not kept free for
+        the others.
         """
         length = amount / self.bytes_per_cycle
         times: Times = ((max(begins, read - length), max(begins + length, read)),)
@@ -294,9 +296,10 @@ class Waiting:
 
 @dataclass(slots=True, kw_only=True)
 class ChipPort:
-    """What one core of a chip shares with the others, its own chip's too; `others` has those of a chip together.
+    """The state that one core of a chip shares with the other cores, those of its own chip too.
 
-    `inbox` holds, by the number of its flag, what the others have sent: as scalar_memory.Arrival, a heap.
+    `others` are the ports of all cores, those of a chip together. `inbox` has what the other cores have sent, by the
+    number of its flag: a heap of scalar_memory.Arrival for each flag.
     """
 
     number: int
@@ -305,7 +308,7 @@ class ChipPort:
     others: Sequence["ChipPort"] = ()
     inbox: dict[int, list[tuple[int, int, str, bool]]] = field(default_factory=dict)
     waiting: Waiting | None = None
-    # Places in `others` to which this one has sent something since it went on last.
+    # Places in `others` to which this core has sent something since it last went on.
     served: set[int] = field(default_factory=set)
     # Words of scalar memory, by their addresses, that the top-level program has left for those that it calls.
     shared: Mapping[int, "int | Unknown"] = field(default_factory=dict)
@@ -354,7 +357,7 @@ class ChipPort:
     def deliver(
         self, to: tuple[int, int], flag: int, arrival: int, amount: int, what: str, to_hbm: bool = False
     ) -> None:
-        """Raises a flag of a chip and core by `amount` at a time; `what` does."""
+        """Raises a flag of the chip and core `to` by `amount` at the cycle `arrival`; `what` names the cause."""
         place = to[0] * self.network.machine.cores + to[1]
         if place >= len(self.others):
             raise Unknowable(f"it talks to core {to[1]} of chip {to[0]}, which has one")
@@ -362,7 +365,7 @@ class ChipPort:
         self.served.add(place)
 
     def goes_on(self, clock: int) -> int | None:
-        """The cycle at which a chip whose clock is `clock` goes on, None as long as it waits for more than is sent."""
+        """The cycle at which a chip whose clock is `clock` goes on; None as long as it waits for more than was sent."""
         waiting = self.waiting
         if waiting is None:
             return clock
@@ -374,7 +377,7 @@ class ChipPort:
         return None
 
     def lacks(self, waiting: Waiting) -> int:
-        """How much more has to be sent than is under way."""
+        """The amount that has to be sent in addition to what is under way."""
         return waiting.goal - waiting.value - sum(granules for _, granules, _, _ in self._under_way(waiting))
 
     def _under_way(self, waiting: Waiting) -> list[tuple[int, int, str, bool]]:
@@ -438,10 +441,10 @@ def ports(
 
 
 def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int, int, int]]) -> str:
-    """Runs all chips' cores to their end, always the one that goes on first; why there is none, else ""."""
+    """Runs all chips' cores to their end, always the one that goes on first. Returns why the run has no end, or ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
-    # When each goes on, as far as it is known: only what is sent to a chip that waits changes that.
+    # The cycle at which each core goes on, if it is known: only what is sent to a waiting core changes it.
     able = dict(clocks)
     while clocks:
         if not able:
@@ -466,9 +469,9 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
 
 
 def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
-    """How often other chips have sent something to one that nothing there waits for, by a sentence on what it is.
+    """Counts of what other chips have sent to a chip where nothing waits for it, by a sentence that says what it is.
 
-    `names` are those of the flags that all programs find in one place.
+    `names` are the names of the flags that all programs find in one place.
     """
     return Counter(
         f"{what} that nothing waits for (sync flag {names.get(flag, flag)})"
@@ -478,7 +481,7 @@ def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
 
 
 def deadlock(several: Sequence[ChipPort]) -> str:
-    """Who waits for what, where no chip can go on."""
+    """Text that says which chips wait for what, if no chip can go on."""
     waits: dict[str, list[int]] = {}
     for port in several:
         waiting = port.waiting

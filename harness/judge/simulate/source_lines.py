@@ -1,4 +1,4 @@
-"""Which source line an operation of the schedule belongs to, also where the compiler does not say."""
+"""The source line to which each operation of a schedule belongs, also if the compiler does not say."""
 
 import re
 from collections import deque
@@ -13,7 +13,7 @@ _ARRAY = re.compile(r"[mx][xl]u\d")
 
 
 class Ascribed(NamedTuple):
-    """Of one bundle: the line (`kernel.py:23`, or "") of each operation, and those that share its cycle."""
+    """The lines of one bundle: that of each operation (`kernel.py:23`, or ""), and those that share its cycle."""
 
     operations: tuple[str, ...]
     shared: tuple[str, ...]
@@ -22,11 +22,13 @@ class Ascribed(NamedTuple):
 def ascribed(schedule: Schedule) -> list[Ascribed]:
     """The lines of each bundle's operations.
 
-    The compiler names most; what it adds itself has none. A transcendental belongs to the line that
-    pops its result, a spill to the line whose value is saved, what has no register to the one that
-    its MXU or XLU works for next, and any other vector operation (a fill, a pack) to the line that
-    uses its result next in the schedule. An empty bundle is there because the next bundle's operations
-    have to wait, so it is theirs.
+    The compiler names most lines; an operation that it adds itself has none. Such an operation belongs to:
+    - the line that pops its result, for a transcendental;
+    - the line whose value is saved, for a spill;
+    - the line that its MXU or XLU works for next, for an operation without a register;
+    - the line that uses its result next in the schedule, for any other vector operation (a fill, a pack).
+
+    An empty bundle is there because the next bundle's operations have to wait, so it belongs to their lines.
     """
     lines = [[op.source for op in bundle.ops] for bundle in schedule.bundles]
     _name_pushes(schedule, lines)

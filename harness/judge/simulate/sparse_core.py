@@ -1,4 +1,4 @@
-"""How long the SparseCore takes at most for what XLA hands to it, by the transfers that the module's text asks for."""
+"""The most time that the SparseCore takes for what XLA hands to it, by the transfers in the module's text."""
 
 import math
 import re
@@ -17,7 +17,7 @@ ON_TENSORCORE = tuple(
 )
 # An array moves in pieces of a tile of 8 x 128 words.
 _TILE_BYTES = 4096
-# What moves nothing: names for values, and what a fusion computes on its way.
+# Opcodes that move nothing: names for values, and what a fusion computes on its way.
 _NO_TRANSFER = ("bitcast", "call-done", "constant", "get-tuple-element", "parameter", "tuple")
 _OPENED = ("call", "call-start")
 # Opcodes that move slices, and the attribute with the dimensions of an array of slices that lie within one.
@@ -28,8 +28,8 @@ def most_seconds(module: Module, machine: Machine) -> float | None:
     """Seconds that all calls of the SparseCore take if each piece of them is moved when the one before has arrived.
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
-    latency of a transfer. What it takes to start the SparseCore, and its arithmetic, are not known and left out. None
-    where there is no such bound: a call in a loop, or of something else than gathers, scatters and copies.
+    latency of a transfer. The times to start the SparseCore and of its arithmetic are not known and left out. None if
+    there is no such bound: for a call in a loop, or a call of something else than gathers, scatters and copies.
     """
     entry = module.entry
     calls = list(_calls(entry)) if entry is not None else []
@@ -63,7 +63,7 @@ def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
 
 
 def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
-    """How many pieces of how many bytes are read and written; None where something else is done with them."""
+    """The pieces that are read and written, as numbers and bytes; None if something else is done with them."""
     pieces: list[tuple[int, int]] = []
     for name in call.computations("calls", "to_apply"):
         computation = module.by_name.get(name)
@@ -118,7 +118,7 @@ def _product(sizes: Iterable[int | None]) -> int | None:
 
 
 def _seconds(pieces: list[tuple[int, int]], machine: Machine) -> float:
-    """What it takes to read and write pieces one after the other."""
+    """Seconds that it takes to read and write pieces one after the other."""
     latency = machine.dma_latency_cycles + machine.dma_write_latency_cycles + 2 * machine.transfer_cycles
     share = 1 / machine.hbm_read_share + 1 / machine.hbm_write_share
     cycles = sum(number * (latency + size * share / machine.hbm_bytes_per_cycle) for number, size in pieces)

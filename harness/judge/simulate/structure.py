@@ -1,4 +1,4 @@
-"""What a schedule's operations say about each other: which jump, which wait, what belongs to a jump's delay slots."""
+"""Relations between a schedule's operations: which jump, which wait, and which belong to a jump's delay slots."""
 
 import re
 from collections import deque
@@ -22,7 +22,7 @@ _UNITS = {
 REGISTER_BYTES = 4096
 _SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
-# What lies in the first row of an allocation, as it is loaded and as it is stored.
+# The first row of an allocation, as it is loaded and as it is stored.
 _ALLOCATION_LOADED = re.compile(r"\s*\[vmem:\[(#allocation[\w.]*)\] sm:\$0x1\]\s*$")
 _STORED = re.compile(r"\s*\[vmem:\[#allocation[\w.]*\] sm:\$0x1\](?:,|\s*/\*vst_source=\*/)?\s*%\w+_(v\d+)")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
@@ -32,7 +32,7 @@ REMOTE_SIGNAL = "vsyncadd.remote"
 # The note of a wait for the other core of the chip, and those of waits for the other chips when a program begins.
 _MEETING = "barrier-megacore"
 LAUNCH_BARRIER = ("global-barrier", "enhanced-barrier")
-# What the wait for a copy from one core to the other is called.
+# The name of the wait for a copy from one core to the other.
 EXCHANGED = "all-reduce-megacore"
 _HANDSHAKES = ("vwait.eq", "vwait.ne")
 _ONE_LESS = str(2**32 - 1)
@@ -40,14 +40,17 @@ _REGION = re.compile(r"region(\d+)")
 
 
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
-    """How many bundles after a branch are executed whatever it decides.
+    """The number of bundles after a branch that are executed whatever it decides.
 
-    As many as the branch takes to act, on all chips but the newest: there the compiler leaves one empty bundle for all
-    that its slots end with, and the chip makes up for the others when it jumps. So the slots end with the last empty
-    bundle before the next branch or region. Where none was left out, the last one may hold an operation: then those
-    behind the last empty bundle come from the path without the jump, and carry the branch's opposite predicate, or
-    several empty ones stand before them, or a region ends with them and another one starts behind them. Found by
-    comparing 1163 branches of 46 programs with the schedule before empty bundles are removed (pass
+    On all chips but the newest there are as many as the branch takes to act. On the newest chip the compiler leaves one
+    empty bundle for all the empty ones that the slots end with, and the chip makes up for the others when it jumps. So
+    the slots end with the last empty bundle before the next branch or region. If no bundle was left out, the last slot
+    may hold an operation. At least one of these then holds for the bundles behind the last empty one:
+    - They come from the path without the jump, and carry the branch's opposite predicate.
+    - Several empty bundles stand before them.
+    - A region ends with them, and another one starts behind them.
+
+    Found by comparing 1163 branches of 46 programs with the schedule before empty bundles are removed (pass
     `packed-bundles-post-ra` of libtpu 0.0.50).
     """
     most = machine.branch_slots
@@ -98,7 +101,7 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
 
 
 def meetings(schedule: Schedule) -> dict[int, int]:
-    """By the identity of each wait for the other core that of the signal to it, which stands right before."""
+    """The signal to the other core that stands right before each wait for it: its identity, by that of the wait."""
     signal: Op | None = None
     pairs: dict[int, int] = {}
     for bundle in schedule.bundles:
@@ -142,10 +145,11 @@ def exchanges(schedule: Schedule) -> frozenset[int]:
 
 
 def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
-    """By the identity of each `vpush` what fills its register: a load, or a scalar in all places of it (`vstv`).
+    """The operation that fills the register of each `vpush`, by the identity of the `vpush`.
 
-    None where something computes what it pushes. Only what stands before it with no jump or start of a region between
-    surely fills it. Of what the program has put into an allocation of its own at its beginning, it is what filled that.
+    It is a load, or a scalar in all places of the register (`vstv`); None if the pushed value is computed. An operation
+    surely fills the register only if it stands before the `vpush` with no jump or start of a region between. A load
+    from an allocation that the program itself filled at its beginning is replaced by the operation that filled it.
     """
     loads: dict[int, Op | None] = {}
     for index, op in schedule.ops_where("vpush".__eq__):
@@ -167,7 +171,10 @@ def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
 
 
 def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
-    """What fills an allocation that the program stores to once, before its first jump, and only loads from else."""
+    """The load or `vstv` that fills the allocation that `load` reads, or None.
+
+    The program has to store to the allocation once, before its first jump, and only load from it otherwise.
+    """
     allocation = _ALLOCATION_LOADED.match(load.text) if load.opcode == "vld" else None
     if allocation is None:
         return None
@@ -223,9 +230,10 @@ def result_words(schedule: Schedule) -> frozenset[str]:
 
 
 def is_for_first_core(schedule: Schedule) -> bool:
-    """Whether all cores but the first leave the program at once.
+    """True if all cores but the first leave the program at once.
 
-    It asks which core it is before it moves or waits for any data, and jumps behind all that does.
+    Such a program asks which core runs it before it moves or waits for any data, and jumps behind all operations that
+    do.
     """
     asked: set[str] = set()
     others: set[str] = set()
@@ -249,16 +257,16 @@ def is_branch(op: Op) -> bool:
 
 
 def is_timed(op: Op) -> bool:
-    """Whether the clock matters to the operation, or it moves the clock."""
+    """True if the clock matters to the operation, or the operation moves the clock."""
     if op.opcode == "inlined_call":
         return called_name(op) != ""
     return op.opcode.startswith(_TIMED)
 
 
 def scalar_program(schedule: Schedule, also: Collection[int] = ()) -> dict[int, list[Op]]:
-    """By bundle the operations that can matter to the scalar program: all but those from vectors to vectors.
+    """The operations that can matter to the scalar program, by bundle: all but those from vectors to vectors.
 
-    `also` are identities of some that matter nevertheless.
+    `also` are identities of operations from vectors to vectors that matter nevertheless.
     """
     scalars = {op.destination for op in schedule.ops if op.destination[:1] in ("s", "p")}
     by_bundle: dict[int, list[Op]] = {}
@@ -282,13 +290,13 @@ def vector_spill(op: Op) -> str:
 
 
 def vector_spills(schedule: Schedule) -> list[tuple[int, Op]]:
-    """All of them, each with the index of its bundle."""
+    """All spills and fills of vector registers, each with the index of its bundle."""
     moves = schedule.ops_where(lambda opcode: opcode[:3] in _SPILLS)
     return [(index, op) for index, op in moves if "_spill" in op.text]
 
 
 def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
-    """By `spill` and `fill` the index of each one's bundle, as often as that holds some."""
+    """The bundle indices of all spills and of all fills, by `spill` and `fill`; one index for each operation."""
     ops, homes = schedule.ops, schedule.homes
     bundles: dict[str, list[int]] = {}
     for opcode, places in schedule.places.items():

@@ -32,13 +32,12 @@ def timeline(
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
 ) -> Timeline:
-    """What happens when in the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
+    """The timeline of the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
 
-    Of a program on several chips, of every chip, and what each direction of a link carries. `steps_shown` steps from
-    the middle of the longest op's grid are shown bundle by bundle, on core or chip 0: what each unit issues, and what a
-    bundle stalls for. Rows are cut where they get long.
-    `operands` are contents of arguments by their names. Raises RatchetError `no-simulation` where the run has no end
-    that is known.
+    For a program on several chips, those of every chip, and what each direction of a link carries. `steps_shown` steps
+    from the middle of the longest op's grid are shown bundle by bundle, on core or chip 0: what each unit issues, and
+    what a bundle stalls for. Long rows are cut. `operands` are contents of arguments by their names. Raises
+    RatchetError `no-simulation` if the run has no known end.
     """
     machine = machine_of(chip)
     tables = Tables(dump.module, operands or dump.arguments)
@@ -80,7 +79,7 @@ class Recording:
 def _recorders(
     dump: ModuleDump, machine: Machine, windows: Sequence[SpanWindow], most: int
 ) -> tuple[SpanRecorder, ...]:
-    """One for each core, the first with the windows; a row of all chips together keeps `most` spans."""
+    """One recorder for each core, the first with the windows; a row of all chips together keeps `most` spans."""
     chips = dump.module.devices
     places = [f"core {core}" for core in range(machine.cores)]
     if chips > 1:
@@ -90,9 +89,9 @@ def _recorders(
 
 
 def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], traces: Sequence[SpanRecorder]) -> Timeline:
-    """What the recorders noted down of the run that `cores` are the outcome of."""
+    """The timeline that the recorders noted down during a run; `cores` are the outcome of that run."""
     last = max(cores, key=lambda core: core.cycles)
-    # Of a chip among several the core that ends last.
+    # For each of several chips, only the core that ends last is drawn.
     several = dump.module.devices > 1
     each = machine.cores if several else 1
     drawn = [max(cores[at : at + each], key=lambda core: core.cycles) for at in range(0, len(cores), each)]

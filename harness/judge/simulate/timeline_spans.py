@@ -1,4 +1,4 @@
-"""What an instrumented run notes down while it runs: the spans of a timeline, row by row."""
+"""The spans of a timeline, row by row, as an instrumented run notes them down while it runs."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +20,10 @@ READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanWindow:
-    """Which part of the HLO op `op`'s first call is shown bundle by bundle: from `first` to `last` (excluded).
+    """The part of the HLO op `op`'s first call that is shown bundle by bundle: from `first` to `last` (excluded).
 
-    Counted in turns of the grid's loop, in an op without a grid in cycles since its start. At most `cycles` are shown,
-    waits not counted.
+    Both count turns of the grid's loop, or cycles since the start of an op without a grid. At most `cycles` are shown,
+    not counting waits.
     """
 
     op: str
@@ -33,7 +33,7 @@ class SpanWindow:
 
 
 class _SpanRow:
-    """Spans in the order of their ends: the first ones, the last ones and those of the window, the rest is counted."""
+    """Spans in the order of their ends: the first ones, the last ones and those of the window; the rest is counted."""
 
     def __init__(self, most: int) -> None:
         self.half = most // 2
@@ -66,11 +66,11 @@ class _Call:
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
     shown_cycles: int = 0
-    # What had been moved when it began.
+    # Bytes that had been moved when the call began.
     moved_bytes: int = 0
 
     def shown(self, clock: int, turn: int) -> bool:
-        """Whether what happens at `clock` or in that turn is in the window."""
+        """True if what happens at `clock`, or in that turn, is in the window."""
         if self.window is None:
             return False
         place = clock - self.start if self.account.first_body is None else turn
@@ -78,10 +78,11 @@ class _Call:
 
 
 class SpanRecorder:
-    """Of one core or chip, `place`; without windows nothing is shown bundle by bundle. A row keeps `most` spans.
+    """The spans of one core or chip, `place`. A row keeps `most` spans.
 
-    `flight_cycles` are those in which a transfer is under way, `waited_cycles` those of them in which the core waits
-    for one: all of the run, whatever is left out of its rows.
+    Without windows nothing is shown bundle by bundle. `flight_cycles` are the cycles in which a transfer is under way,
+    `waited_cycles` those of them in which the core waits for one. Both count the whole run, whatever is left out of its
+    rows.
     """
 
     def __init__(self, place: str, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
@@ -99,14 +100,14 @@ class SpanRecorder:
 
     @property
     def spans(self) -> Iterator[Span]:
-        """All that is kept."""
+        """All spans that are kept."""
         for row in self._rows.values():
             yield from row.first
             yield from row.last
 
     @property
     def left_out(self) -> Counter[str]:
-        """How many are not, by row."""
+        """The number of spans that are not kept, by row."""
         return Counter({name: row.left_out for name, row in self._rows.items() if row.left_out})
 
     def enter(self, schedule: Schedule, stretches: tuple[Stretch, ...], account: Account, clock: int) -> None:
@@ -210,7 +211,7 @@ class SpanRecorder:
         return Span(kind=kind, row=f"{self.place} {row}", name=name, start=start, end=end)
 
     def _add(self, span: Span, turn: int | None = None) -> None:
-        """Keeps a span, if it took time; `turn` is where it is another than the innermost call's."""
+        """Keeps a span if it took time; `turn` is given if it is not that of the innermost call."""
         if span.end == span.start:
             return
         frame = self._frames[-1]

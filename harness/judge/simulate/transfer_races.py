@@ -17,7 +17,8 @@ from harness.judge.simulate.values import Unknown
 
 # A program writes three words for each level of strides to scalar memory, and nothing for a transfer without.
 _MOST_DESCRIPTOR_WORDS = 30
-# A memory is looked up by pieces of so many granules; what covers more than so many pieces is looked at always.
+# A memory is looked up by pieces of 2 ** `_PIECE_BITS` granules. A transfer that covers more than `_MOST_PIECES` pieces
+# is always looked at.
 _PIECE_BITS = {"vmem": 10, "hbm": 15}
 _MOST_PIECES = 1024
 _MOST_REGIONS = 4096
@@ -28,9 +29,9 @@ _NOT_WAITED = "which nothing has waited for"
 
 @dataclass(frozen=True, slots=True)
 class _Strides:
-    """How a transfer's granules lie: in runs of `length`, each level of which has two strides and how often they occur.
+    """The layout of a transfer's granules: runs of `length`, at levels that have two strides and a count each.
 
-    The strides are those of source and target.
+    The strides are those of source and target. The count says how often they occur.
     """
 
     length: int
@@ -52,7 +53,7 @@ class Region:
         return self.first + self.stride * (self.count - 1) + self.length
 
     def overlaps(self, first: int, end: int) -> bool:
-        """Whether a granule of it lies between."""
+        """True if a granule of the region lies between `first` and `end` (excluded)."""
         if self.count == 1:
             return self.first < end and first < self.first + self.length
         begin = max(0, (first - self.length - self.first) // self.stride + 1)
@@ -60,7 +61,7 @@ class Region:
         return begin <= last
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Where each run begins and ends."""
+        """The begin and the end of each run."""
         for number in range(self.count):
             begin = self.first + number * self.stride
             yield begin, begin + self.length
@@ -68,7 +69,7 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Side:
-    """What a transfer reads, or writes: a memory, its regions there, and the pieces of it that these lie in."""
+    """One side of a transfer, which it reads or writes: a memory, regions of it, and the pieces that these lie in."""
 
     space: str
     regions: tuple[Region, ...]
@@ -92,7 +93,7 @@ class Moving:
 
 
 class _Pieces:
-    """Those transfers under way that read one memory, or that write it, by the pieces that they touch."""
+    """The transfers under way that read one memory, or that write it, by the pieces that they touch."""
 
     def __init__(self) -> None:
         self._at: dict[int, list[Moving]] = {}
@@ -117,7 +118,7 @@ class _Pieces:
                 del self._at[piece]
 
     def near(self, pieces: Iterable[int]) -> Iterable[Moving]:
-        """Those that may touch one of the pieces; none: any piece."""
+        """The transfers that may touch one of the pieces; without pieces, those that may touch any."""
         if not self._at and not self._everywhere:
             return ()
         moving_by_id = {id(moving): moving for moving in self._everywhere}
@@ -235,7 +236,7 @@ class UnderWay:
         return any(region.overlaps(first, end) for region in regions)
 
     def _look_at(self, moving: Moving) -> None:
-        """What is under way against a transfer that starts."""
+        """Names each transfer under way that meets a starting one, and a starting one that reads what it writes."""
         source, target = moving.source, moving.target
         if source.space == target.space and _meet(source.regions, target.regions):
             moving.is_raced = True
@@ -262,7 +263,7 @@ class UnderWay:
         return {place // size for side in sides for each in side.regions for place in (each.first, each.end - 1)}
 
     def _strides(self, size: "int | Unknown", layout: "tuple[int | Unknown, ...]") -> "_Strides | None":
-        """How the granules of a transfer lie; None where that is not known."""
+        """The layout of a transfer's granules; None if it is not known."""
         if len(layout) == 1:
             (descriptor,) = layout
             if isinstance(descriptor, Unknown):
@@ -278,9 +279,10 @@ class UnderWay:
 
 
 def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | None:
-    """From no numbers (one run), or triples, outermost first: two strides, and how many of the next level one has.
+    """The layout from no numbers (one run), or from triples, the outermost level first.
 
-    The last has rows of the run in place of that.
+    A triple has two strides, and how many of the next level are in one of this level. In place of the latter, the last
+    triple has the rows of the run.
     """
     if size <= 0 or len(numbers) % 3:
         return None
@@ -319,7 +321,7 @@ def _side(place: Place, number: int, strides: _Strides) -> Side:
 
 
 def _pieces(regions: tuple[Region, ...], bits: int) -> tuple[int, ...]:
-    """Empty where there are too many."""
+    """The pieces that the regions lie in; empty if there are too many."""
     if len(regions) == 1 and regions[0].count == 1:
         span = range(regions[0].first >> bits, (regions[0].end - 1 >> bits) + 1)
         return tuple(span) if len(span) <= _MOST_PIECES else ()

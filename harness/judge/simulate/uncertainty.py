@@ -1,4 +1,4 @@
-"""How far a simulated time, and the ratio of two, may be off: from the errors against published device times.
+"""The uncertainty of a simulated time, and of the ratio of two, from the errors against published device times.
 
 The numbers here and the chips' own in harness/chips are read off benchmarks/FIDELITY.md, which benchmarks/fidelity.py
 writes, and tests hold them together. What those times can tell about two programs, and what not, is said there too.
@@ -37,13 +37,13 @@ def plus_minus_seconds(
 
 
 def relative_uncertainty(chip: str, operation_seconds: float = inf) -> float:
-    """How far the ratio of two programs' times on `chip` may be off, as a fraction of it, one standard deviation.
+    """The uncertainty of the ratio of two programs' times on `chip`: one standard deviation, as a fraction of it.
 
-    `operation_seconds` is what one of its HLO operations takes, on average.
+    `operation_seconds` is the time that one HLO operation of the program takes, on average.
 
-    The judge compares two times with it: two programs that compute the same thing share errors, so that
-    their ratio should be off by no more than either (benchmarks/FIDELITY.md shows by how much). Of fifteen variants of
-    one kernel all pairs that differ by 2 % were ordered rightly.
+    The judge compares two times with it. Two programs that compute the same thing share errors, so their ratio should
+    be off by no more than either time (benchmarks/FIDELITY.md shows by how much). Among fifteen variants of one kernel,
+    all pairs that differ by 2 % were ordered rightly.
     """
     relative = chips.row(chip).relative_uncertainty if chip in chips.names() else None
     if relative is None:

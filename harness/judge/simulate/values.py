@@ -21,9 +21,9 @@ class Unknowable(Exception):
 
 
 class Unknown:
-    """A value nobody knows. It spreads through arithmetic and raises Unknowable where a decision needs it.
+    """A value nobody knows. It spreads through arithmetic and raises Unknowable if a decision needs it.
 
-    `unwritten`: it is what memory held that the program never wrote.
+    `unwritten`: it was read from memory that the program never wrote.
     """
 
     __slots__ = ("reason", "unwritten")
@@ -101,7 +101,7 @@ def larger(word: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
 
 
 def divided(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
-    """The unsigned quotient of 32-bit values; unknown by zero."""
+    """The unsigned quotient of 32-bit values; unknown for a division by zero."""
     if isinstance(dividend, Unknown) or isinstance(other, Unknown):
         return dividend if isinstance(dividend, Unknown) else other
     if other == 0:
@@ -110,7 +110,7 @@ def divided(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown
 
 
 def remainder(dividend: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
-    """What `divided` leaves."""
+    """The remainder of the division that `divided` does."""
     return (dividend & 0xFFFFFFFF) - divided(dividend, other) * (other & 0xFFFFFFFF)
 
 

@@ -23,7 +23,7 @@ from harness.units import percent, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """How often a gain could have come by luck: the more often, the more a verdict asks for.
+    """The number of times that a gain could have come by luck: the larger it is, the more a verdict asks for.
 
     `since_accept`: the attempts since the last accept, this one included. `looked_at`: the candidates of which this one
     was the fastest.
@@ -136,7 +136,7 @@ def _measured(
 
 
 def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
-    """How sure the interval had to be, and why so sure."""
+    """Text that says how sure the interval had to be, and why so sure."""
     missed = 2 * stats.look_error(policy, attempts)
     # As many digits as it takes to tell it from 100 %.
     digits = max(0, -math.floor(math.log10(missed)) - 2)

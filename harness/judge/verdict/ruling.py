@@ -1,4 +1,4 @@
-"""What two times come to: one of three outcomes, why, and the ratio with its interval."""
+"""The ruling on two times: one of three outcomes, the reason for it, and the ratio with its interval."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """Where a comparison stands. `is_final`: no further sample can change it, or could be trusted to."""
+    """The state of a comparison. `is_final`: no further sample can change it, or could be trusted to."""
 
     outcome: Outcome
     reason: str

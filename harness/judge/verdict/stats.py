@@ -36,7 +36,7 @@ def attempt_error(policy: Policy, attempts_since_accept: int) -> float:
 
 
 def look_error(policy: Policy, attempts_since_accept: int) -> float:
-    """How often, at one look, the interval of that attempt may miss the true ratio at either end."""
+    """The allowed chance that, at one look, the interval of that attempt misses the true ratio at either end."""
     return attempt_error(policy, attempts_since_accept) / len(policy.looks)
 
 

@@ -91,7 +91,7 @@ class _Waits:
         del self.of_cores[core]
 
     def stuck(self, memory: Any) -> str:
-        """What each core waits for, if none can go on; "" if one can, or if that is not known.
+        """Text that says what each core waits for, if none can go on; "" if one can, or if that is not known.
 
         A core that continues ends its wait first, so if no wait ended in between, all cores waited all the time.
         """

@@ -88,7 +88,7 @@ def _bits(array: Any) -> Any:
 
 
 def _from_bits(bits: Any, dtype: Any) -> Any:
-    """What `_bits` was given."""
+    """The array of type `dtype` whose `_bits` these are."""
     if not jnp.issubdtype(dtype, jnp.floating):
         return bits.astype(dtype)
     return lax.bitcast_convert_type(bits.astype(jnp.dtype(f"int{8 * dtype.itemsize}")), dtype)

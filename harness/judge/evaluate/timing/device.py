@@ -20,10 +20,11 @@ _PROBE_BYTES = 32 << 30
 
 
 def source(chip: Chip, on: str | None) -> Source:
-    """Where latencies for `chip` come from. `on`: `cpu`, `tpu` or `gpu`, `simulated`; None: the chip if it is here.
+    """The source of latencies for `chip`: measured on the chip, measured on the CPU, or simulated.
 
-    Where it is not, a TPU is simulated. Raises UsageError `unknown-device`, RatchetError
-    `no-device` when this chip is asked for and JAX sees none, or when it is not here and cannot be simulated.
+    `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If it is None, the chip is measured if it is here; if not, a TPU is
+    simulated. Raises UsageError `unknown-device`. Raises RatchetError `no-device` if this chip is asked for and JAX
+    sees none, or if the chip is not here and cannot be simulated.
     """
     called = _CALLED[chip.platform]
     choices = ("cpu", called, "simulated")

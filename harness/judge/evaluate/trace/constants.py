@@ -93,7 +93,7 @@ def _variables(operands: Iterable[Any]) -> set[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """What it holds now. By its exact type, because a method of a class in kernel.py may return anything."""
+    """The value as it is now. Its exact type decides, because a method of a class in kernel.py may return anything."""
     kind = type(value)
     # In jax 0.12 a program within (of run_scoped) keeps values of the one around it, which are no constants.
     if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:

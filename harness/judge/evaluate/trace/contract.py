@@ -159,7 +159,7 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
 
 
 def claims(module: types.ModuleType, statement: Statement, function: str) -> Claims:
-    """What the kernel says about itself; None for a claim that it does not make. Raises Rejected `bad-claim`.
+    """The kernel's claims about itself; None for a claim that it does not make. Raises Rejected `bad-claim`.
 
     A kernel without a name gets the function's name; one without a description gets the problem's. compute_flops() and
     get_tiling_meta() describe kernel_fn, and no other function that a suite judges.

@@ -57,9 +57,9 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) -> tuple[str, ...]:
-    """What is unusual but allowed, in sentences. Raises Rejected `forbidden-import` for an import that is not allowed.
+    """Sentences on what is unusual but allowed. Raises Rejected `forbidden-import` for an import that is not allowed.
 
-    `file` is the source of the tree, `helpers` are the modules next to kernel.py that belong to the candidate.
+    `file` is the name of the tree's source, `helpers` are the modules next to kernel.py that belong to the candidate.
     """
     try:
         return tuple(f"{file} {flag}" for flag in _flags(tree, helpers))

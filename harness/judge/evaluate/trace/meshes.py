@@ -15,7 +15,7 @@ Splits = tuple[tuple[str | None, ...], ...]
 
 
 def splits(inputs: Sequence[Array]) -> Splits:
-    """How each of these arrays is split."""
+    """The splits of these arrays, in their order."""
     return tuple(array.split for array in inputs)
 
 

@@ -69,7 +69,7 @@ def decode(data: bytes) -> Any:
 
 
 def place(primitive_or_mark: Any) -> str | None:
-    """Where JAX has this very primitive, or mark, as `module:name`; None if it does not."""
+    """The place where JAX has this very primitive or mark, as `module:name`; None if JAX does not have it."""
     return _places(len(sys.modules)).get(id(primitive_or_mark))
 
 
@@ -181,7 +181,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
     dispatch[pickle.BUILD[0]] = load_build
 
     def persistent_load(self, pid: Any) -> Any:
-        """What stands for it here."""
+        """The object of this process for a replacement that `persistent_id` wrote."""
         kind, *words = pid
         if kind in ("primitive", "mark"):
             module, name = words[0].split(":")

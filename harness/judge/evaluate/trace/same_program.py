@@ -75,7 +75,7 @@ class _ProgramComparison:
         self._sizes = frozenset(_sizes(small.jaxpr, large.jaxpr))
 
     def difference(self) -> str | None:
-        """What `difference` returns."""
+        """The place and description of the first difference; None if there is none."""
         try:
             self._closed(self._small, self._large)
         except _Different as different:

@@ -1,6 +1,6 @@
-"""What is computed and how an answer is judged right: owned by the judge, never by the kernel.
+"""The operations and the rules for a right answer: owned by the judge, never by the kernel.
 
-An operator is loaded when it is asked for, so that a contest stands on its own operator and on no other.
+An operator is loaded on demand, so that a contest depends on its own operator and on no other.
 """
 
 from importlib import import_module
@@ -17,7 +17,7 @@ from harness.operators.suite import Member, Suite
 from harness.operators.timing import timing_inputs
 from harness.operators.tolerance import check
 
-# For type checkers alone: an operator that is not here works as well.
+# For type checkers only: an operator that is not listed here works as well.
 if TYPE_CHECKING:
     from harness.operators.attention.backward import AttentionBackward
     from harness.operators.attention.forward import Attention

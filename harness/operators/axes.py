@@ -18,10 +18,10 @@ Own = TypeVar("Own", bound="Operator")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What smaller shapes make of a field.
+    """The rule by which smaller shapes change a field.
 
     A length becomes `shortest`, twice that, ... below its own, and half as long again in the second shape if it
-    `is_uneven`. One that goes `along` with another field becomes what that does, or its own length where that is less.
+    `is_uneven`. A length `along` another field becomes the smaller one of that field, but never exceeds its own.
     A count of equal things becomes `few`, in the second shape `fewer`. A `multiple` keeps its quotient by that field.
     """
 
@@ -39,15 +39,15 @@ def axis(**stated: Any) -> Mapping[str, Axis]:
 
 
 class Operator(ABC):
-    """What follows from the fields of a problem: a frozen dataclass, whose ints are sizes and whose dtype is known."""
+    """Methods that follow from the fields of a problem, a frozen dataclass: its ints are sizes, its dtype is known."""
 
     __slots__ = ()
     operation: ClassVar[str]
-    # As much as one check may cost, in units of `row_cost`.
+    # The most that one check may cost, in units of `row_cost`.
     checked: ClassVar[int]
 
     def __post_init__(self) -> None:
-        """Refuses what does not exist."""
+        """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
 
     def require_fields(self) -> None:
@@ -87,7 +87,7 @@ class Operator(ABC):
 
     @property
     def row_cost(self) -> int:
-        """What one row of every matrix of the output costs to compare: multiply-adds, unless a class says otherwise."""
+        """The cost of comparing one row of every matrix of the output: multiply-adds, unless a class says otherwise."""
         return self.work().matmul_flops // (2 * self.statement().outputs[0].shape[-2])
 
     def sample_rows(self, seed: int) -> Rows:
@@ -96,7 +96,7 @@ class Operator(ABC):
         return sampled_rows(prod(matrices), rows, self.checked // self.row_cost, seed)
 
     def reduced(self: Own) -> Iterator[Own]:
-        """The same at shorter lengths, the cheapest first, with few of what is counted."""
+        """The same problem at shorter lengths and with small counts, the cheapest first."""
         axes = {
             name: free_axis
             for name, free_axis in self._axes.items()
@@ -110,10 +110,10 @@ class Operator(ABC):
             yield self._resized(self, reduced_lengths, "few")
 
     def second_shape(self: Own, small: Own) -> Own | None:
-        """A reduced one with some lengths half as long again: the numbers of their blocks are no powers of two.
+        """The reduced problem with some lengths half as long again: the numbers of their blocks are no powers of two.
 
-        Of lengths along each other only the longest are. One that would not stay below this problem's is left. None
-        where that changes nothing.
+        Of lengths along each other only the longest are changed, and only if they stay below this problem's. None if
+        nothing changes.
         """
         changes = {}
         for name, field_axis in self._axes.items():
@@ -144,7 +144,7 @@ class Operator(ABC):
         return None if None in lengths else max(lengths)
 
     def _resized(self: Own, small: Own, lengths: dict[str, int], most: Literal["few", "fewer"]) -> Own:
-        """`small` with these lengths, with at most so many of what is counted, and with what follows from both."""
+        """`small` with these lengths, its counts limited by `most`, and the fields that follow from both."""
         instance: Any = small
         values = {field.name: getattr(small, field.name) for field in fields(instance)} | lengths
         for name, field_axis in self._axes.items():

@@ -22,7 +22,7 @@ SHORTEST = 2 * BLOCK
 
 
 def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
-    """Of every group of `length` rows the first, the last, and some of every even stretch; all where `budget` allows.
+    """The first and last row of every group of `length` rows, and some of every even stretch; all if `budget` allows.
 
     Of a stretch: one random row, and the first and last row of the block of 128 it is in. There are as many
     stretches as blocks, or as few as keep to about `budget` rows of a group.
@@ -117,7 +117,7 @@ def _largest_block(length: int) -> int:
 
 
 def _is_inside(at: NDArray[np.int64], block: int, least: int) -> NDArray[np.bool_]:
-    """Which borders leave `least` positions of a block on either side; all, where blocks are too short to be cut."""
+    """True for borders with `least` positions of a block on either side; for all if blocks are too short to be cut."""
     place = at % max(1, block)
     return (place >= least) & (place <= block - least)
 

@@ -1,4 +1,4 @@
-"""What any problem must keep, tried at its smallest shape: a judge that is wrong would accept or refuse anything."""
+"""The rules for every problem, tried at its smallest shape: a judge that is wrong would accept or refuse anything."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from harness.operators.timing import differing, timing_inputs
 from harness.operators.tolerance import RMS_FACTOR, errors
 from harness.records import Array, Statement
 
-# What a person's code raises when it is wrong; a signal (Ctrl-C) or lack of memory is not its mistake.
+# Exceptions of wrong code; a signal (Ctrl-C) or lack of memory is not a mistake of the code.
 MISTAKES = (
     SyntaxError,
     ImportError,
@@ -43,7 +43,7 @@ _SEEDS = (11, 12)
 _MOST_ROWS = 512
 # Shapes of nearly equal size may come in any order.
 _ABOUT = 0.8
-# Of an element: float64 holds all numbers of as many bits exactly.
+# Bits of an element: float64 holds all numbers of as many bits exactly.
 _MOST_BYTES = 4
 # More shapes than any kernel needs.
 _MOST_SHAPES = 2000
@@ -52,11 +52,11 @@ Rule = Callable[[Problem, Problem], Iterator[str]]
 
 
 def complaints(problem: Problem) -> tuple[str, ...]:
-    """What `problem` does not keep of what every problem must keep, in sentences; empty where it keeps all.
+    """Sentences about the rules for problems that `problem` breaks; empty if it keeps all.
 
-    Runs it at the smallest of its reduced shapes, in a second or two: statement, shapes, inputs, numbers, probes. A
-    rule that cannot be tried because the problem raises something is a complaint that names what was raised; the
-    rules after it are not tried then.
+    Runs the problem at the smallest of its reduced shapes, in a second or two: statement, shapes, inputs, numbers,
+    probes. If the problem raises an exception, the rule becomes a complaint that names the exception, and the rules
+    after it are not tried.
     """
     sentences: list[str] = []
     try:
@@ -78,7 +78,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _statement(problem: Problem, small: Problem) -> Iterator[str]:
-    """The statement."""
+    """Complaints about the statement."""
     for instance in (problem, small):
         statement = instance.statement()
         if statement != instance.statement() or pickle.loads(pickle.dumps(instance)).statement() != statement:
@@ -128,7 +128,7 @@ def _dtype(array: Array) -> Any:
 
 
 def _shapes(problem: Problem, small: Problem) -> Iterator[str]:
-    """The smaller shapes."""
+    """Complaints about the smaller shapes."""
     whole, before = problem.statement(), -1
     for reduced in islice(problem.reduced(), _MOST_SHAPES):
         statement = reduced.statement()
@@ -151,7 +151,7 @@ def _shapes(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
-    """The mesh."""
+    """Complaints about the mesh."""
     if problem.statement().mesh != small.statement().mesh:
         yield f"expected reduced shapes over the same mesh, {_axes(problem)}, got {_axes(small)}"
     for instance in (problem, small) if small is not problem else (problem,):
@@ -200,7 +200,7 @@ def _words(statement: Statement) -> str:
 
 
 def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
-    """The inputs."""
+    """Complaints about the inputs."""
     for full in (False, True):
         families = problem.families(full)
         if not families or len(set(families)) < len(families):
@@ -234,7 +234,7 @@ def _of_table(array: Array, values: Values) -> Iterator[str]:
 
 
 def _state(problem: Problem, small: Problem) -> Iterator[str]:
-    """The state."""
+    """Complaints about the state."""
     stated = [small.statement().inputs[place] for place in small.statement().donated]
     for family in small.families(False):
         inputs = small.make_inputs(family, _SEEDS[0])
@@ -250,7 +250,7 @@ def _state(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _timing(problem: Problem, small: Problem) -> Iterator[str]:
-    """The timing inputs."""
+    """Complaints about the timing inputs."""
     for instance in (problem, small):
         for array in instance.statement().inputs:
             if array.is_table and (array.low is None or array.high is None):
@@ -263,7 +263,7 @@ def _timing(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _rows(problem: Problem, small: Problem) -> Iterator[str]:
-    """The rows that are compared."""
+    """Complaints about the rows that are compared."""
     for instance in (problem, small):
         total = int(np.prod(instance.statement().outputs[0].shape[:-1]))
         rows = instance.sample_rows(_SEEDS[0])
@@ -277,7 +277,7 @@ def _rows(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
-    """The numbers: reference(), honest() and rounding()."""
+    """Complaints about the numbers: reference(), honest() and rounding()."""
     rows = small.sample_rows(_SEEDS[0])[:_MOST_ROWS]
     some = rows[:: max(1, len(rows) // 5)]
     width = sum(output.shape[-1] for output in small.statement().outputs)
@@ -303,7 +303,7 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
-    """What passes and what does not."""
+    """Complaints if honest outputs do not pass, or if wrong ones do."""
     rows = _all_rows(small)
     statement = small.statement()
     hidden = {
@@ -359,7 +359,7 @@ def _all_rows(problem: Problem) -> NDArray[np.int64]:
 
 
 def _outputs(problem: Problem, inputs: Sequence[Values]) -> list[Values]:
-    """What an honest kernel would give: honest() of all rows, as arrays of the problem."""
+    """The outputs of an honest kernel: honest() of all rows, as arrays of the problem."""
     whole = problem.honest(inputs, _all_rows(problem))
     return [
         whole[:, columns].astype(_dtype(output)).reshape(output.shape)
@@ -368,7 +368,7 @@ def _outputs(problem: Problem, inputs: Sequence[Values]) -> list[Values]:
 
 
 def _probes(problem: Problem, small: Problem) -> Iterator[str]:
-    """The probes."""
+    """Complaints about the probes."""
     # A kernel that is checked at its own shape alone gets the probes of a reduced one there.
     for full in (False, True):
         probes = small.probes(full, _SEEDS[0])

@@ -22,7 +22,7 @@ from harness.records import Array
 Answer = Callable[[Sequence[Values], Rows], Exact]
 # Blocks in which kernels add up, at the least.
 _ADDED = 64
-# Of fewer terms a sum that is rounded after each block is no worse than one that is rounded at the end.
+# With fewer terms a sum that is rounded after each block is no worse than one that is rounded at the end.
 FEWEST_TERMS = 4 * _ADDED
 _SEED = 11
 # Rows that are tried; more show nothing new.
@@ -34,7 +34,7 @@ class Controlled(Protocol):
     """A problem that says what its kernels must not leave out."""
 
     def controls(self) -> Mapping[str, Answer]:
-        """By what is left out, or done otherwise, the answers of a kernel that does so; exact but for that."""
+        """Wrong answers by the fault of the kernel that gives them; exact but for that fault."""
 
 
 def require_strong(problem: Problem | Suite) -> None:
@@ -46,7 +46,7 @@ def require_strong(problem: Problem | Suite) -> None:
 
 
 def refuse_weak(passing: Sequence[str], where: str = "") -> None:
-    """Raises RatchetError `weak-contest` where something that is wrong passes."""
+    """Raises RatchetError `weak-contest` if `weaknesses` names an answer."""
     if passing:
         raise RatchetError(
             "weak-contest",
@@ -62,9 +62,9 @@ def _known_weaknesses(problem: Any) -> tuple[str, ...]:
 
 
 def weaknesses(problem: Problem) -> tuple[str, ...]:
-    """What passes although it is wrong, by its name; empty where a contest of this problem tells right from wrong.
+    """Names of the wrong answers that pass; empty if a contest of this problem tells right from wrong.
 
-    Tried at the smallest of the reduced shapes, one family of inputs after the other, until nothing is left.
+    Answers are tried at the smallest of the reduced shapes, with one family of inputs after the other.
     """
     small = next(iter(problem.reduced()), problem)
     left = every_answer(small)
@@ -85,7 +85,7 @@ def every_answer(problem: Problem) -> dict[str, Answer]:
 
 
 def passes(problem: Problem, right: Sequence[Errors], answer: Answer, inputs: Sequence[Values], rows: Rows) -> bool:
-    """Whether an answer is within the tolerance of all outputs."""
+    """True if an answer is within the tolerance of all outputs."""
     with np.errstate(all="ignore"):
         numbers = answer(inputs, rows)
     outputs = spans(problem.statement().outputs)
@@ -106,7 +106,7 @@ def _nothing(problem: Problem) -> list[Values]:
 
 
 def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
-    """What a kernel that computes nothing may answer."""
+    """Answers that a kernel can give without computing anything."""
 
     def mean(inputs: Sequence[Values], rows: Rows) -> Exact:
         right = problem.reference(inputs, rows)
@@ -123,7 +123,7 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
         yield "the mean of all rows in each", mean
         yield "the first block repeated", first_block
     for place, array in enumerate(problem.statement().inputs):
-        # Where it has to come to other chips it is not passed on by doing nothing.
+        # An input that must reach other chips is not passed on by doing nothing.
         if all(_kind(array) == _kind(output) for output in outputs):
             yield f"the input {array.name} passed on", _passed_on(place, len(outputs))
 

@@ -20,12 +20,12 @@ class StatesExact(Protocol):
 
 
 class ExactAnswers:
-    """What follows for a problem of which every output is exact: an honest kernel gives what `reference` says."""
+    """Methods of a problem whose outputs are all exact: an honest kernel gives the numbers of `reference`."""
 
     __slots__ = ()
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As of a Problem; where several answers are right, such as for equal elements, the one that it states."""
+        """Problem.reference; where several answers are right, as with equal elements, the one that it states."""
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -38,12 +38,12 @@ class ExactAnswers:
 
 
 def numpy_dtype(name: str) -> Any:
-    """The dtype of numpy or ml_dtypes that is called so. Raises TypeError where there is none."""
+    """The dtype of numpy or ml_dtypes of this name. Raises TypeError if there is none."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a dtype of numpy or ml_dtypes holds floats."""
+    """True if a dtype of numpy or ml_dtypes holds floats."""
     try:
         return bool(ml_dtypes.finfo(dtype).bits)
     except ValueError:
@@ -51,14 +51,14 @@ def is_float(dtype: Any) -> bool:
 
 
 def is_exact(problem: object, output: Array) -> bool:
-    """Whether an output of the problem is compared to the bit."""
+    """True if an output of the problem is compared to the bit."""
     stated = problem.exact() if isinstance(problem, StatesExact) else ()
     return output.name in stated or not is_float(numpy_dtype(output.dtype))
 
 
 def differing(got: Exact, expected: Exact) -> NDArray[np.bool_]:
-    """Which elements differ in any bit: the sign of a zero counts, and a NaN equals itself."""
-    # What is computed with integers has zeros of either sign in float64; `got` is converted, so that its are as stated.
+    """True for elements that differ in any bit: the sign of a zero counts, and a NaN equals itself."""
+    # Integer results have zeros of either sign in float64; `got` is converted, so that its zeros are as stated.
     bits: NDArray[np.bool_] = np.ascontiguousarray(got).view(np.uint64) != np.ascontiguousarray(expected).view(
         np.uint64
     )

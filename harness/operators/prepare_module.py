@@ -18,7 +18,7 @@ _PREFIX = "contest_prepare_"
 def run(source: bytes, path: str) -> ModuleType:
     """The module that these bytes of a prepare.py define; the same one for the same bytes.
 
-    It has no `__file__`: what it states must stand in it. Raises whatever the code raises.
+    The module has no `__file__`: a prepare.py must contain everything that it states. Raises whatever the code raises.
     """
     name = _PREFIX + hashlib.sha256(source).hexdigest()[:16]
     loaded_module = sys.modules.get(name)
@@ -36,7 +36,7 @@ def run(source: bytes, path: str) -> ModuleType:
 
 
 def is_prepare(module: str) -> bool:
-    """Whether a module of this name is what `run` made of a prepare.py."""
+    """True if a module of this name was made by `run` from a prepare.py."""
     return module.startswith(_PREFIX)
 
 

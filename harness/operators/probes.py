@@ -1,4 +1,4 @@
-"""What an output may depend on, as data: a part of the inputs is changed, these elements must move, those must stay."""
+"""Dependences of outputs, as data: a part of the inputs is changed, these elements must move, those must stay."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
 
 
 def _slice(places: range, length: int) -> slice:
-    """The same places; of a range itself numpy makes an array. Raises IndexError for places beyond the axis."""
+    """The places as a slice: of a range numpy makes an array. Raises IndexError for places beyond the axis."""
     if places.step < 1 or places.start < 0 or places.stop > length:
         raise IndexError(f"expected rising places below {length}, got {places}")
     return slice(places.start, places.stop, places.step)
@@ -84,9 +84,9 @@ def check_probe(
     mode: Mode,
     seed: int,
 ) -> tuple[Check, Failure | None]:
-    """The check of `after`, the outputs on the changed inputs, against `before`, those on the others.
+    """The check of `after`, the outputs on the changed inputs, against `before`, the outputs on the unchanged ones.
 
-    With it a Failure: `non-finite` where `after` is not, `wrong-dependence` where a promise of the probe is broken.
+    The Failure is `non-finite` if `after` is not finite, `wrong-dependence` if a promise of the probe is broken.
     """
     moved = _differs(before, after)
     bad = np.concatenate([~np.isfinite(in_rows(array)) for array in after], axis=1)
@@ -159,7 +159,7 @@ def _exact(
 
 
 def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
-    """`[rows, columns]`: which elements differ in any bit. Raises ValueError for arrays of another shape or dtype."""
+    """`[rows, columns]`: True where any bit differs. Raises ValueError for arrays of another shape or dtype."""
     differ = []
     for old, new in zip(before, after, strict=True):
         if old.shape != new.shape or old.dtype != new.dtype:
@@ -172,6 +172,6 @@ def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> N
 
 
 def _named(wrong: NDArray[np.bool_], outputs: Sequence[Array]) -> str:
-    """`12 elements in o[0, 128..130, 5..127]` of those that are wrong."""
+    """Text on the wrong elements, such as `12 elements in o[0, 128..130, 5..127]`."""
     count = np.count_nonzero(wrong)
     return f"{count} element{'s' if count > 1 else ''} in {wrong_parts(outputs, wrong)}"

@@ -1,4 +1,4 @@
-"""What every problem can answer: its statement, its inputs, and the right outputs with the error they may have."""
+"""The methods of every problem: its statement, its inputs, and the right outputs with the error they may have."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -25,7 +25,7 @@ class Problem(Protocol):
     """
 
     def statement(self) -> Statement:
-        """What is computed, as it is recorded."""
+        """The operation and its arrays, as they are recorded."""
 
     def families(self, full: bool) -> tuple[str, ...]:
         """The input families that a kernel must pass at the contest's full shape, or at a reduced one."""

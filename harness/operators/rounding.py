@@ -1,4 +1,4 @@
-"""What rounding to a dtype costs: its deviation relative to a value, and the distance of neighbouring numbers."""
+"""The cost of rounding to a dtype: its deviation relative to a value, and the distance of neighbouring numbers."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
-# Of each dtype the integers of its size, and the bits of the exponent in them.
+# The integer type of each dtype's size, and the bits of the exponent in it.
 _EXPONENTS = {np.dtype(np.float32): (np.int32, 0xFF << 23), np.dtype(np.float64): (np.int64, 0x7FF << 52)}
 # Terms that kernels add one after another; longer sums are broken up by blocks.
 SUM_TERMS = 1024

@@ -39,7 +39,7 @@ class Space(Protocol):
         """A recipe near this one."""
 
     def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
+        """The recipe's notable properties, in words for people."""
 
 
 class Recipes:
@@ -78,7 +78,7 @@ class Recipes:
         return None
 
     def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
+        """The recipe's notable properties, in words for people."""
         words: str = parsed(recipe, self.record).in_words()
         return words
 
@@ -106,28 +106,28 @@ class Borrowed:
         return str(self.lender.mutate_recipe(recipe, random))
 
     def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
+        """The recipe's notable properties, in words for people."""
         return str(self.lender.recipe_in_words(recipe))
 
 
 def generator(family: str, seed: int) -> np.random.Generator:
-    """What draws the arrays of a family."""
+    """The random generator for the arrays of a family."""
     return np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
 
 
 def recipe_generator(family: str, seed: int) -> np.random.Generator:
-    """What draws the recipe of a drawn family."""
+    """The random generator for the recipe of a drawn family."""
     return np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()), 1)))
 
 
 def text(recipe: object) -> str:
     """A recipe as the name of a family."""
-    # Numbers of numpy are written as what they are.
+    # numpy's numbers are written as floats.
     return RECIPE + msgspec.json.encode(recipe, enc_hook=float).decode()
 
 
 def parsed(family: str, record: type[Record]) -> Record:
-    """The recipe in such a name. Raises ValueError where it is none."""
+    """The recipe in the name of a family. Raises ValueError if the name has none."""
     try:
         return msgspec.json.decode(family.removeprefix(RECIPE), type=record)
     except msgspec.DecodeError as error:
@@ -139,7 +139,7 @@ def near(
 ) -> Record:
     """A recipe near this one and another than it: some of its numbers changed, or taken from one that `draw` gives.
 
-    With `parts` no tuple of so many is made longer or shorter.
+    With `parts`, every tuple has that many parts.
     """
     for _ in range(_TRIES):
         neighbour = _mutated(recipe, draw(), limits, random)
@@ -156,10 +156,10 @@ def _tuples(recipe: Any) -> Iterator[tuple[Any, ...]]:
 
 def _mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Generator) -> Record:
     names = [field.name for field in fields(recipe)]  # type: ignore[arg-type]
-    # One of them at least, two as a rule.
+    # At least one name, two as a rule.
     chosen = {names[int(random.integers(len(names)))]} | {name for name in names if random.random() < 1 / len(names)}
     changes = {}
-    # In the order of the fields: that of a set is another in each process, and each draws from `random`.
+    # In the order of the fields: a set's order differs between processes, and each change draws from `random`.
     for name in (name for name in names if name in chosen):
         value = _changed(getattr(recipe, name), getattr(other, name), limits, random)
         low, high = limits.get(name, (None, None))
@@ -178,7 +178,7 @@ def _changed(mine: Any, other: Any, limits: Limits, random: np.random.Generator)
 
 
 def _changed_tuple(mine: tuple[Any, ...], other: tuple[Any, ...], limits: Limits, random: np.random.Generator) -> Any:
-    """One part less, one of the other's more, or one changed."""
+    """The tuple with one part less, with one more from `other`, or with one part changed."""
     turn = random.random()
     if mine and turn < 0.3:
         out = int(random.integers(len(mine)))

@@ -1,4 +1,4 @@
-"""State that a call changes in place, such as a cache: every element is compared, those too that it has to leave."""
+"""State that a call changes in place, such as a cache: every element is compared, also those that must not change."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -19,11 +19,11 @@ class Stateful(Protocol):
         """As of a Problem."""
 
     def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
-        """What each of them holds after a call with these inputs, to the bit."""
+        """The contents of each state after a call with these inputs, to the bit."""
 
 
 def new_state(problem: object, inputs: Sequence[Values]) -> tuple[Values, ...]:
-    """As of a Stateful; none of a problem without state."""
+    """The states after a call, as Stateful.new_state gives them; none for a problem without state."""
     return problem.new_state(inputs) if isinstance(problem, Stateful) else ()
 
 

@@ -27,15 +27,15 @@ LIMITS = {
     "cancelled": (0.0, 0.9),
     "noise": (0.0, 1.0),
 }
-# What an attempt draws one recipe of each.
+# The kinds of which an attempt draws one recipe each.
 KINDS = ("scales", "outliers", "offsets", "even", "mixture")
-# One for a shape at which one draw has to do.
+# The kind for a shape at which one draw has to do.
 ALL = "outliers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texture:
-    """How one matrix looks: N(0, noise^2) times `scale`, and what differs from that.
+    """The look of one matrix: N(0, noise^2) times `scale`, and the differences from that.
 
     Rows and columns are e^(-spread u) times as large, u even in [0, 1); each has a mean of its own of up to `offset`;
     `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere, are
@@ -55,7 +55,7 @@ class Texture:
     zeros: float = 0.0
 
     def in_words(self) -> str:
-        """What differs from N(0, 1)."""
+        """The differences from N(0, 1), in words."""
         phrases = [
             (self.noise != 1, f"noise {self.noise:.3g}"),
             (self.scale != 1, f"scale {self.scale:.3g}"),
@@ -78,7 +78,7 @@ class Recipe:
     cancelled: float = 0.0
 
     def in_words(self, names: Sequence[str]) -> str:
-        """What stands out of it, for people."""
+        """The recipe's notable properties, in words for people."""
         phrases = [f"{name}: {texture.in_words()}" for name, texture in zip(names, self.textures, strict=False)]
         return "; ".join([*phrases, *([f"{self.cancelled:.0%} of the terms cancel"] if self.cancelled else [])])
 
@@ -200,17 +200,17 @@ class Textured(space.Recipes):
 
     @property
     def recipe_parts(self) -> int:
-        """One texture for each input, neither more nor fewer."""
+        """The number of textures: one for each input."""
         return len(self.statement().inputs)
 
     def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
+        """The recipe's notable properties, in words for people."""
         return space.parsed(recipe, Recipe).in_words([array.name for array in self.statement().inputs])
 
     def _textured(self, family: str, seed: int) -> tuple[list[NDArray[np.float32]], float, np.random.Generator]:
-        """The inputs of a recipe, float32, the share that is to cancel, and what draws its places.
+        """The inputs of a recipe, float32, the share of terms that cancel, and the generator that draws their places.
 
-        Raises ValueError where the recipe has not one texture for each.
+        Raises ValueError if the recipe does not have one texture for each input.
         """
         recipe, random = space.parsed(self.recipe(family, seed), Recipe), space.generator(family, seed)
         shapes = [array.shape for array in self.statement().inputs]

@@ -1,6 +1,6 @@
-"""What the tables among a problem's inputs hold in calls that are timed, as the problem states it.
+"""Contents of the tables among a problem's inputs in calls that are timed, as the problem states them.
 
-A kernel decides by its tables (group sizes, pages, lengths) how much work there is, so a latency is one of stated
+A kernel decides by its tables (group sizes, pages, lengths) how much work there is, so a latency belongs to stated
 contents. They are an input family too, so that what is timed is checked.
 """
 
@@ -13,7 +13,7 @@ from harness.errors import RatchetError
 from harness.operators.problem import Problem, Values
 from harness.records import Array
 
-# What each timing input holds: its name, which is that of an input family, then the tables by their names.
+# The tables of each timing input: by its name, which is that of an input family, and by their own.
 Stated = Mapping[str, Mapping[str, Values]]
 
 
@@ -62,7 +62,7 @@ def _bad(complaint: str) -> RatchetError:
 
 
 def complaints(table: Array, values: object) -> Iterator[str]:
-    """What is wrong with the contents of a table, in sentences."""
+    """Faults in the contents of a table, in sentences."""
     if not isinstance(values, np.ndarray):
         yield f"expected {table.name} to be an array, got {type(values).__name__}"
     elif values.shape != table.shape:

@@ -1,4 +1,4 @@
-"""Whether an answer is right: its error against float64, measured by what honest rounding costs on the same inputs."""
+"""The check of an answer: its error against float64, in units of honest rounding on the same inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,20 +29,20 @@ WORST_FACTOR = 10.0
 # 1.05. 1.5 allows 1.25 times all honest variance on top; an accumulator rounded to bfloat16
 # between four blocks adds 2 times (measured 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
-# The part of an error that lies along the error of one rounding: 1 for who makes it, for others 0 within some 1 /
-# sqrt(N) of the N elements compared, 0.02 where a few thousand are.
+# The part of an error that lies along the error of one rounding: 1 for kernels that make it, for others 0 within some
+# 1 / sqrt(N) of the N elements compared, 0.02 where a few thousand are.
 FORBIDDEN_SHARE = 0.5
-# Rows that are asked for at a time, and that may be outside at most. Eight rows of 16384 keys cost 2.5 s, of 512 keys a
+# The rows computed at a time, and the most that may be outside. Eight rows of 16384 keys cost 2.5 s, of 512 keys a
 # thirtieth of that.
 _REFINED_AT_ONCE, _MOST_REFINED = 8, 64
 
 
 @runtime_checkable
 class Forbidding(Protocol):
-    """A problem that rules roundings out which are too small to be seen by their size."""
+    """A problem that rules out roundings that are too small to be seen by their size."""
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error that each of them alone would make, `[len(rows), columns]`, by what is rounded."""
+        """The error that each of these roundings alone would make, `[len(rows), columns]`, by rounded value."""
 
 
 @runtime_checkable
@@ -73,8 +73,8 @@ class Sharing(Protocol):
 class Errors:
     """Candidate and honest computation beside the exact outputs of some rows, all `[rows, columns]` float64.
 
-    `deviation` is the standard deviation of honest rounding, the unit of everything `scaled`. `shared` are errors that
-    are of one size in many rows, each at its largest.
+    `deviation` is the standard deviation of honest rounding, the unit of everything `scaled`. `shared` are errors
+    that have one size in many rows, each at its largest.
     """
 
     got: Exact
@@ -95,7 +95,7 @@ class Errors:
 
     @cached_property
     def unit(self) -> float:
-        """What counts as one deviation: more than 1 where the honest computation errs more than its model says."""
+        """The size of one deviation: more than 1 if the honest computation errs more than its model says."""
         return max(1.0, self.rms(self.honest_scaled))
 
     @cached_property
@@ -132,13 +132,13 @@ class Errors:
 
     @property
     def passed(self) -> bool:
-        """Whether both are within their tolerance."""
+        """True if both ratios are within their tolerance."""
         return self.worst_ratio <= 1 and self.rms_ratio <= 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactErrors(Errors):
-    """The same of an exact output: nothing but `expected` passes."""
+    """The errors of an exact output: only `expected` passes."""
 
     @cached_property
     def differs(self) -> NDArray[np.bool_]:
@@ -147,7 +147,7 @@ class ExactErrors(Errors):
 
     @property
     def passed(self) -> bool:
-        """Whether there are none."""
+        """True if no element differs."""
         return not self.differs.any()
 
 
@@ -166,7 +166,7 @@ def _rms(values: Exact) -> float:
 def errors(
     problem: Problem, inputs: Sequence[Values], outputs: Values | Sequence[Values], rows: Rows
 ) -> tuple[Errors, ...]:
-    """Each output at `rows`, and what it is compared with; costs what these rows cost the problem, three times."""
+    """The errors of each output at `rows`. Computing them costs three times what these rows cost the problem."""
     arrays = (outputs,) if isinstance(outputs, np.ndarray) else outputs
     expected, deviation, honest = (
         method(inputs, rows) for method in (problem.reference, problem.rounding, problem.honest)
@@ -190,10 +190,10 @@ def errors(
 
 
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
-    """The same, with the exact model of rounding in rows that are outside their tolerance, where these are few.
+    """These errors with the exact model of rounding in rows that are outside their tolerance, if such rows are few.
 
-    `columns` are those of this output among all. It ends with the first row that is outside all the same. Where the
-    root mean square alone is outside, rows are taken up by their size until it no longer is.
+    `columns` are those of this output among all. The work ends with the first row that stays outside. If only the
+    root mean square is outside, rows are refined by size until it is inside.
     """
     if isinstance(output_errors, ExactErrors):
         return output_errors
@@ -214,7 +214,7 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
 def with_shared(
     problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors
 ) -> Errors:
-    """The same, with the errors that many rows may share, where the root mean square is outside its tolerance."""
+    """These errors with those that many rows may share, if the root mean square is outside its tolerance."""
     if not isinstance(problem, Sharing) or output_errors.rms_ratio <= 1:
         return output_errors
     return replace(output_errors, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))
@@ -229,7 +229,7 @@ def check(
     mode: Mode,
     seed: int,
 ) -> tuple[Check, Failure | None]:
-    """The check of one call's outputs (flat, in order; a bare array is one output) and, unless it passed, why not.
+    """The check of one call's outputs (flat, in order; a bare array is one output) and, unless it passed, a Failure.
 
     Kinds: `wrong-structure`, `wrong-dtype`, `wrong-shape`, `non-finite`, `wrong-result`, in
     this order; the first that applies ends it.
@@ -261,7 +261,7 @@ def check(
             judged.append(_is_forbidden(made, every[0].got.size, expected[0], family, mode, seed))
     states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
     judged += states
-    # Of several outputs the one nearest to its limit is recorded; what was compared is all of them.
+    # Of several outputs the one nearest to its limit is recorded; the number of elements is that of all.
     worst, failure = max(
         judged,
         key=lambda judged_output: (
@@ -290,7 +290,7 @@ def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:
 
 
 def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str, seed: int) -> Failure | None:
-    """What is wrong with the outputs before any number is compared."""
+    """A Failure if the outputs are malformed or not finite, before any number is compared; else None."""
 
     def failure(kind: str, message: str, detail: str = "") -> Failure:
         full_message = f"{message} (inputs: {family}, seed {seed})"
@@ -323,11 +323,11 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
 def _forbidden(
     problem: Forbidding, inputs: Sequence[Values], rows: Rows, output_errors: Errors
 ) -> tuple[str, float, float]:
-    """The first rounding that is made though it is ruled out, its share and root mean square; "" where none is."""
+    """The first ruled-out rounding that is made, its share and root mean square; "" if there is none."""
     for what, alone in problem.forbidden(inputs, rows).items():
         along = alone / output_errors.deviation
         size = float(np.square(along).sum())
-        # Where a rounding of it hardly changes anything it cannot be told from others.
+        # A rounding that hardly changes anything cannot be told from others.
         if size < along.size / 100:
             continue
         share = float(((output_errors.got - output_errors.expected) / output_errors.deviation * along).sum()) / size
@@ -339,7 +339,7 @@ def _forbidden(
 def _is_forbidden(
     made: tuple[str, float, float], elements: int, output: Array, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure]:
-    """The check of such a rounding, and its failure."""
+    """The check of a ruled-out rounding, and its failure."""
     what, share, unit = made
     check = Check(
         family=family,

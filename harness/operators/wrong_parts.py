@@ -1,4 +1,4 @@
-"""Where an output is wrong, in words: which of its rows and columns, and at which shape."""
+"""Wrong parts of an output, in words: its rows and columns, and the shape."""
 
 from collections.abc import Iterator, Sequence
 
@@ -48,7 +48,7 @@ def _parts(output: Array, wrong: NDArray[np.bool_], rows: NDArray[np.int64]) -> 
 
 
 def _runs(marked: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where each unbroken run of marks begins and ends."""
+    """First and end position of each unbroken run of marks."""
     edges = np.flatnonzero(np.diff(marked.astype(np.int8), prepend=0, append=0))
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
@@ -67,6 +67,6 @@ def at_smaller_shape(stated: Statement, full: Statement) -> str:
 
 
 def its_shape(stated: Statement, full: Statement) -> str:
-    """What the title has that the contest's own has not: `sequence 512`."""
+    """Parts of the title that differ from the contest's own, such as `sequence 512`; the whole title if none does."""
     full_words = full.title.split(", ")
     return ", ".join(words for words in stated.title.split(", ") if words not in full_words) or stated.title

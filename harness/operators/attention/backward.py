@@ -25,7 +25,7 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 _FAR_GRADIENTS = "far-gradients"
 _LIGHT_KEYS = "light-keys"
-# Of equal keys dq is the rounding of o and nothing else: they are no family here.
+# With equal keys dq is the rounding of o and nothing else, so equal keys are no family here.
 _FAMILIES = (*(family for family in attention_inputs.FAMILIES if family != "equal-keys"), _FAR_GRADIENTS, _LIGHT_KEYS)
 _OFFSETS = (96.0, 104.0)
 # By how much the scores of all other keys are raised above those of light ones. A query that is rounded once errs alike
@@ -188,12 +188,12 @@ class AttentionBackward(Operator):
             pairs[np.arange(pairs.shape[1]) > queries[:, None]] = value
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which gradients depend on which queries, keys, values and residuals, and on nothing beyond the mask."""
+        """Probes of gradients: each depends on certain queries, keys, values and residuals, none beyond the mask."""
         return attention_backward_probes.probes(self.heads, self.sequence, self.head_dim, self.causal, full, seed)
 
     @property
     def row_cost(self) -> int:
-        """Pairs."""
+        """The cost of a row, in query-key pairs."""
         return self.sequence * self.heads
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -243,7 +243,7 @@ class AttentionBackward(Operator):
         return np.maximum(result, np.finfo(np.float32).tiny)
 
     def controls(self) -> dict[str, Answer]:
-        """What delta, lse, the mask and the heads are for, left out one by one."""
+        """Wrong answers by name: delta left out, dq and dk exchanged, p and ds of three bits, no mask."""
 
         def exchanged(inputs: Sequence[Values], rows: Rows) -> Exact:
             dq, dk, dv = np.split(self.reference(inputs, rows), 3, axis=1)

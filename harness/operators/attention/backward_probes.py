@@ -1,4 +1,4 @@
-"""Which gradients of attention depend on which inputs, stated as probes."""
+"""Probes of attention's gradients: which inputs each gradient depends on."""
 
 from collections.abc import Iterator
 
@@ -115,7 +115,7 @@ class _Drawn:
         return probe(named, self._family, [region], moves, stays)
 
     def _region(self, array: int, rows: range, columns: range, factor: float) -> Region:
-        """These rows of the head in one input; lse has no columns."""
+        """The region of these rows of the head in one input; lse has no columns."""
         ranges = (rows,) if array == _LSE else (rows, columns)
         if self._heads > 1:
             ranges = (range(self._head, self._head + 1), *ranges)
@@ -128,7 +128,7 @@ class _Drawn:
         return Part(rows=rows, columns=range(output * self._head_dim, (output + 1) * self._head_dim))
 
     def _evenly(self, output: int, positions: range) -> Iterator[Part]:
-        """Those of these positions that weigh all keys alike: all of them but in the composite."""
+        """The positions among these that weigh all keys alike: all of them except in the composite."""
         if not self._even:
             yield self._part(output, positions)
         for kind in self._even:

@@ -28,7 +28,7 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 # Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
-# exp of more is beyond float32.
+# exp of a larger number is beyond float32.
 _LARGEST_EXPONENT = 88.0
 # A query that sees fewer keys may hardly depend on some of them, which probes rely on.
 _SMALLEST_WINDOW = 16
@@ -114,7 +114,7 @@ class Attention(Operator, Recipes):
 
     @property
     def pairs(self) -> int:
-        """Query-key pairs of one head that are not masked; of packed sequences the mean of the timed calls."""
+        """Query-key pairs of one head that are not masked; with packed sequences the mean of the timed calls."""
         if self.segments is not None:
             shapes = [self._sizes(self._ids(name, 0)) for name in group_sizes.TIMED]
             seen = [shape.seen(np.arange(self.sequence)) for shape in shapes]
@@ -202,13 +202,13 @@ class Attention(Operator, Recipes):
 
     @property
     def _ids_shape(self) -> tuple[int, ...]:
-        """The shape of segment_ids; (0,) without."""
+        """The shape of segment_ids; (0,) if the problem has none."""
         if self.segments is None:
             return (0,)
         return (self.batch, self.sequence) if self.batch > 1 else (self.sequence,)
 
     def timing_inputs(self) -> Stated:
-        """Which packed sequence each position belongs to in the calls that are timed; nothing without any."""
+        """The packed sequence of each position in the calls that are timed, by timing input; empty without segments."""
         if self.segments is None:
             return {}
         return {name: {"segment_ids": self._ids(name, 0).reshape(self._ids_shape)} for name in group_sizes.TIMED}
@@ -255,7 +255,7 @@ class Attention(Operator, Recipes):
         return attention_space.draw(kind, random)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which rows depend on which keys, values and queries, and on nothing beyond the mask."""
+        """Probes of rows: each depends on certain keys, values and queries, and on nothing beyond the mask."""
         ids = None if self.segments is None else self._ids("composite" if full else "normal", seed)
         return attention_probes.probes(self._sizes(ids), full, seed)
 
@@ -275,7 +275,7 @@ class Attention(Operator, Recipes):
         )
 
     def shortest(self, name: str) -> int:
-        """256, or what is longer than the window."""
+        """256, or the first longer length that exceeds the window."""
         length = Operator.shortest(self, name)
         while self.window is not None and length <= self.window:
             length *= 2
@@ -283,7 +283,7 @@ class Attention(Operator, Recipes):
 
     @property
     def row_cost(self) -> int:
-        """Pairs."""
+        """The cost of a row, in query-key pairs."""
         return self.kv_sequence * self.batch * self.heads
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -344,7 +344,7 @@ class Attention(Operator, Recipes):
         return result
 
     def controls(self) -> dict[str, Answer]:
-        """What the mask, the cap, the scale, the heads and the softmax are for, left out one by one."""
+        """Wrong answers by name: each leaves out one use of the mask, the cap, the scale, the heads or the softmax."""
 
         def otherwise(**changes: Any) -> Answer:
             return lambda inputs, rows: replace(self, **changes).reference(inputs, rows)

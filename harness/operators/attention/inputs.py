@@ -14,7 +14,7 @@ FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-
 # Far from zero, and another number in every column: a common one would put all outputs on
 # the same point of a coarse grid, where rounding hides everything.
 _OFFSETS = (96.0, 104.0)
-# What a row of the composite is, by its position modulo 8, counted from a place that is drawn. Rows of factor 1 weigh
+# The kind of each row of the composite, by its position modulo 8, counted from a drawn place. Rows of factor 1 weigh
 # every key alike, so that they see any block that is dropped. `None` is a row that looks for a needle.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
@@ -53,7 +53,7 @@ class InputSizes:
         return first, end
 
     def segment(self, entry: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where in a batch entry the packed sequences begin and end that these rows belong to."""
+        """Begins and ends of the packed sequences that these rows of a batch entry belong to."""
         if self.ids is None:
             return np.zeros(len(rows), np.int64), np.full(len(rows), self.sequence)
         ids = self.ids[entry]

@@ -1,4 +1,4 @@
-"""Which outputs of attention depend on which keys, values and queries, stated as probes."""
+"""Probes of attention: which keys, values and queries each output depends on."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ _Q, _K, _V = range(3)
 def probes(shape: InputSizes, full: bool, seed: int) -> tuple[Probe, ...]:
     """At the full shape every key block's values at once; at a reduced one keys, queries and heads too, and the mask.
 
-    Which blocks and heads follows from the seed. A change of a block of queries or keys only turns
+    Blocks and heads follow from the seed. A change of a block of queries or keys only turns
     its signs, so that the running maximum hardly changes: kernels may branch on it for whole blocks of rows.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, shape.kv_sequence)))
@@ -173,7 +173,7 @@ class _Drawn:
         return range(start, max(start, stop))
 
     def _queries_with_keys(self, head: int, rows: range) -> Iterator[range]:
-        """Those of these queries of a head that see enough keys to depend on the query, in stretches."""
+        """The stretches of these queries of a head that see enough keys to depend on the query."""
         first, end = self._shape.seen(np.arange(rows.start, rows.stop))
         entry = head // self._shape.heads
         is_sighted = (end - first)[entry] >= ENOUGH_KEYS
@@ -189,7 +189,7 @@ class _Drawn:
         return range(kv_head * self._group, (kv_head + 1) * self._group)
 
     def _other_heads(self, heads: range) -> Iterator[Part]:
-        """All rows of all heads but these."""
+        """All rows of all heads except these."""
         sequence, total = self._shape.sequence, self._shape.batch * self._shape.heads
         for some in (range(heads.start), range(heads.stop, total)):
             yield self._all_columns(range(some.start * sequence, some.stop * sequence))
@@ -202,7 +202,7 @@ class _Drawn:
         return Part(rows=rows, columns=self._columns)
 
     def _even(self, head: int, positions: range, family: str) -> Iterator[range]:
-        """Of these rows the ones that weigh all keys nearly alike: all of them but in the composite."""
+        """The rows among these that weigh all keys nearly alike: all of them except in the composite."""
         rows = self._rows(head, positions)
         if family != "composite":
             yield rows
@@ -226,5 +226,5 @@ class _Drawn:
 
 
 def middle_of(sequence: int, random: np.random.Generator) -> int:
-    """How many of so many queries are the first ones: a quarter to a half, up to within a block; none of one."""
+    """The number of queries that count as the first ones: a quarter to a half, up to within a block; 0 of one query."""
     return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0

@@ -1,4 +1,4 @@
-"""What rounding does to attention: exact weights of some rows, and the deviation of their outputs, to first order."""
+"""The effect of rounding on attention: exact weights of some rows, and their outputs' deviation, to first order."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from harness.operators.problem import Exact
 from harness.operators.rounding import DTYPES, SUM_TERMS, drop_subnormal, relative_rounding, ulp
 
-# Kernels do not take fewer keys at a time.
+# Kernels take at least so many keys at a time.
 _SMALLEST_BLOCK = 64
-# Nor do those that keep their sums in bfloat16 take fewer than this.
+# Kernels that keep their sums in bfloat16 take at least so many keys at a time.
 _SUMMED_BLOCK = 128
 # The largest of some ten thousand normal deviates.
 _BY_CHANCE = 5.0
-# Squares of anything smaller are no longer exact in float32, and soon zero.
+# Squares of smaller numbers are no longer exact in float32, and soon zero.
 _SQUARE_UNDERFLOWS = 1e-15
 
 
@@ -32,7 +32,7 @@ class KeyBlock:
     seen: tuple[NDArray[np.int64], NDArray[np.int64]] | None
 
     def in_float64(self) -> "KeyBlock":
-        """The same in float64."""
+        """These arrays in float64."""
         q, k, v = (array.astype(np.float64) for array in (self.q, self.k, self.v))
         return replace(self, q=q, k=k, v=v)
 
@@ -50,7 +50,7 @@ class Softmax:
     capped: NDArray[Any] | None
 
     def in_float64(self) -> "Softmax":
-        """The same in float64."""
+        """These arrays in float64."""
         slopes, capped = (None if array is None else array.astype(np.float64) for array in (self.slopes, self.capped))
         weights, largest = self.weights.astype(np.float64), self.largest.astype(np.float64)
         return Softmax(weights=weights, largest=largest, slopes=slopes, capped=capped)
@@ -139,7 +139,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     of_queries: Exact | float = 0.0
     if exact:
         of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
-        # What chance may make of the first order is no sign that it fails.
+        # A deviation that chance explains is no sign that the first order fails.
         turned = _with_scaled_queries(piece, output, scale, soft_cap, dtype)
         of_queries = np.where(turned > _BY_CHANCE**2 * of_queries, turned, of_queries)
     else:
@@ -159,7 +159,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
         )
         squares += np.square(group_weights) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
-    # What stands in a group is counted there.
+    # Keys of a group are counted there.
     for group in groups:
         weights[:, group] = 0
     np.square(weights, out=weights)
@@ -281,7 +281,7 @@ def _turned(
         whole *= np.square(slopes)
         common *= slopes
     squared_norms: NDArray[Any] = whole - 2 * common + (squares * np.square(mean)).sum(axis=1, keepdims=True)
-    # What float32 leaves unknown of the difference.
+    # The part of the difference that float32 leaves unknown.
     eps32 = np.finfo(np.float32).eps
     np.maximum(squared_norms, eps32 * whole, out=squared_norms)
     others = 1 - weights

@@ -32,7 +32,7 @@ LIMITS = {
     "empty_columns": (0.0, 0.5),
     "empty_keys": (0.0, 0.5),
 }
-# Which keys a field raises: all from a place on; more and more of it from a place on; `width` keys at a place; each
+# The keys that a field raises: all from a place on; more and more of it from a place on; `width` keys at a place; each
 # key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
@@ -41,9 +41,9 @@ _LARGEST = (1.5, 3.0)
 # The channels that are needed to hit a score exactly, how much smaller the second is in the keys, and the bits of a
 # bfloat16 behind the first.
 _COARSE_AND_FINE, _FINE, _BFLOAT16_BITS = 2, 128, 7
-# What an attempt draws one recipe of each.
+# The kinds of which an attempt draws one recipe each.
 KINDS = ("rises", "creeps", "sinks", "absorbs", "shares", "far", "ties", "scales", "mixture")
-# One of everything in one recipe, for a shape at which one draw has to do.
+# The kind with one of everything, for a shape at which one draw has to do.
 ALL = "all"
 
 
@@ -94,7 +94,7 @@ class Recipe:
     empty_keys: float = 0.0
 
     def in_words(self) -> str:
-        """What stands out of it, for people."""
+        """The recipe's notable properties, in words for people."""
         phrases = [_field_in_words(field) for field in self.fields]
         if len(phrases) > self.picks:
             phrases = [f"{self.picks} per query of: {' | '.join(phrases)}"]

@@ -14,7 +14,7 @@ Split = tuple[str | None, ...]
 
 
 class OverChips(Operator):
-    """What a problem on `chips` chips has to keep; the first base of a class, so that it comes before its operator."""
+    """Base of problems on `chips` chips, which requires even splits. Name it before the operator among the bases."""
 
     __slots__ = ()
     chips: int

@@ -1,4 +1,4 @@
-"""Which outputs of a norm over rows depend on which columns, rows and weights, stated as probes."""
+"""Probes of a norm over rows: which columns, rows and weights each output depends on."""
 
 from dataclasses import dataclass
 

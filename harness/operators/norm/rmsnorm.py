@@ -20,7 +20,7 @@ from harness.operators.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# What a row of the composite is, by its position modulo 8, counted from a drawn place.
+# The kind of each row of the composite, by its position modulo 8, counted from a drawn place.
 _COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "cancelling", "normal")
 _OFFSETS = (96.0, 104.0)
 # Squares of these are beyond float16 and exact sums of them beyond bfloat16, and far from float32's end.
@@ -31,7 +31,7 @@ _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.
 _CANCELLED = 2.0**14
-# What is divided by where an element is zero, or nearly.
+# The divisor where an element is zero, or nearly.
 _LEAST_ERROR = 1e-30
 # Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
 _PART = 1 << 16
@@ -57,7 +57,7 @@ class RMSNorm(Operator, textures.Textured):
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        """Refuses what does not exist."""
+        """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
         require_positive("rmsnorm", "eps", self.eps)
         require_flag("rmsnorm", "residual", self.residual)
@@ -137,7 +137,7 @@ class RMSNorm(Operator, textures.Textured):
         return tuple(array.astype(dtype) for array in arrays)
 
     def _kinds(self, family: str, seed: int) -> NDArray[Any]:
-        """Which kind of input each row is."""
+        """The kind of input of each row."""
         pattern = turned(_COMPOSITE, seed, self.rows) if family == "composite" else (family,)
         return np.array(pattern)[np.arange(self.rows) % len(pattern)]
 
@@ -170,7 +170,7 @@ class RMSNorm(Operator, textures.Textured):
 
     @property
     def row_cost(self) -> int:
-        """Elements."""
+        """The cost of a row, in elements."""
         return self.columns
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -223,7 +223,7 @@ class RMSNorm(Operator, textures.Textured):
         return deviations
 
     def controls(self) -> dict[str, Answer]:
-        """Rows that are not normalised, or by other sums; what is left out of the formula."""
+        """Wrong answers by name: rows not normalised or by other sums, and parts of the formula left out."""
 
         def answer(scale: Callable[[Exact], Exact], weigh: bool = True) -> Answer:
             def computed(inputs: Sequence[Values], rows: Rows) -> Exact:

@@ -36,7 +36,7 @@ _CHECKED_PAIRS = 3 << 21
 _NARROW_SCORES = 2.0**9
 # Its scores go wrong from block to block of keys, of which short sequences have one.
 _OF_SEVERAL_BLOCKS = f"{DRAWN}far"
-# What lies in slots that no sequence has: keys and values of sequences that are gone, and louder, so that they show.
+# The contents of slots that no sequence has: keys and values of sequences that are gone, and louder, so that they show.
 _STALE = 2.0**8
 # So many different numbers: a prime, so that no two pages hold the same ones in the same places.
 _STALE_NUMBERS = 1_048_573
@@ -114,7 +114,7 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def rows(self) -> int:
-        """Rows of q."""
+        """The number of rows of q."""
         return self.sequences if self.tokens is None else self.tokens
 
     @property
@@ -145,7 +145,7 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def _kinds(self) -> tuple[str, ...]:
-        """Of tables; decoding leaves no sequence out."""
+        """The kinds of tables; decoding leaves no sequence out."""
         return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind != "few-sequences")
 
     def work(self) -> Work:
@@ -216,7 +216,7 @@ class PagedAttention(Operator, Borrowed):
         elif family == _OF_SEVERAL_BLOCKS:
             kind = "full-table"
         elif family not in self._kinds:
-            # What is drawn. Probes are made of the composite's tables, which so have no slot twice.
+            # The kinds that are drawn. Probes are made of the composite's tables, which so have no slot twice.
             several = [kind for kind in self._kinds if family != "composite" or kind != "shared-pages"]
             kind = str(random.choice(several))
         return paged_tables.draw(self._room, kind, random)
@@ -234,7 +234,7 @@ class PagedAttention(Operator, Borrowed):
         return PageTables(kv_lens=lengths, page_indices=indices, cu_q_lens=starts, count=int(count[0]))
 
     def _attention(self, queries: int, keys: int) -> Attention:
-        """What one sequence computes."""
+        """The Attention that one sequence computes."""
         return Attention(
             heads=self.heads,
             kv_heads=self.kv_heads,
@@ -287,7 +287,7 @@ class PagedAttention(Operator, Borrowed):
         return (q, *self._cache.laid_out(k, v), *((newest,) if self.update else ()), *self._arrays(tables))
 
     def _seeds(self, seed: int) -> list[int]:
-        """What the values of each sequence are drawn from."""
+        """The seeds from which the values of the sequences are drawn, one each."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.sequences)))
         return random.integers(1 << 31, size=self.sequences).tolist()  # type: ignore[no-any-return]
 
@@ -307,24 +307,24 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def lender(self) -> Attention:
-        """Whose recipes those of each sequence are, whatever its length."""
+        """The Attention whose recipes the values of each sequence follow, whatever its length."""
         return self._attention(1, self._room.longest)
 
     def recipe(self, family: str, seed: int) -> str:
-        """As of its lender, with scores that the statement's sums bear."""
+        """The recipe of `lender`, with scores that the statement's sums bear."""
         recipe_text = Borrowed.recipe(self, family, seed)
         if self.sums is None:
             return recipe_text
         return text(attention_space.within(parsed(recipe_text, attention_space.Recipe), _NARROW_SCORES))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which rows depend on which slots and queries, and on nothing beyond their sequence and their own key."""
+        """Probes of rows: each depends on certain slots and queries, on nothing beyond its sequence and its own key."""
         family = "composite" if full else "any"
         sequences = tuple(self._tables(family, seed).sequences(self.page_size))
         return paged_probes.probes(self._cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
 
     def reduced(self) -> Iterator["PagedAttention"]:
-        """The same with fewer tokens and pages a sequence, the cheapest first."""
+        """The same problem with fewer tokens and pages a sequence, the cheapest first."""
         return iter(sorted(Operator.reduced(self), key=lambda small: small.work().flops))
 
     def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,11 +343,11 @@ class PagedAttention(Operator, Borrowed):
         return np.arange(int(tables.cu_q_lens[tables.count]) * self.heads, self.rows * self.heads)
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), head_dim]` float64: of each sequence what its Attention is; 0 in rows that nobody reads."""
+        """`[len(rows), head_dim]` float64: the reference of each sequence's Attention; 0 in rows that nobody reads."""
         return self._by_sequence("reference", inputs, rows)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), head_dim]` float64: of each sequence as an honest Attention rounds."""
+        """`[len(rows), head_dim]` float64: the answer of each sequence's Attention with honest rounding."""
         return self._by_sequence("honest", inputs, rows)
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -369,7 +369,7 @@ class PagedAttention(Operator, Borrowed):
         return np.maximum(deviation, np.finfo(np.float32).tiny)
 
     def controls(self) -> dict[str, Answer]:
-        """What tables, lengths, the mask and heads are for, left out one by one."""
+        """Wrong answers by name: each leaves out one use of the tables, the lengths, the mask or the heads."""
 
         def with_table(change: Callable[[PageTables], PageTables]) -> Answer:
             def answer(inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -424,7 +424,7 @@ class PagedAttention(Operator, Borrowed):
         return off.reshape(-1)
 
     def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows, **changes: Any) -> Exact:
-        """What this method of each sequence's Attention, so changed, gives for its rows; 0 elsewhere."""
+        """Results of `method` of each sequence's Attention, with these changes, in the sequence's rows; 0 elsewhere."""
         result = np.zeros((len(rows), self.head_dim))
         k, v = self._keys_and_values(inputs)
         tokens, heads = np.divmod(rows, self.heads)

@@ -21,7 +21,7 @@ class CacheSlots:
     is_newest: bool = False
 
     def some(self, turn: int, step: int) -> "CacheSlots":
-        """Every so many-th of them."""
+        """Every `step`-th of the slots."""
         return replace(self, ranges=(*self.ranges[:-1], self.ranges[-1][turn::step]))
 
 
@@ -69,7 +69,7 @@ class Cache:
     def region(
         self, is_value: bool, kv_heads: range, place: CacheSlots, factor: float, columns: range | None = None
     ) -> Region:
-        """What these heads have there, keys or values."""
+        """The region of the keys, or of the values, that these heads have at `place`."""
         columns = columns or range(self.head_dim)
         if self.is_split:
             return Region(array=_K + is_value, ranges=(kv_heads, *place.ranges, columns), factor=factor)
@@ -78,16 +78,16 @@ class Cache:
         return Region(array=array, ranges=(*place.ranges, heads, columns), factor=factor)
 
     def everywhere(self, place: CacheSlots, of_keys: float, of_values: float) -> Iterator[Region]:
-        """Keys and values of all heads there."""
+        """The regions of keys and values of all heads at `place`."""
         for is_value, factor in enumerate((of_keys, of_values)):
             yield self.region(bool(is_value), range(self.kv_heads), place, factor)
 
     def in_pages(self, sequence: Paged) -> int:
-        """How many of its keys a call finds in its pages."""
+        """The number of a sequence's keys that a call finds in its pages."""
         return sequence.history if self.has_newest else sequence.length
 
     def parts(self, sequence: Paged, keys: range) -> Iterator[CacheSlots]:
-        """Where these keys of a sequence are, page by page."""
+        """The slots of these keys of a sequence, page by page."""
         size, end = self.page_size, min(keys.stop, self.in_pages(sequence))
         for number in range(keys.start // size, -(-end // size)):
             page = int(sequence.pages[number])

@@ -1,4 +1,4 @@
-"""Which outputs of paged attention depend on which slots of the cache and which queries, stated as probes."""
+"""Probes of paged attention: which slots of the cache and which queries each output depends on."""
 
 from collections.abc import Iterator, Sequence
 
@@ -114,7 +114,7 @@ class _Drawn:
         )
 
     def future(self) -> Probe:
-        """Of every sequence all keys and values that the first of its queries must not see."""
+        """All keys and values of every sequence that the first of its queries must not see."""
         regions: list[Region] = []
         moves: list[Part] = []
         stays: list[Part] = []
@@ -139,7 +139,7 @@ class _Drawn:
         return used
 
     def _even(self, sequence: Paged, tokens: range, seed: int) -> Iterator[range]:
-        """Of these tokens the ones that weigh all keys nearly alike: all of them but in the composite."""
+        """The tokens among these that weigh all keys nearly alike: all of them except in the composite."""
         if self._family != "composite":
             yield tokens
             return
@@ -158,5 +158,5 @@ class _Drawn:
         return Part(rows=rows, columns=range(self._cache.head_dim))
 
     def _other_tokens(self, tokens: range) -> list[Part]:
-        """All rows of all tokens but these."""
+        """All rows of all tokens except these."""
         return [self._all_heads(range(tokens.start)), self._all_heads(range(tokens.stop, self._tokens))]

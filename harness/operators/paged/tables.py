@@ -12,15 +12,15 @@ Ints = NDArray[np.int32]
 
 # Contents that kernels forget, each by itself: see `draw`.
 KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages")
-# What has most work first: the counts that a program is held against are those of its run with the first.
+# The contents with most work come first: a program is checked against the counts of its run with the first.
 TIMED = ("mixed", "decode")
-# Of the sequences in a timed mixed batch so many have one query; the last ones share the other queries.
+# Share of the sequences in a timed mixed batch that have one query; the last ones share the other queries.
 _DECODING = 7 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What the arrays have room for; `is_decode`: every sequence has exactly one query, and none is left out."""
+    """The most that the arrays can hold; `is_decode`: every sequence has exactly one query, and none is left out."""
 
     tokens: int
     sequences: int
@@ -36,7 +36,7 @@ class Room:
 
     @property
     def most_sequences(self) -> int:
-        """Each has a query."""
+        """The most sequences there can be: each has a query."""
         return min(self.sequences, self.tokens)
 
     def arrays(self) -> tuple[Array, ...]:
@@ -76,7 +76,7 @@ class Sequence:
 class PageTables:
     """The tables as kernels get them: int32 [sequences], [sequences, pages_per_sequence], [sequences + 1], and a count.
 
-    Of the first two only the first `count` rows mean anything, of the starts one more.
+    Only the first `count` rows of the first two tables mean anything, and one more of the starts.
     """
 
     kv_lens: Ints
@@ -94,7 +94,7 @@ class PageTables:
 
 
 def timed(room: Room, kind: str) -> PageTables:
-    """decode: one query for each sequence. mixed: as many sequences, the last eighth of them with many queries each.
+    """The tables of a timed batch. decode: one query for each sequence. mixed: the last eighth have many queries each.
 
     Lengths are spread evenly from an eighth of the longest to all of it; always alike.
     """
@@ -186,5 +186,5 @@ def _placed(
 
 
 def _split(total: int, parts: int) -> NDArray[np.int64]:
-    """Parts that differ by one at most."""
+    """Parts of the total that differ by one at most."""
     return total // parts + (np.arange(parts) < total % parts)

@@ -102,7 +102,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return lhs, rhs, self._group_sizes(family, seed)
 
     def _values(self, family: str) -> str:
-        """The family of a Matmul's whose values it has."""
+        """The family of a Matmul from which the values are taken."""
         return "normal" if family in (*group_sizes.TIMED, *_OF_SIZES) else family
 
     def _group_sizes(self, family: str, seed: int) -> group_sizes.Sizes:
@@ -118,7 +118,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return Matmul(m=self.m, n=self.n * self.groups, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which rows depend on which rows of LHS, on all parts of k, and on the matrix of their group and no other."""
+        """Probes of rows: each depends on its row of LHS, on all parts of k, and on its group's matrix and no other."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
@@ -174,7 +174,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return self._by_group(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 
     def controls(self) -> dict[str, Answer]:
-        """What is another matrix than that of a row's group, and sums that are not kept in float32."""
+        """Wrong answers by name: rows with another matrix than their group's, sums cut short or not kept in float32."""
         answers: dict[str, Answer] = {
             "the last part of a sum left out": lambda inputs, rows: self._by_group(
                 inputs, rows, np.float64, without_the_last

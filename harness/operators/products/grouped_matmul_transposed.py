@@ -1,4 +1,4 @@
-"""Grouped matrix product of transposed rows: of each group one matrix, as the gradient of a ragged dot's weights is."""
+"""Grouped matrix product of transposed rows: one matrix for each group, like the gradient of a ragged dot's weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -76,7 +76,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return Matmul(m=self.k, n=self.n, k=self.m, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which matrix depends on which rows of LHS and of RHS: on those of its group, on each, and on no others."""
+        """Probes of matrices: each depends on every row of LHS and of RHS in its group, and on no others."""
         if full:
             return (self._every_row("composite", seed), self._own_rows("composite", seed))
         return tuple(

@@ -27,14 +27,14 @@ _OFFSETS = (96.0, 104.0)
 _CANCELLED = 16.0
 # A needle outweighs the other terms of its row together up to K = 2^16.
 _NEEDLE = 2.0**10
-# What a row of the composite is, by its position modulo 4, counted from a drawn place.
+# The kind of each row of the composite, by its position modulo 4, counted from a drawn place.
 COMPOSITE = ("normal", "needles", "normal", "cancelling")
 # Columns of B converted at a time: 64 MB as float64 at K = 8192.
 _COLUMNS = 1024
 
 
 def expected(what: str) -> tuple[ExpectedCount, ...]:
-    """The counts of one product and nothing else, called `what`."""
+    """The counts of one product and nothing else, under the name `what`."""
     return (
         ExpectedCount(
             counter="matmul",
@@ -136,7 +136,7 @@ class Matmul(Operator, textures.Textured):
         a[rows, self.k - count :] = -a[rows, :count][:, ::-1]
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which rows depend on which rows of A, columns on which columns of B, and all of them on every part of k."""
+        """Probes: rows depend on their rows of A, columns on their columns of B, and all of them on every part of k."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
@@ -164,7 +164,7 @@ class Matmul(Operator, textures.Textured):
         return checksum_errors(inputs[0], inputs[1], outputs[0], self.dtype, seed)
 
     def controls(self) -> dict[str, Answer]:
-        """Sums that end early, or are not kept in float32; of float32 operands, one pass of bfloat16."""
+        """Wrong answers by name: sums that end early or are not kept in float32; for float32, one pass of bfloat16."""
         answers: dict[str, Answer] = {
             "the last part of k left out": lambda inputs, rows: self._by_columns(
                 inputs, rows, np.float64, without_the_last

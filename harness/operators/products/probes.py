@@ -1,4 +1,4 @@
-"""Which outputs of a product (or of what is made of products, row by row) depend on which inputs, stated as probes."""
+"""Probes of a product, or of rows made of products: which inputs each output depends on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

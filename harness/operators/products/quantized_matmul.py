@@ -97,7 +97,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return (*self.lender.families(full), *far)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """What a Matmul has in this family: each column of B, and each row of an A of int8, rounded to 127 steps."""
+        """A Matmul's inputs of this family, with each column of B, and each row of an int8 A, rounded to 127 steps."""
         a, b = self.lender.make_inputs(family, seed)
         q, scales = _quantized(b, axis=0)
         if self.activations != "int8":
@@ -111,7 +111,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return Matmul(m=self.m, n=self.n, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which rows depend on which rows of A, columns on which of Q and of the scales, all on every part of k."""
+        """Probes: rows depend on their rows of A, columns on theirs of Q and the scales, and all on every part of k."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
@@ -153,7 +153,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return self._of_rows(inputs, rows, np.float32, deviation)
 
     def controls(self) -> dict[str, Answer]:
-        """Scales that are left out, or are one for all; fewer bits; sums that are not kept wide."""
+        """Wrong answers by name: scales left out, or one for all; fewer bits; sums that are not kept wide."""
 
         def with_inputs(place: int, change: Callable[[Values], Values]) -> Answer:
             return lambda inputs, rows: self.reference(

@@ -21,7 +21,7 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.operators.survey import block_sums, drawn_columns, random_signs, root_mean_square
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# What a row of X is multiplied by in the composite, by its position modulo 4, counted from a drawn place.
+# The factor of a row of X in the composite, by its position modulo 4, counted from a drawn place.
 _COMPOSITE = (1.0, 10.0, 1.0, 50.0)
 # Far from zero, and another number in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
@@ -50,13 +50,13 @@ class SwiGLU(Operator, textures.Textured):
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        """Refuses what does not exist."""
+        """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
         require_flag("swiglu", "down", self.down)
 
     @property
     def columns(self) -> int:
-        """Columns of the output."""
+        """The number of columns of the output."""
         return self.model if self.down else self.hidden
 
     def work(self) -> Work:
@@ -144,7 +144,7 @@ class SwiGLU(Operator, textures.Textured):
         up[:, self.hidden - count :] += offsets * np.float32(self.model**-0.5)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Which rows depend on which rows of X, columns on which columns of weights, and all of them on every part."""
+        """Probes: rows depend on their rows of X, columns on their columns of weights, and all on every part."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
         if full:
             even = tuple(kind == 1.0 for kind in turned(_COMPOSITE, seed, self.tokens))
@@ -218,7 +218,7 @@ class SwiGLU(Operator, textures.Textured):
         return np.maximum(np.sqrt(variance), tiny)
 
     def controls(self) -> dict[str, Answer]:
-        """One of the two products, or the sigmoid, left out; the activation of another unit."""
+        """Wrong answers by name: one of the two products, or the sigmoid, left out; the activation of another unit."""
         hidden: dict[str, Any] = {
             "the gate left out": lambda gate, up: up,
             "the up value left out": lambda gate, up: gate * _sigmoid(gate),

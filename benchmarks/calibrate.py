@@ -73,12 +73,12 @@ _REACH, _TURNS = 0.35, 2
 # Switches of the simulator's structure: the value that each chip does not have is compared with what it has.
 SWITCHES: dict[str, tuple[int, int]] = {"matmul_queue": (0, 1)}
 _RUN_SECONDS = 600.0
-# Of a program that is there: its schedules, and how long they may be.
+# The schedules of a compiled program, and how long they may be.
 _SCHEDULES, _MOST_BYTES = "*-03-final_bundles.txt", 15_000_000
 
 Constants = Mapping[str, float]
 Vector = npt.NDArray[np.float64]
-# Of each constant, how each row's error changes with its logarithm, upwards and downwards.
+# The change of each row's error with the logarithm of each constant, upwards and downwards.
 Slopes = dict[str, tuple[Vector, Vector]]
 
 
@@ -100,12 +100,12 @@ _CASES: list[Case] = []
 def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool = False) -> list[Case]:
     """The rows for fitting of a chip with a latency, the cheapest of each operation.
 
-    What is left of them is compiled, unless it is `dry`: then they are those that the cache has.
+    Rows that the cache lacks are compiled, unless `dry`: then they are left out.
     """
     # Rows that were fitted to before and have a stricter twin are not.
     every = [row for row in fidelity.chosen(10**6) if row.chip == chip and row.purpose == "fit"]
     if dry:
-        # What is read at length is executed at length: those with the smallest schedules.
+        # Long schedules take long to execute, so the rows with the smallest ones are chosen.
         sizes = {row: sum(path.stat().st_size for path in (cache / "own" / row.name).glob(_SCHEDULES)) for row in every}
         every = [row for row in every if 0 < sizes[row] <= _MOST_BYTES]
         every.sort(key=lambda row: (row.operation, sizes[row]))
@@ -142,7 +142,7 @@ def possible(name: str, value: float) -> float:
 
 
 def prior_interval(name: str, value: float) -> tuple[float, float]:
-    """What 95 % of the prior allow a constant of this value, where no row says more."""
+    """The 95 % interval of the prior for a constant of this value, used where no row says more."""
     least, most, width = SPACE[name]
     reach = float(np.exp(width * np.sqrt(2 * _LESS_LIKELY)))
     return possible(name, max(value / reach, least)), possible(name, min(value * reach, most))
@@ -175,7 +175,7 @@ class Fit:
         self._pool = multiprocessing.get_context("fork").Pool(jobs) if jobs > 1 else None
 
     def errors(self, constants: Constants) -> list[float]:
-        """Of every case; each set of constants is simulated once."""
+        """The errors of every case; each set of constants is simulated once."""
         key = tuple(constants[name] for name in (*SPACE, *SWITCHES))
         if key not in self._errors_of:
             tasks = [(place, dict(constants)) for place in range(len(self.cases))]
@@ -269,7 +269,7 @@ class Fit:
         return min(ends), max(ends), against[0]
 
     def is_likely(self, moved: Constants) -> bool:
-        """Whether all rows together allow these values in place of today's."""
+        """True if all rows together allow these values in place of today's."""
         before, after = (self.unlikely(self.errors(values)) for values in (self.prior, {**self.prior, **moved}))
         return after - before <= _LESS_LIKELY
 
@@ -295,7 +295,7 @@ def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calibrate(fit: Fit) -> dict[str, Any]:
-    """What a chip's rows make of its constants: the fit, and what each operation says of others."""
+    """A chip's constants as its rows fit them, and each operation's errors with these and with other constants."""
     fitting_cases = fit.cases
     fitted, left_out = fit.best(fit.prior)
     sets = {"today": fit.prior, "fitted": fitted}

@@ -1,10 +1,10 @@
-"""What the TPU compiler believes that each unit takes, read off its own schedules, against the simulator's constants.
+"""Latencies of each unit, read off the TPU compiler's own schedules, against the simulator's constants.
 
     uv pip install -e '.[bench]' && python benchmarks/compiler_latencies.py
 
 Small kernels, in which each operation waits for the one before, are compiled for every chip. In the last pass that
 still has the empty bundles which the hardware's interlocks replace (`packed-bundles-post-ra`), the fewest bundles
-between two operations are what the second one has to wait. Prints one line for each figure, and exits with 1 if one
+between two operations are the wait of the second one. Prints one line for each figure, and exits with 1 if one
 differs from what the rows of harness/chips have.
 """
 
@@ -51,7 +51,7 @@ _FIGURES = (
 
 
 def expected(chip_name: str, field: str) -> float:
-    """What the simulator has for it."""
+    """The simulator's value of `field`."""
     machine = machine_of(chip(chip_name))
     if field == "cycles of a matmul of 16 rows":
         return 16 / machine.matmul_rows_per_cycle
@@ -130,7 +130,7 @@ def operations(text: str) -> Iterator[tuple[int, str]]:
 
 
 def fewest(bundle_operations: list[tuple[int, str]], first: str, second: str) -> int | None:
-    """The fewest bundles between two operations of a kind; of two kinds, from the first of the one to the other."""
+    """The fewest bundles between two operations of one kind, or from the first of one kind to the other kind."""
     ones = [number for number, opcode in bundle_operations if re.search(first, opcode)]
     if first == second:
         return min((b - a for a, b in pairwise(ones)), default=None)

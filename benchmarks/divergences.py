@@ -505,7 +505,7 @@ def planted_kernels(scratch: Path) -> Iterator[Case]:
 
 
 def examine(case: Case, folder: Path) -> Certificate | Failure:
-    """What the judge says of a kernel before anything is compiled: its certificate, or why it has none."""
+    """The judge's certificate for a kernel before anything is compiled, or the Failure that stands in its way."""
     candidate_folder, kept, aside = (folder / name for name in ("candidate", "kept", "certifier"))
     for path in (candidate_folder, kept, aside):
         shutil.rmtree(path, ignore_errors=True)

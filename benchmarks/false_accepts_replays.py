@@ -26,7 +26,7 @@ SEED = 20261121
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What so many attempts came to, each outcome as a count; `pairs` is the median number of pairs it took."""
+    """Counts of attempts by outcome; `pairs` is the median number of pairs that an attempt took."""
 
     name: str
     attempts: int
@@ -37,7 +37,7 @@ class Tally:
 
     @property
     def undecided(self) -> int:
-        """Inconclusive without the control having fired."""
+        """The number of inconclusive attempts in which the control did not fire."""
         return self.attempts - self.accepted - self.rejected - self.too_noisy
 
     @property
@@ -81,7 +81,7 @@ def _always(attempts: int) -> Callable[[int], int]:
 def tally(
     machine: Machine, attempts: int, *, ratio: float = 1.0, since_accept: Callable[[int], int] = lambda number: 1
 ) -> Tally:
-    """That many attempts; `since_accept(number)` says which since the last accept each is."""
+    """The tally of that many attempts; `since_accept(number)` gives each attempt's place since the last accept."""
     random = np.random.default_rng(SEED)
     counts = dict.fromkeys(("accept", "reject", "too noisy", "inconclusive"), 0)
     pairs = []
@@ -101,7 +101,7 @@ def tally(
 
 
 def ratcheted(machines: Sequence[Machine], attempts: int) -> int:
-    """How many of so many attempts in one ledger, on one machine after the other, are accepted.
+    """The number of accepts among so many attempts in one ledger, on one machine after the other.
 
     The count since the last accept goes on as in the ledger, and begins again after a (false) accept.
     """
@@ -152,7 +152,7 @@ class Results:
 
 
 def run(attempts: int) -> Results:
-    """Everything that the page shows."""
+    """The results that the page shows."""
     began = time.perf_counter()
     machines = (*noise.MACHINES, noise.recorded())
     gain = 1 - GOAL_GAIN

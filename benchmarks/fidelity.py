@@ -93,9 +93,9 @@ def _code(path: Path) -> bytes:
 
 
 def compiled(rows: list[Row], cache: Path, library: Path | None = None, until: float = float("inf")) -> None:
-    """Compiles the rows that the cache lacks; one that ends the compiler counts as failed, and a new one goes on.
+    """Compiles the rows that the cache lacks. A row that ends the compiler counts as failed; a new one goes on.
 
-    After `until`, seconds since 1970, none is begun.
+    After `until`, seconds since 1970, no row is begun.
     """
     into = cache / ("own" if library is None else hashlib.sha256(str(library).encode()).hexdigest()[:8])
     into.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def chosen(each: int) -> list[Row]:
 
 
 def predict(rows: Iterable[Row], cache: Path) -> int:
-    """Writes down what is simulated for validation rows that have no prediction yet; how many."""
+    """Writes down predictions for validation rows that have none yet, and returns their number."""
     predictions = fidelity_rows.predicted()
     lines = fidelity_rows.PREDICTIONS.read_text(encoding="utf-8").splitlines() if predictions else []
     lines = lines or [*_HEAD, "row\tseconds\tmodel"]
@@ -223,7 +223,7 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
 
 
 def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> str:
-    """What the row is for; a validation row is `earlier` where it was not today's simulator that predicted it."""
+    """The use of the row: `earlier` for a validation row that an earlier simulator than today's predicted."""
     if use_of(row) != "validation" or prediction is None:
         return use_of(row)
     is_todays = model == fidelity_rows.MODELS[row.chip] and abs(seconds / prediction - 1) <= _AS_PREDICTED
@@ -231,10 +231,10 @@ def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> 
 
 
 def with_kept(row_points: list[Point]) -> list[Point]:
-    """These rows and those of the pages that are not among them, of chips whose other rows come out as they did.
+    """These rows and the pages' other rows, the latter only of chips whose rows in both come out as they did.
 
     Rows of other chips, which the simulator has changed for, are left out, and come back when they are compiled anew.
-    Raises SystemExit where it is not known whether it has: none of a chip's rows was simulated anew.
+    Raises SystemExit if that is not known: none of a chip's rows was simulated anew.
     """
     anew = {point.row: point for point in row_points}
     kept = {point.row: point for point in statistics.points()}
@@ -255,7 +255,7 @@ def _is_same(anew: Point, shown: Point) -> bool:
 
 
 def _turn(row_points: list[Point], by_name: dict[str, Row]) -> Callable[[Point], tuple[int, int]]:
-    """What sorts rows so that the cheapest of each operation come first, then the second ones."""
+    """A sort key that puts the cheapest row of each operation first, then the second ones."""
     by_operation = statistics.grouped(row_points, lambda point: point.operation).values()
     places = {
         point.row: place

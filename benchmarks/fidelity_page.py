@@ -162,7 +162,7 @@ _ROWS_INTRO = """# The rows behind FIDELITY.md
 [FIDELITY.md](FIDELITY.md) says how near simulated times come to published ones. This page, made by the same command,
 has the rows: which are for what, what they were compiled like, and the error of each."""
 
-# What a constant does is said by Machine; here by what it was found.
+# The way in which each constant was found; its effect is described in Machine.
 _FOUND_BY = {
     "hbm_read_share": "rows bound by HBM on v5p and v6e, which come out too fast at all of the bandwidth",
     "hbm_write_share": "the same, and gradients of grouped products on v7x",
@@ -177,7 +177,7 @@ _FOUND_BY = {
 
 
 def _simulated() -> list[str]:
-    """The chips that constants were fitted for."""
+    """The chips for which constants were fitted."""
     return [name for name in chips.names() if chips.row(name).calibrated is not None]
 
 
@@ -227,7 +227,7 @@ def _table(points: list[Point]) -> str:
 
 
 def _short_table(points: list[Point]) -> str:
-    """The same without the bias, and without the sum of an operation that one chip has."""
+    """The table of errors without the bias, and without the sum of an operation that one chip has."""
     lines = []
     for kind, of_kind in grouped(points, lambda point: point.kind).items():
         of_chips = grouped(of_kind, lambda point: point.chip)
@@ -256,7 +256,7 @@ def _within(here: list[Point]) -> tuple[float, float]:
 
 
 def _earlier(earlier: list[Point]) -> str:
-    """What earlier simulators predicted, and what comes out now: no validation, for the times were known by then."""
+    """The section on earlier simulators' predictions, and today's of the same rows, which validate nothing any more."""
     if not earlier:
         return ""
     now = statistics.as_of_today(earlier)
@@ -290,7 +290,7 @@ _README_NAMES = {"attention forward": "attention", "ragged dot": "grouped matmul
 
 
 def _in_short(errors: Iterable[statistics.StatedErrors], names: Mapping[str, str] | None = None) -> str:
-    """The median and the 90th percentile of each."""
+    """The median and the 90th percentile of each operation's errors."""
     parts = []
     for each in errors:
         where = "" if each.chip == "all" else f" on {each.chip}"
@@ -307,7 +307,7 @@ def _sealed_alone(validation: list[Point]) -> list[statistics.StatedErrors]:
 
 
 def readme(points: list[Point]) -> str:
-    """What README.md says of the errors, on one line."""
+    """README.md's text on the errors, on one line."""
     validation = [point for point in points if point.purpose == "validation"]
 
     def errors(operation: str, here: list[Point]) -> statistics.StatedErrors:
@@ -340,7 +340,7 @@ _CALIBRATION = Path(__file__).parent / "data" / "calibration.json"
 
 
 def _aims(points: list[Point]) -> str:
-    """What was aimed at, and what the validation rows say."""
+    """The aims, and the figures that the validation rows reach."""
     validation = [point for point in points if point.purpose == "validation"]
     error_summary = summary(validation)
     long = [abs(point.error) for point in validation if point.measured_seconds > 100e-6]
@@ -419,7 +419,7 @@ def _uncertainty(points: list[Point]) -> str:
     likely = statistics.spread(rows)
     scored = statistics.scores(rows)
     once, mostly = (statistics.expected(scored, fraction) for fraction in (ONE_DEVIATION, TWO_DEVIATIONS))
-    # Of each row by what the others let one expect of it.
+    # Each row's error, and if it is within the intervals that the other rows let one expect.
     within = [(point, score <= once, score <= mostly) for point, score in zip(rows, scored, strict=True)]
     left_out = statistics.left_out(rows)
     over_fitted = _over_fitted()
@@ -473,7 +473,7 @@ def _covered_shares(scored: Sequence[Scored]) -> list[float]:
 
 
 def _shares(scored: Sequence[Scored]) -> str:
-    """How many lie within the intervals for 68 and 95 %."""
+    """The shares of the rows within the intervals for 68 and 95 %."""
     return ", ".join(_percent(share, 0) for share in _covered_shares(scored)) if scored else ""
 
 
@@ -504,7 +504,7 @@ def _calibration() -> dict[str, Any]:
 
 
 def _joint() -> str:
-    """What the joint fit of each chip does for operations that it leaves out."""
+    """Text that says, for each chip, how many operations the joint fit brings nearer although it leaves them out."""
     nearer = []
     for chip, fitted in sorted(_calibration().items()):
         left = [operation for operation in fitted["operations"].values() if "left out" in operation]
@@ -626,7 +626,7 @@ def _is_near(pair: tuple[Point, Point]) -> bool:
 
 
 def _is_ordered(pair: tuple[Point, Point]) -> bool:
-    """True if the faster one is told rightly."""
+    """True if the simulator tells the faster one rightly."""
     a, b = pair
     return (a.measured_seconds < b.measured_seconds) == (a.simulated_seconds < b.simulated_seconds)
 

@@ -1,4 +1,4 @@
-"""The rows that tokamax publishes device times for, which may be used for what, and, where allowed, their times.
+"""The rows that tokamax publishes device times for, the permitted use of each, and, where allowed, its time.
 
 The times are the autotuning data that the tokamax package ships (Apache-2.0): a problem and a configuration of one
 operation on one chip, and five samples of its device time. Nothing but the figures is kept here.
@@ -65,7 +65,7 @@ _STRICTNESS: tuple[Purpose, ...] = ("fit", "validation", "untouched")
 # Problems that differ in these alone, or in what follows from these, compile to nearly the same program: twins. `out`
 # and `dout` of a loss follow from its reduction.
 _VARIANTS = frozenset({"reduction", "return_residuals", "residuals", "out", "dout", "group_sizes"})
-# Read for a calibration before twins were put together, without a prediction: they can validate nothing any more.
+# Rows read for a calibration before twins were put together, without a prediction: they validate nothing any more.
 _READ_EARLY = (
     "v6e-chunked_xla_linear_softmax_cross_entropy_loss-1a0fe5ab26",
     "v6e-pallas_mosaic_tpu_linear_softmax_cross_entropy_loss_vjp-d514d01f88",
@@ -77,7 +77,7 @@ _READ_EARLY = (
     "v6e-triangle_multiplication-51a2c0f511",
 )
 # The simulator that predictions are written down for, by chip: one more whenever a constant or rule that moves the
-# chip's times has changed since rows were read. What an earlier one predicted validated that one.
+# chip's times has changed since rows were read. Predictions of an earlier simulator validated that one.
 MODELS = {"v5e": 4, "v5p": 5, "v6e": 5, "v7x": 4}
 
 
@@ -97,7 +97,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What it is called in caches and tables: chip, operation and a hash of problem and configuration."""
+        """The row's name in caches and tables: chip, operation and a hash of problem and configuration."""
         digest = hashlib.sha256(f"{self.key}\n{self.config}".encode()).hexdigest()[:10]
         return f"{self.chip}-{self.operation}-{digest}"
 
@@ -115,7 +115,7 @@ class Row:
 
     @property
     def purpose(self) -> Purpose:
-        """What the row may be used for: the strictest of what the digits of its problem and of its twins say.
+        """The use that the row may have: the strictest of those given by the digits of its problem and of its twins.
 
         The attention rows that were published here before are for fitting, whatever their twins are.
         """
@@ -130,10 +130,10 @@ class Row:
 
     @property
     def is_compiled_otherwise(self) -> bool:
-        """Whether today's compiler is known to make another program of it than was measured.
+        """True if today's compiler is known to make another program of the row than was measured.
 
-        Of chunked cross-entropy with residuals it makes two loops, one for the loss and one for the
-        residuals, each with all the matmuls; the published times are those without residuals. Of gated linear units of
+        For chunked cross-entropy with residuals the compiler makes two loops, one for the loss and one for the
+        residuals, each with all the matmuls; the published times are those without residuals. For gated linear units of
         bfloat16 libtpu 0.0.50.1 writes the product twice, as bfloat16 and as float32, 0.0.42.1 once: on v5p the bytes
         of either take longer at the published bandwidth than the published time. Float32 ones both compile alike.
         """
@@ -162,7 +162,7 @@ def rows(*, chip: str = "", operation: str = "") -> Iterator[Row]:
 
 
 def _by_digit(operation: str, key: str) -> Purpose:
-    """By the first hexadecimal digit of a problem's hash; of flash attention, only 1 is for fitting."""
+    """The purpose by the first hexadecimal digit of a problem's hash; for flash attention, only 1 is for fitting."""
     digit = hashlib.sha256(key.encode()).hexdigest()[0]
     if digit in "ace3":
         return "validation"
@@ -176,7 +176,7 @@ def _without_variants(key: str) -> str:
 
 @functools.cache
 def _twins() -> dict[tuple[str, str], frozenset[Purpose]]:
-    """What the digits of all published problems say, by operation and problem without its variants."""
+    """The purposes given by the digits of all published problems, by operation and problem without its variants."""
     purposes_by_place: dict[tuple[str, str], set[Purpose]] = {}
     # Without the package there are no problems, and no times that could be read.
     with contextlib.suppress(ModuleNotFoundError):
@@ -194,7 +194,7 @@ def read_before() -> dict[str, str]:
 
 
 def use_of(row: Row) -> Purpose:
-    """What the row is used for: what it was used for when it was read, else its purpose."""
+    """The row's use: `fit` or validation as when it was read, else its purpose."""
     before = read_before().get(row.name)
     if before is None:
         return row.purpose
@@ -204,8 +204,8 @@ def use_of(row: Row) -> Purpose:
 def measured(row: Row) -> Measured:
     """The published time. Raises PermissionError where the row's purpose forbids to look at it.
 
-    That of a validation row may be read when its prediction has been written down (PREDICTIONS); that of a row of the
-    pages may be read again.
+    The time of a validation row may be read once its prediction has been written down (PREDICTIONS). The time of a row
+    of the pages may be read again.
     """
     if row.purpose != "fit" and row.name not in predicted() and row.name not in read_before():
         raise PermissionError(f"the time of {row.name} must not be read: {row.purpose}, and no prediction is on file")
@@ -255,7 +255,7 @@ def _file(chip_dir: str, operation: str) -> dict[str, dict[str, Any]]:
 
 
 def _identity(key: dict[str, Any], config: dict[str, Any], chip_dir: str) -> tuple[object, ...]:
-    """What a row of ATTENTION says of a problem and configuration."""
+    """A problem and its configuration, in the form of a row of ATTENTION."""
     batch, length, heads, width = _shape(key["q"])
     return (
         chip_dir,

@@ -33,7 +33,7 @@ Vector = npt.NDArray[np.float64]
 
 
 def kind_of(operation: str) -> str:
-    """What kind of operation it is, by its name."""
+    """The kind of an operation, by its name."""
     return next((kind for word, kind in KINDS.items() if word in operation), OTHER)
 
 
@@ -41,8 +41,8 @@ def kind_of(operation: str) -> str:
 class Point:
     """One row of the page.
 
-    `predicted_seconds` is what was simulated before a validation row's time was read; of purpose `earlier` are those
-    that were predicted by a simulator which has changed since.
+    `predicted_seconds` was simulated before a validation row's time was read. Rows of purpose `earlier` were predicted
+    by a simulator that has changed since.
     """
 
     row: str
@@ -60,17 +60,17 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Simulated over measured, less one; of a validation row what was predicted."""
+        """Simulated over measured time, less one; predicted over measured for a validation row."""
         return (self.predicted_seconds or self.simulated_seconds) / self.measured_seconds - 1
 
     @property
     def kind(self) -> str:
-        """What kind of operation it is."""
+        """The kind of the row's operation."""
         return kind_of(self.operation)
 
     @property
     def operation_seconds(self) -> float:
-        """What one of its HLO operations takes, on average."""
+        """The average time of one of the program's HLO operations."""
         return self.simulated_seconds / max(1, self.calls)
 
 
@@ -109,9 +109,9 @@ def write(row_points: Iterable[Point]) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """What the pages say of rows without a point: how many there are of each purpose, and why some have no latency.
+    """The pages' figures on rows without a point: how many have each purpose, and why some have no latency.
 
-    `without` are operation, chip, reason and number of rows. `compiler` is what all rows were compiled with.
+    `without`: operation, chip, reason and number of rows. `compiler`: the one that compiled all rows.
     """
 
     compiler: str
@@ -120,12 +120,12 @@ class Others:
 
 
 def others() -> Others:
-    """Those of the last `fidelity.py --write`."""
+    """The Others of the last `fidelity.py --write`."""
     return Others(**json.loads(OTHERS.read_text(encoding="utf-8")))
 
 
 def write_others(other_figures: Others) -> None:
-    """Keeps them for the pages."""
+    """Keeps the Others for the pages."""
     OTHERS.write_text(json.dumps(dataclasses.asdict(other_figures), indent=1) + "\n", encoding="utf-8")
 
 
@@ -150,7 +150,7 @@ class StatedErrors:
 
 
 def sealed() -> list[StatedErrors]:
-    """Those of the simulator of 2026-11-22 on times that it had predicted before they were compared, all rows first."""
+    """Errors of the simulator of 2026-11-22 on times that it predicted before the comparison, all rows first."""
     lines = [line for line in SEALED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [StatedErrors(**line) for line in csv.DictReader(lines, delimiter="\t")]
 
@@ -167,7 +167,7 @@ class Summary:
 
 
 def summary(row_points: list[Point]) -> Summary:
-    """Of at least one row."""
+    """The Summary of one row or more."""
     errors = np.array([point.error for point in row_points])
     size = np.abs(errors)
     return Summary(
@@ -180,7 +180,7 @@ def summary(row_points: list[Point]) -> Summary:
 
 
 def grouped(row_points: Iterable[Point], key: Callable[[Point], str]) -> dict[str, list[Point]]:
-    """The rows by what `key` says of them, in sorted order."""
+    """The rows grouped by `key`, in sorted order."""
     groups: dict[str, list[Point]] = {}
     for point in sorted(row_points, key=key):
         groups.setdefault(key(point), []).append(point)
@@ -189,7 +189,7 @@ def grouped(row_points: Iterable[Point], key: Callable[[Point], str]) -> dict[st
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What errors scatter by: of a chip's programs a fraction of their time, and seconds for each operation called."""
+    """The scatter of errors: a fraction of the time for each chip's programs, and seconds for each operation called."""
 
     by_chip: dict[str, float]
     operation_seconds: float
@@ -236,7 +236,7 @@ def spread(row_points: Iterable[Point]) -> Spread:
 
 
 def scores(row_points: Iterable[Point]) -> Vector:
-    """Of each row its error over what the other rows let one expect of it."""
+    """Each row's error over the error that the other rows let one expect of it."""
     rows = list(row_points)
     return np.array([abs(log_error(row)) / spread(p for p in rows if p is not row).of(row) for row in rows])
 
@@ -244,7 +244,7 @@ def scores(row_points: Iterable[Point]) -> Vector:
 def left_out(row_points: Iterable[Point]) -> list[tuple[Point, bool, bool]]:
     """Each row, and whether its error is within what rows of all other operations let one expect of 68 and 95 %.
 
-    Without the rows of a chip's only operation, of which the others say nothing.
+    Rows of a chip's only operation are left out: no others tell what to expect of it.
     """
     rows = list(row_points)
     within = []
@@ -274,12 +274,12 @@ def expected(scored: Vector, fraction: float) -> float:
 
 
 def covered(row_points: Iterable[Point], claimed: Callable[[Point], float]) -> float:
-    """How many of the rows have an error within what is claimed for each."""
+    """The number of rows whose error is within the interval claimed for them."""
     return float(np.mean([abs(log_error(point)) <= claimed(point) for point in row_points]))
 
 
 def as_of_today(row_points: Iterable[Point]) -> list[Point]:
-    """The rows with the errors of what is simulated now, whatever was predicted."""
+    """The rows with the errors of today's simulation, whatever was predicted."""
     return [dataclasses.replace(point, predicted_seconds=None) for point in row_points]
 
 
@@ -302,5 +302,5 @@ def rivals(row_points: Iterable[Point]) -> list[tuple[Point, Point]]:
 
 
 def pair_error(a: Point, b: Point) -> float:
-    """How far the simulated ratio of two times is off the measured one, as a logarithm."""
+    """The error of the simulated ratio of two times, against the measured one, as a logarithm."""
     return log_error(a) - log_error(b)

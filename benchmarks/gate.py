@@ -59,7 +59,7 @@ KERNELS = (
             Waste(after="    m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)\n", ref="m_ref[8:16, :]"),
         ),
         wrong=(
-            # What was summed up relative to the old maximum stays so.
+            # Sums relative to the old maximum stay so.
             ("acc_ref[...] = acc_ref[...] * rescale + values", "acc_ref[...] = acc_ref[...] + values"),
             # The last block of keys is never seen.
             ("grid=(sequence // BQ, kv_sequence // BKV)", "grid=(sequence // BQ, kv_sequence // BKV - 1)"),
@@ -154,7 +154,7 @@ def commit(top: Path, message: str) -> None:
 
 
 def repository(top: Path, planned_edits: Sequence[Edit]) -> None:
-    """Two commits: all contests, and one edit in each."""
+    """The repository of two commits: all contests, and one edit in each."""
     subprocess.run(["git", "init", "--quiet", top], check=True)
     for edit in planned_edits:
         scaffold.scaffold(top / edit.contest, edit.kernel.template, edit.kernel.sizes)
@@ -165,7 +165,7 @@ def repository(top: Path, planned_edits: Sequence[Edit]) -> None:
 
 
 def judged(top: Path, *before: str, **changed: str) -> Gate:
-    """What `ci` says of the last commit."""
+    """The report of `ci` on the last commit."""
     done = subprocess.run(
         [*before, sys.executable, "-m", "harness", "ci", "-C", top, "--base", "HEAD~1", "--json", "--quiet"],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | changed,
@@ -175,7 +175,7 @@ def judged(top: Path, *before: str, **changed: str) -> Gate:
 
 
 def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
-    """How many contests were judged again elsewhere, and those of them of which something else was found."""
+    """The number of contests that were judged again elsewhere, and those with other findings there."""
     elsewhere = top.parent / "somewhere else"
     subprocess.run(["git", "clone", "--quiet", top, elsewhere], check=True)
     chosen = {
@@ -213,7 +213,7 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
 
 
 def _figures(contest: object) -> object:
-    """All that was found of a contest but the ids of commits, and how wrong a wrong one is on inputs just drawn."""
+    """The findings on a contest, without ids of commits and without the size of errors on inputs just drawn."""
     figures = json.loads(msgspec.json.encode(contest))
     if figures["outcome"] == "wrong":
         figures["reason"] = ""

@@ -18,7 +18,7 @@ WASTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waste:
-    """Where a kernel can do work for nothing: behind the line `after`, with the part `ref` of a buffer, `[8, 128]`."""
+    """A place for needless work in a kernel: behind the line `after`, with the part `ref` of a buffer, `[8, 128]`."""
 
     after: str
     ref: str
@@ -26,7 +26,7 @@ class Waste:
     def put(self, source: str, unit: str, dose: int, period: int) -> str:
         """The kernel with `dose` steps of work of that unit in each `period`-th step of the grid's first axis.
 
-        In a branch of its own, which the compiler cannot hide behind other work.
+        The work is in a branch of its own, which the compiler cannot hide behind other work.
         """
         assert source.count(self.after) == 1, f"expected {self.after!r} once"
         lines = [
@@ -34,7 +34,7 @@ class Waste:
             "    def work_for_nothing():",
             f"        waste = {self.ref}.astype(jnp.float32)",
             *[f"        {WASTES[unit]}"] * dose,
-            # Nothing is ever added: no number in a kernel is this one.
+            # Nothing is ever added: no number in a kernel is equal to this one.
             f"        {self.ref} += jnp.where(waste == 1234.5, 1.0, 0.0).astype({self.ref.partition('[')[0]}.dtype)",
         ]
         return source.replace(self.after, self.after + "".join(f"{line}\n" for line in lines))
@@ -64,9 +64,9 @@ def _commented(source: str) -> Iterator[tuple[str, str]]:
 
 
 def _renamed(source: str) -> Iterator[tuple[str, str]]:
-    """Each local name of each function replaced by another, where no keyword, attribute or global is called so.
+    """The source with each local name of each function replaced, unless a keyword, attribute or global has that name.
 
-    Not the arguments of kernel_fn, which are the problem's inputs by name.
+    The arguments of kernel_fn stay: they are the problem's inputs by name.
     """
     tree = ast.parse(source)
     used_names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

@@ -1,4 +1,4 @@
-"""What a case of known_kernels.py is: a program with its operands, by name."""
+"""A case of known_kernels.py: a program with its operands, by name."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -49,13 +49,13 @@ def cases(origin: str) -> dict[str, Case]:
 
 
 def explained(origin: str, case: str) -> str:
-    """Whose fault it is, and where, that a case of a package stays out or is raced, as far as somebody has read it."""
+    """The explanation, from a reading of the code, of why a case of a package stays out or is raced; "" without one."""
     text: str = _table(origin, "EXPLAINED").get(case, "")
     return text
 
 
 def assumed(origin: str, case: str) -> Assumption | None:
-    """What a package says of a case's branches on the contents of vectors, for inputs as they are."""
+    """A package's assumption on a case's branches that read contents of vectors, for inputs as they are; else None."""
     assumption: Assumption | None = _table(origin, "ASSUMED").get(case)
     return assumption
 

@@ -51,7 +51,7 @@ HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "known"
 # The last line of a traceback.
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b")
-# What code says that was written for another JAX.
+# Errors of code that was written for another JAX.
 _ANOTHER_JAX = re.compile(r"module 'jax\S*' has no attribute|cannot import name .* from 'jax")
 
 
@@ -169,7 +169,7 @@ class Known:
 
     @property
     def directory_name(self) -> str:
-        """Without what a file's name should not hold."""
+        """The case's name without the characters that a file's name should not hold."""
         name = f"{self.origin}-{self.name.replace(', ', '-').replace(' ', '-')}-{self.chip.name}"
         name += "-tensorcore" * self.on_tensorcore
         return name if self.python == sys.executable else f"{name}-jax-{jax_version(self.python)}"
@@ -177,7 +177,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case: the simulation or why there is none, why the judge refuses it (`refused`), and remarks.
+    """The result of a case: the simulation or why there is none, the judge's reasons to refuse it, and remarks.
 
     `by_another_jax` says why this environment's JAX did not compile it, `otherwise` how it is compiled otherwise than
     it is shipped; both are empty if neither holds.
@@ -190,7 +190,7 @@ class Outcome:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Those that there are."""
+        """The remarks that are not empty."""
         return tuple(text for text in (self.by_another_jax, self.otherwise) if text)
 
 
@@ -272,7 +272,7 @@ def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
 
 
 def _installed(origin: str, cache: Path, python: str) -> Path:
-    """Where a package of PACKAGES is installed for this command alone; each Python has its own compiled files."""
+    """The folder where a package is installed for this command alone; each Python has its own compiled files."""
     return cache / f"packages-{'.'.join(map(str, _version_of(python)))}" / origin
 
 
@@ -285,13 +285,13 @@ def install(origin: str, cache: Path, python: str) -> None:
 
 
 def refused(case: Known, cache: Path) -> str | None:
-    """Why the judge's static rules refuse the case, "" where they let it in, None where that is not known."""
+    """The reason why the judge's static rules refuse the case, "" if they let it in, None if that is not known."""
     path = cache / case.directory_name / "refused.txt"
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def cell(case: Known, came: Outcome) -> Cell:
-    """What the page says of a case: its line's time with its marks, and each reason with the one that somebody read."""
+    """The page's cell for a case: its line's time with its marks, and each reason, with the one that somebody read."""
     line = row(case, came.result)
     time, unknown = line[3], line[-1]
     marks = (NOT_UNDERSTOOD, unknown), (COMPILED_OTHERWISE, came.otherwise), (BY_ANOTHER_JAX, came.by_another_jax)
@@ -305,7 +305,7 @@ def cell(case: Known, came: Outcome) -> Cell:
 
 
 def _offences(result: Simulation | str) -> list[str]:
-    """What the executed schedule does that no right program does, one of each kind, and how often."""
+    """Offences of the executed schedule, which no right program commits: one of each kind, and how often."""
     offences = () if isinstance(result, str) else result.offences
     kinds = {offence.kind: offence for offence in reversed(offences)}
     return [f"{offence.kind}: {offence.what} in {offence.op} ({offence.count} times)" for offence in kinds.values()]
@@ -328,10 +328,10 @@ def _steps(result: Simulation | str) -> str:
 
 
 def outcome(case: Known, cache: Path, also: list[str]) -> Outcome:
-    """What comes of the case, compiled otherwise where it has to be.
+    """The outcome of the case, compiled otherwise where it has to be.
 
-    What this JAX does not trace is compiled by the first of the interpreters `also` that does, and what has a part on
-    the SparseCore once more without it.
+    A case that this JAX does not trace is compiled by the first of the interpreters `also` that traces it. A case with
+    a part on the SparseCore is compiled once more without that part.
     """
     result = simulated(case, cache)
     by_another_jax = otherwise = ""
@@ -361,7 +361,7 @@ def jax_version(python: str) -> str:
 
 
 def simulated(case: Known, cache: Path) -> Simulation | str:
-    """What the simulator says of the case, or why there is nothing to simulate."""
+    """The simulation of the case, or the reason why there is none."""
     try:
         directory = dumped(case, cache)
         kept = directory / f"simulated-{_simulator()}-{_assumed(case)}.pickle"
@@ -383,7 +383,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
 
 @functools.cache
 def _simulator() -> str:
-    """Names the code that reads dumps and executes them: what was simulated by other code is simulated again."""
+    """A hash of the code that reads dumps and executes them: results of other code are simulated again."""
     digest = hashlib.sha256()
     for room in ("advice/dump_directory.py", "chips", "dumps", "hlo", "judge/simulate", "records"):
         place = HERE.parent / "harness" / room
@@ -393,12 +393,12 @@ def _simulator() -> str:
 
 
 def _assumed(case: Known) -> Assumption | None:
-    """What its list says of branches that hang on a scalar out of a vector."""
+    """The assumption in the case's list about branches that depend on a scalar out of a vector."""
     return assumed(case.origin, case.name) if case.origin in PACKAGES else None
 
 
 def _raised(stderr: str, installed: Path) -> str:
-    """What a compilation that failed ended with, and the last line of the package that it came from."""
+    """The last error of a failed compilation, and the last line of the package that it came from."""
     text = stderr.strip()
     errors = [line for line in text.splitlines() if _ERROR.match(line)] or [text[-90:]]
     frames = re.findall(rf'File "{re.escape(str(installed))}/([^"]+)", line (\d+)', text)
@@ -427,7 +427,7 @@ def row(case: Known, result: Simulation | str) -> list[str]:
 
 
 def is_covered(result: Simulation | str) -> bool:
-    """Whether there is a latency, and nothing that was not understood."""
+    """True if there is a latency and everything was understood."""
     return not isinstance(result, str) and result.seconds is not None and not result.unknown
 
 

@@ -27,7 +27,7 @@ _MADE_BY = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the page says of a kernel on one chip: its three columns, and its reasons and remarks."""
+    """A kernel on one chip as the page shows it: three columns, and reasons and remarks."""
 
     enters: str
     simulated: str
@@ -36,12 +36,12 @@ class Cell:
 
     @property
     def columns(self) -> tuple[str, str, str]:
-        """In their order."""
+        """The three columns, in their order."""
         return self.enters, self.simulated, self.steps
 
     @property
     def is_timed(self) -> bool:
-        """Whether there is a latency with nothing unknown, of whichever compilation."""
+        """True if there is a latency with nothing unknown, of whichever compilation."""
         return self.simulated != NO_LATENCY and NOT_UNDERSTOOD not in self.simulated
 
 
@@ -83,7 +83,7 @@ def _split(table: str) -> list[list[str]]:
 
 
 def total(cells: Cells, chip_name: str) -> str:
-    """How many of the kernels enter and have a latency on this chip."""
+    """Text that says how many of the kernels enter, and how many have a latency, on this chip."""
     on_chip = [chips[chip_name] for chips in cells.values() if chip_name in chips]
     timed = [cell.simulated for cell in on_chip if cell.is_timed]
     shipped = [simulated for simulated in timed if COMPILED_OTHERWISE not in simulated]

@@ -1,4 +1,4 @@
-"""What peers.py found of one contender at one problem on one chip, for the page: its best, its error, its title."""
+"""One contender's results of peers.py at one problem on one chip, for the page: its best, its error, its title."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ NAMES = {
 class Entry:
     """One contender at one problem on one chip: its best configuration with each compiler, None where there is none.
 
-    Of `planned` configurations `tried` have been, and `refusals` say why some have no time. `is_complete` says that
-    nothing is left to try, also where these were chosen; `is_complete_there` that with the other compiler nothing is.
+    `tried` of the `planned` configurations have been tried, and `refusals` say why some have no time. `is_complete`:
+    nothing is left to try, also where these were chosen. `is_complete_there`: the same with the other compiler.
     """
 
     contender: str
@@ -51,12 +51,12 @@ class Entry:
 
     @property
     def other_seconds(self) -> float | None:
-        """The same with the other compiler."""
+        """The best time with the other compiler, simulated."""
         return self.other.seconds if self.other else None
 
 
 def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> Entry:
-    """What is known of it."""
+    """The entry of a contender at a problem on a chip, from the outcomes known so far."""
     tasks = plan.tasks(chip, problem, contender, look)
     outcomes = [task_outcome for task in tasks if (task_outcome := look(task)) is not None]
     first = _first(tasks, look)
@@ -115,7 +115,7 @@ def without_failed_figures(each: Entry, chip: str, titles: Mapping[str, Title] |
 
 
 def failure(error: Error | None) -> str:
-    """Why a kernel with this error has no figures; empty where it has."""
+    """The reason why a kernel with this error has no figures; empty if it has."""
     if error is None or error.worst is None or error.worst <= 1:
         return ""
     return f"fails: error {error_text(error, NOT_RUN)} ({error.family}, seed {error.seed})"

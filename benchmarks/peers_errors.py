@@ -30,9 +30,9 @@ _JUDGE = ("operators", "records", "measure")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """The largest error of `inputs` draws in units of the tolerance, and of which draw; None where `unknown` says why.
+    """The largest error of `inputs` draws, in units of the tolerance, and its draw; None if `unknown` says why.
 
-    Not finite: an output was not.
+    A worst error that is not finite: an output was not.
     """
 
     worst: float | None = None
@@ -42,7 +42,7 @@ class Error:
     unknown: str = ""
 
 
-# Of a contender's configuration; None where it was not run.
+# The error of a contender's configuration; None if it was not run.
 Errors = Callable[[Task], Error | None]
 
 
@@ -61,13 +61,13 @@ def reduced(problem: Problem, configuration: Configuration) -> Problem:
 
 
 def cached_error(task: Task, inputs: int, cache: Path) -> Error | None:
-    """What was found, from the cache; None where it was not run with this judge on so many inputs."""
+    """The error of a task, from the cache; None if the task was not run with this judge on so many inputs."""
     path = _path(task, inputs, cache)
     return Error(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def error(task: Task, inputs: int, cache: Path) -> Error:
-    """Runs it in a child, unless that is done; what is unknown is tried again."""
+    """The error of a task, run in a child unless that is done; an unknown error is tried again."""
     task_error = cached_error(task, inputs, cache)
     if task_error is None or task_error.unknown:
         task_error = _run(task, inputs)
@@ -99,7 +99,7 @@ def _run(task: Task, inputs: int) -> Error:
 
 @functools.cache
 def _judge() -> str:
-    """A hash of what decides on inputs, errors and tolerances."""
+    """A hash of the code that decides on inputs, errors and tolerances."""
     digest = hashlib.sha256()
     for folder in _JUDGE:
         for path in sorted((ROOT / "harness" / folder).rglob("*.py")):
@@ -110,14 +110,14 @@ def _judge() -> str:
 
 
 def place(task: Task) -> Path:
-    """Where it lies in the cache; tasks of one program share it: with 16 heads it is that of one head."""
+    """The task's path in the cache. Tasks of one program share it: a task with 16 heads has that of one head."""
     problem = peers_problems.PROBLEMS[task.problem.name.removesuffix("16")]
     task_place = dataclasses.replace(task, problem=problem).place
     return task_place.with_name(task_place.name + ".json")
 
 
 def newest(task: Task, inputs: int, cache: Path) -> Error | None:
-    """What is known of most inputs, or of `inputs` where that is not 0; None where it was not run with this judge."""
+    """The error on the most inputs, or on `inputs` if that is not 0; None if the task was not run with this judge."""
     counts = [int(path.name) for path in (cache / "errors" / _judge()).glob("*") if path.name.isdigit()]
     input_counts = [inputs] if inputs else sorted(counts, reverse=True)
     return next(

@@ -65,8 +65,8 @@ def _as_given(problem: Any) -> Any:
 class Peer:
     """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose.
 
-    `operands` makes of the contest's problem the one whose inputs it takes: the same contents where they lie otherwise
-    than the contest's, without a charge for that. `flags` are more of the compiler's, each after a space.
+    `operands` gives the problem whose inputs the kernel takes: the contest's contents, perhaps in another layout,
+    without a charge for the change. `flags` are more of the compiler's, each after a space.
     """
 
     name: str
@@ -104,7 +104,7 @@ def _int8(
 
 
 def _int8_transposed(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration) -> Any:
-    """The same as C^T = Q^T A^T."""
+    """XLA's program for C^T = Q^T A^T, else as `_int8`."""
     total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32)
     return (total * scales.T * row_scales.T).astype(jnp.bfloat16).T
 
@@ -176,7 +176,7 @@ def _flash_backward(
 def _splash_backward(
     q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
 ) -> Any:
-    """JAX's causal backward pass, one kernel or two. What scales q and dq around it is left out, in its favour."""
+    """JAX's causal backward pass, one kernel or two. The scaling of q and dq around it is left out, in its favour."""
     of_q, of_kv, compute, fused = blocks
     heads, sequence, _ = q.shape
     sizes = splash_attention.BlockSizes(
@@ -282,12 +282,12 @@ class Trial:
 
     @property
     def title(self) -> str:
-        """What tables call it."""
+        """The contender's name in tables."""
         return f"{self.peer.name} {self.words}".strip()
 
     @property
     def place(self) -> str:
-        """The name of its folder of dumps."""
+        """The name of the trial's folder of dumps."""
         return "-".join((Path(self.folder).name, *self.peer.name.split(), *map(str, self.configuration)))
 
 
@@ -311,7 +311,7 @@ def compile_trial(trial: Trial) -> None:
 
 
 def seconds(trial: Trial, cache: Path) -> float | str:
-    """The simulated time of one call, or why there is none."""
+    """The simulated time of one call, or the reason why there is none."""
     contest = contests.load(ROOT / trial.folder, None)
     directory = cache / trial.place
     if not any(directory.glob("*-TLP-*final_bundles.txt")):

@@ -30,7 +30,7 @@ at a length of 4096 or 8192 with one head or one group. `--errors N` finds it on
 have no figures."""
 
 
-# Our time by the best peer's, by chip and problem, and by what was changed in the machine.
+# Our time over the best peer's, by chip and problem, and by the change in the machine.
 Ratios = Mapping[tuple[str, str], Mapping[str, float]]
 
 
@@ -41,10 +41,10 @@ def page(
     errors: Errors = lambda task: None,
     titles: Mapping[str, Title] | None = None,
 ) -> str:
-    """The page as Markdown; what is not in the cache stands there as not run.
+    """The page as Markdown; results that the cache lacks are shown as not run.
 
-    `titles` says of the paths of our kernels who is the champion. Of a kernel of ours that is no champion, or whose
-    error is above its tolerance, no figure is shown: the row says why.
+    `titles`: the champion's title by the path of our kernel. A kernel of ours that is no champion, or whose error is
+    above its tolerance, has no figures: its row says why.
     """
     entries = {
         (chip, problem): [
@@ -95,7 +95,7 @@ configuration, it is compiled once more with three quarters of the chip's.
 
 
 def _best_peer(entries: list[Entry], *, other: bool = False) -> Entry | None:
-    """The fastest peer. With the other compiler None while one has something to try: it might be the fastest."""
+    """The fastest peer. None with the other compiler while a peer has something to try: it might be the fastest."""
     peers = [each for each in entries if each.contender in PEERS]
     if other and not all(each.is_complete_there for each in peers):
         return None
@@ -112,14 +112,14 @@ def _of(entries: list[Entry], contender: str) -> Entry | None:
 
 
 def _ratio(mine: float | None, theirs: float | None, chip: str) -> str:
-    """Time by time, with one standard deviation."""
+    """The ratio of two times, with one standard deviation."""
     if mine is None or theirs is None:
         return NOT_RUN
     return f"{mine / theirs:.3f} +/- {mine / theirs * relative_uncertainty(chip):.3f}"
 
 
 def verdict(mine: float | None, theirs: float | None, aim: float, chip: str) -> str:
-    """Whether the ratio of the times is at most `aim`, and whether the uncertainty leaves that open."""
+    """Text that says if the ratio of the times is at most `aim`, and if the uncertainty leaves that open."""
     if mine is None or theirs is None:
         return NOT_RUN
     ratio = mine / theirs
@@ -184,7 +184,7 @@ judged in.
 
 
 def _sensitivity(entries: Entries, ratios: Ratios) -> str:
-    """How far the ratios of the aims depend on what the simulator believes."""
+    """The section on how far the ratios of the aims depend on the simulator's assumptions."""
     lines = []
     for (chip, problem), ratio_by_variant in ratios.items():
         ours, peer = _of(entries[chip, problem], OURS), _best_peer(entries[chip, problem])

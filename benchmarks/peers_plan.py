@@ -1,4 +1,4 @@
-"""Which configurations of which contenders are tried at which problems, in which order, given what is known so far."""
+"""The configurations to try of each contender at each problem, in order, given the outcomes so far."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -7,15 +7,15 @@ import peers_problems
 from peers_problems import OURS, PROBLEMS, ROOT, Problem
 from peers_tasks import Compiler, Outcome, Task
 
-# What the second compiler gets of each problem's ranking.
+# The number of each problem's best that the second compiler gets.
 _KEPT_ELSEWHERE = 2
 
-# What is known of a task; None where it was not tried.
+# The outcome of a task; None if it was not tried.
 Look = Callable[[Task], Outcome | None]
 
 
 def ranking(tasks: Sequence[Task], look: Look) -> list[Task]:
-    """Those of the tasks that have a time, the fastest first."""
+    """The tasks that have a time, the fastest first."""
     timed = [
         (outcome.seconds, place) for place, task in enumerate(tasks) if (outcome := look(task)) and outcome.seconds
     ]
@@ -23,10 +23,10 @@ def ranking(tasks: Sequence[Task], look: Look) -> list[Task]:
 
 
 def wanted(compiler: Compiler, chip: str, problem: Problem, contender: str, keep: int, look: Look) -> list[Task]:
-    """What `contender` is tried with at `problem`: all it has, or the best at the problem that ranks for this one.
+    """The tasks of `contender` at `problem`: all configurations, or the best at the problem that ranks for this one.
 
-    `keep` replaces the problem's own number where that is more than one. Empty where our kernel does not
-    exist; shorter than it will be while the ranking is not known.
+    `keep` replaces the problem's own number if that is more than one. The list is empty if our kernel does not
+    exist, and incomplete while the ranking is not known.
     """
     if contender == OURS and not (ROOT / peers_problems.our_kernel(problem, chip)).exists():
         return []
@@ -44,7 +44,7 @@ def wanted(compiler: Compiler, chip: str, problem: Problem, contender: str, keep
 
 
 def _shares_ranking(contender: str, problem: Problem, chip: str) -> bool:
-    """Whether the ranking is of the same kernel: ours are different files for different problems."""
+    """True if the ranking is of the same kernel: ours are different files for different problems."""
     kernels = {peers_problems.our_kernel(each, chip) for each in (problem, PROBLEMS[problem.ranked_by])}
     return contender != OURS or len(kernels) == 1
 
@@ -56,7 +56,7 @@ def elsewhere(other: Compiler, tasks: Sequence[Task], look: Look) -> list[Task]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked for; `other` is the second compiler."""
+    """The requested comparison; `other` is the second compiler."""
 
     chips: tuple[str, ...]
     problems: tuple[str, ...]
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def search(self) -> str:
-        """How the best was found, for the page."""
+        """Text for the page that says how the best was found."""
         return f"""How the best was found: every configuration of a contender with one head, full, on v6e; 24 of them
 on the other chips, the published winners among them. The best {self.keep} of these, and some more that suit the
 problem, with the causal mask and with grouped heads; the best one with 16 heads, which is the same program for each
@@ -75,11 +75,11 @@ head, and the one of which a device time is published. Where another file of our
 its configurations there. With the second compiler: the two best of each problem."""
 
     def tasks(self, chip: str, problem: str, contender: str, look: Look) -> list[Task]:
-        """Those of one contender at one problem on one chip."""
+        """The tasks of one contender at one problem on one chip."""
         return wanted(self.compiler, chip, PROBLEMS[problem], contender, self.keep, look)
 
     def stages(self, look: Look) -> Iterator[list[Task]]:
-        """The work, in order: what a stage chooses may depend on what became of the ones before it."""
+        """The tasks, stage by stage: the choice of a stage may depend on the outcomes of the stages before it."""
         for chip in self.chips:
             for problem in self.problems:
                 yield [task for each in self.contenders for task in self.tasks(chip, problem, each, look)]

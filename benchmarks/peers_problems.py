@@ -1,4 +1,4 @@
-"""What peers.py compares: the problems, the contenders, and every configuration that each of them gets."""
+"""The problems and contenders of peers.py, and every configuration that each contender gets."""
 
 import itertools
 from dataclasses import dataclass
@@ -37,19 +37,19 @@ class Problem:
 
     @property
     def matmul_flops(self) -> int:
-        """The useful ones of one call: two matmuls over the pairs of query and key that are not masked."""
+        """The useful FLOPs of one call: two matmuls over the pairs of query and key that are not masked."""
         return self.attention.work().matmul_flops
 
     @property
     def attention(self) -> Attention:
-        """The same as the judge's own problem."""
+        """The problem as the judge's own class states it."""
         return Attention(
             heads=self.heads, kv_heads=self.kv_heads, sequence=self.sequence, head_dim=HEAD_DIM, causal=self.causal
         )
 
     @property
     def words(self) -> list[str]:
-        """As the compiling child gets it."""
+        """The problem in words, as the compiling child gets it."""
         fields = ("heads", "kv_heads", "sequence")
         return [*(f"{field}={getattr(self, field)}" for field in fields), f"causal={int(self.causal)}"]
 
@@ -144,7 +144,7 @@ _TOKAMAX_CONFIGURATIONS = (
     )
 )
 
-# Of each kernel of ours: which values of its constants are tried. Few, for they were tuned by the loop on one chip.
+# The values to try of each constant of our kernels: few, for the loop tuned them on one chip.
 _OURS_CONFIGURATIONS: dict[str, tuple[Configuration, ...]] = {
     "examples/attention-v6e/kernel.py": _product(BQ=(2048, 4096), BKV=(2048, 4096)),
     "examples/attention-causal-v6e/kernel.py": _product(BLOCK=(1024, 2048), TQ=(256, 512)),
@@ -206,7 +206,7 @@ _FEWEST = 24
 
 
 def configurations(contender: str, problem: Problem, chip: str) -> tuple[Configuration, ...]:
-    """All that `contender` may choose from on `chip`, before anything is known of their times."""
+    """The configurations that `contender` may choose from on `chip`, before any time is known."""
     if contender == OURS:
         return _OURS_CONFIGURATIONS[our_kernel(problem, chip)]
     contender_configurations = {
@@ -226,7 +226,7 @@ def configurations(contender: str, problem: Problem, chip: str) -> tuple[Configu
 
 
 def fits(configuration: Configuration, problem: Problem) -> bool:
-    """Whether its blocks divide the problem's sequence."""
+    """True if the configuration's blocks divide the problem's sequence."""
     return all(problem.sequence % int(value) == 0 for name, value in configuration if name.startswith("block_"))
 
 
@@ -247,7 +247,7 @@ _MORE = {
 
 
 def additional(contender: str, problem: Problem, chip: str) -> tuple[Configuration, ...]:
-    """What a contender gets at this problem besides the best of the ranking."""
+    """The configurations that a contender gets at this problem besides the best of the ranking."""
     more = _MORE.get((contender, problem.name), ())
     row = published_configuration(problem, chip) if contender == "tokamax" else None
     return more if row is None else (*more, row)

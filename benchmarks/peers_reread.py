@@ -31,7 +31,7 @@ class _Table:
 
 
 def configuration(contender: str, words: str) -> Configuration:
-    """What `peers_page.words` made these words of."""
+    """The configuration that `peers_page.words` writes as these words."""
     words = re.sub(r" \(\d+ not understood\)", "", words)
     pairs: list[tuple[str, str]] = []
     for part in words.split(", "):
@@ -45,7 +45,7 @@ def configuration(contender: str, words: str) -> Configuration:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Again(Plan):
-    """Of each peer the configuration that is its best at that problem, and our kernels as they lie here.
+    """The best configuration of each peer at each problem, as the page names it, and our kernels as they lie here.
 
     `best` are the peers', by chip, problem and contender.
     """
@@ -53,7 +53,7 @@ class Again(Plan):
     best: Mapping[tuple[str, str, str], Configuration]
 
     def tasks(self, chip: str, problem: str, contender: str, look: Look) -> list[Task]:
-        """One of each, if there is one."""
+        """The one task of a contender, if it has one."""
         chosen = () if contender == OURS else self.best.get((chip, problem, contender))
         if chosen is None:
             return []
@@ -64,7 +64,7 @@ class Again(Plan):
 
     @property
     def search(self) -> str:
-        """How the best was found."""
+        """Text for the page that says how the best was found."""
         return """How the best was found: when this page was first made, every configuration of a contender was tried
 with one head, full, on v6e, and 24 of them on the other chips, the published winners among them; four of these, and
 some more that suit the problem, with the causal mask and with grouped heads; the best one with 16 heads. That choice

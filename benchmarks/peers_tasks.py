@@ -25,7 +25,7 @@ from harness.judge.simulate.module import run_module
 HERE = Path(__file__).parent
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
-# What the compiler says when a kernel needs more VMEM than it is allowed, and the part of the chip's that it then gets.
+# The compiler's words for a kernel that needs more VMEM than it may have, and the part of the chip's that it then gets.
 _TOO_MUCH_VMEM = "exceeded scoped vmem limit"
 _RAISED_VMEM_LIMIT = 0.75
 # The compiler stopped itself: its refusal of a configuration that it did not foresee.
@@ -34,7 +34,7 @@ _ABORTS = (-signal.SIGABRT, -signal.SIGSEGV)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """What compiles: the installed libtpu, or the one at `library`; `name` is for the page and for the cache."""
+    """The compiler: the installed libtpu, or the one at `library`; `name` is for the page and for the cache."""
 
     name: str
     library: Path | None = None
@@ -52,7 +52,7 @@ class Task:
 
     @property
     def words(self) -> list[str]:
-        """As the compiling child gets it, after the folder. Its environment cannot tell: importing jax changes it."""
+        """The task as the child gets it, after the folder. Not by its environment, which importing jax changes."""
         kernel = []
         if self.contender == OURS:
             kernel = [f"kernel={ROOT / peers_problems.our_kernel(self.problem, self.chip)}"]
@@ -62,7 +62,7 @@ class Task:
 
     @property
     def place(self) -> Path:
-        """Where it lies in the cache: what it depends on is in the path, the text of our kernel too."""
+        """The task's path in the cache, made of everything that the outcome depends on, the text of our kernel too."""
         compiler = "".join(sign if sign.isalnum() or sign in ".-" else "-" for sign in self.compiler.name)
         return Path(
             compiler,
@@ -83,10 +83,10 @@ def _version_of(contender: str, problem: Problem, chip: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a task: a simulated time, or None and why (`refusal`).
+    """The outcome of a task: a simulated time, or None and the reason (`refusal`).
 
-    `around_seconds` is what the module spends outside of its Pallas kernels: copies, fusions, its own
-    program. Spills are executed ones; `unknown` is what the simulator did not understand.
+    `around_seconds` is the time that the module spends outside of its Pallas kernels: copies, fusions, its own
+    program. Spills are executed ones; `unknown` counts the things that the simulator did not understand.
     """
 
     seconds: float | None = None
@@ -99,7 +99,7 @@ class Outcome:
 
 
 def cached_outcome(task: Task, cache: Path) -> Outcome | None:
-    """What became of it, from the cache; None where it was not tried with this simulator."""
+    """The outcome of a task, from the cache; None if the task was not tried with this simulator."""
     path = _result_path(task, cache)
     return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
@@ -111,7 +111,7 @@ def _simulator() -> str:
 
 
 def fingerprinted(cache: Path, what: str) -> Path:
-    """The folder of what was found with this simulator."""
+    """The folder of the results of this simulator."""
     return cache / what / _simulator()
 
 
@@ -121,7 +121,7 @@ def _result_path(task: Task, cache: Path) -> Path:
 
 
 def outcome(task: Task, cache: Path, limit_seconds: float) -> Outcome:
-    """Compiles and simulates it, unless that is done."""
+    """The outcome of a task, compiled and simulated unless that is done."""
     task_outcome = cached_outcome(task, cache)
     if task_outcome is None:
         directory = cache / "dumps" / task.place
@@ -166,7 +166,7 @@ def _compile(task: Task, directory: Path, limit_seconds: float, *more: str) -> N
 
 
 def _complaint(text: str) -> str:
-    """What an aborting compiler says: a line that begins with F, for fatal."""
+    """The message of an aborting compiler: a line that begins with F, for fatal."""
     lines = [line for line in text.splitlines() if line.startswith("F") or "Check failed" in line]
     return lines[0] if lines else "without a word"
 

@@ -1,4 +1,4 @@
-"""What the ledgers of our contests say of their champions, time and title: a part of peers.py and its page."""
+"""The champions of our contests, with times and titles, read from the ledgers: a part of peers.py and its page."""
 
 import csv
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from harness.ledger import Ledger, history
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Title:
-    """`holds`: kernel.py is the champion's. `words` say how the last champion lost the title, where one did."""
+    """`holds`: kernel.py is the champion's. `words` say how the last champion lost the title, if one did."""
 
     holds: bool
     words: str = ""
 
 
-# Of every contest the best peer; lines that begin with # are remarks.
+# The best peer of every contest; lines that begin with # are remarks.
 KEPT = Path(__file__).parent / "data" / "peers.tsv"
 
 
@@ -33,7 +33,7 @@ def champion_seconds(folder: Path) -> float | None:
 
 
 def title(kernel: Path) -> Title:
-    """Who holds the title of the contest in whose folder this kernel.py lies, and how the last one lost it."""
+    """The title of the contest in whose folder this kernel.py lies, and how the last holder lost it."""
     ledger = Ledger.open(kernel.parent)
     champion = ledger.champion()
     words = ""

@@ -37,8 +37,8 @@ _STOPS = "ceiling"
 class Pair:
     """One rule's promise about one champion, and what the attempt that followed it got; as fractions of the time.
 
-    `promised` is None where the gain is said to be unknown, `cost` what the observed cause takes. `is_block`: the
-    advice was another block.
+    `promised` is None if the gain is said to be unknown, `cost` the share that the observed cause takes. `is_block`:
+    the advice was another block.
     """
 
     contest: str
@@ -51,7 +51,7 @@ class Pair:
 
     @property
     def is_broken(self) -> bool:
-        """Whether more was got than was called the most."""
+        """True if more was got than was called the most."""
         return self.promised is not None and self.got > self.promised + SLACK
 
 
@@ -80,7 +80,7 @@ def listed(path: Path = FOLLOWED) -> dict[tuple[str, int], tuple[str, ...]]:
 
 
 def promises(folders: Sequence[Path]) -> Promises:
-    """What the rules say about the champion of every attempt with a time that was held against one."""
+    """The rules' promises about the champion of every attempt whose time was compared with the champion's."""
     pairs: list[Pair] = []
     silent: list[tuple[str, int, str, float]] = []
     attempts = 0
@@ -140,7 +140,7 @@ def _follows(finding: RuleCase, before: Evidence, after: Evidence) -> bool:
 
 
 def _moved(edit: Edit, before: Evidence, after: Evidence) -> bool:
-    """Whether the block of the edit became another one, in the direction of the edit."""
+    """True if the edit's block changed its size in the direction of the edit."""
     sizes = [_size(edit, evidence) for evidence in (before, after)]
     if None in sizes:
         return False
@@ -157,7 +157,7 @@ def _size(edit: Edit, evidence: Evidence) -> int | None:
 
 
 def page(results: Promises) -> str:
-    """benchmarks/RULES.md."""
+    """The text of benchmarks/RULES.md."""
     names = [rule.name for rule in RULES]
     lines = [
         "# What the rules of `diagnose` promised, and what was got",

@@ -59,7 +59,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """In words, and what its lines in TIMES begin with."""
+        """The problem in words, with which its lines in TIMES begin."""
         return f"{self.kernel} on {self.chip}, " + " ".join(f"{name} {value}" for name, value in self.shape.items())
 
 
@@ -129,7 +129,7 @@ class Bench:
 
     @cached_property
     def statement(self) -> Statement:
-        """What is computed."""
+        """The statement of the contest's problem."""
         return self.contest.problem.statement()
 
     @cached_property
@@ -139,7 +139,7 @@ class Bench:
 
     @cached_property
     def settings(self) -> tuple[Settings, ...]:
-        """At most SETTINGS of the grid, those that are allowed; in an order that is drawn."""
+        """At most SETTINGS allowed settings of the grid, in a drawn order."""
         conditions = (*(self._kernel.conditions if self._kernel else ()), *self.problem.conditions)
         allowed = search_space.allowed(self.grid, conditions) or search_space.every(self.grid)
         drawn_settings = sorted(allowed)
@@ -155,7 +155,7 @@ class Bench:
         return next(existing.variants(target, self.statement, ())).candidate.source
 
     def job(self, settings: list[Settings]) -> str:
-        """What search_cost_grid.py reads."""
+        """The input of search_cost_grid.py, as JSON."""
         assert not isinstance(self.contest.problem, Suite)
         stated = timing_inputs(self.contest.problem)
         tables = next(iter(stated.values()), {})
@@ -171,7 +171,7 @@ class Bench:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One line of TIMES: simulated seconds, or None and why."""
+    """One line of TIMES: simulated seconds, or None and the reason."""
 
     problem: str
     settings: str
@@ -180,7 +180,7 @@ class Timed:
 
 
 def lines_of(problem: Problem) -> list[Timed]:
-    """What was measured of it."""
+    """The measured times of the problem, one for each setting."""
     if not TIMES.exists():
         return []
     lines = [line.split("\t") for line in TIMES.read_text(encoding="utf-8").splitlines()[1:]]
@@ -192,7 +192,7 @@ def lines_of(problem: Problem) -> list[Timed]:
 
 
 def measure(problem: Problem) -> None:
-    """Times what is missing of the problem's grid, one setting after the other, and adds each to TIMES."""
+    """Times the missing settings of the problem's grid, one after the other, and adds each to TIMES."""
     timed_settings = {timed.settings for timed in lines_of(problem)}
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch:
         bench = Bench(problem, Path(scratch) / "contest")
@@ -232,7 +232,7 @@ def _keep(problem: Problem, settings: Settings, seconds: float | None, why: str)
 
 
 def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
-    """How many settings run out of VMEM, and how many of these are in no constant larger than one that does not."""
+    """The number of settings out of VMEM, and of those among them that are in no constant larger than one that fits."""
     sizes = {line: [int(word.partition("=")[2]) for word in line.settings.split()] for line in lines}
     short = [line for line in lines if "VmemOom" in line.why]
     fits = [sizes[line] for line in lines if line.seconds is not None]
@@ -266,12 +266,12 @@ def best_after(bench: Bench, times: Mapping[str, float], method: Method, seed: i
 
 
 def needed(best: list[float], least: float) -> float:
-    """Evaluations until the best is within NEAR of the least; inf where that is not so after _MOST."""
+    """The number of evaluations until the best is within NEAR of the least; inf if that is not so after _MOST."""
     return next((count for count, seconds in enumerate(best, 1) if seconds <= least * (1 + NEAR)), inf)
 
 
 def row(problem: Problem, scratch: Path) -> tuple[list[object], dict[Method, float]]:
-    """One line of the table, and what both methods needed in the median."""
+    """One line of the table, and the evaluations that both methods needed in the median."""
     bench = Bench(problem, scratch / "contest")
     allowed = {search_space.words(settings) for settings in bench.settings}
     lines = [line for line in lines_of(problem) if line.settings in allowed]

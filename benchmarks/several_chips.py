@@ -89,7 +89,7 @@ class Case:
 
 
 def _of_an_all_reduce(chips: int, array: int) -> float:
-    """In two colours along each axis, first or second: the longer axis carries more."""
+    """Bytes of a link of the longer axis, the busiest: each axis carries one colour first and the other second."""
     shorter, longer = {4: (2, 2), 16: (4, 4), 32: (4, 8)}[chips]
     return (longer - 1) / longer * (1 + 1 / shorter) * array
 
@@ -134,7 +134,7 @@ def spent_there(simulation: Simulation) -> float:
 
 
 def explained(prepared: Prepared, took: float, bound: float) -> list[str]:
-    """What hops, transfers within a chip, and all else have in what is over the bound."""
+    """Time over the bound, as percent of the bound, due to hops, to transfers within a chip, and to all else."""
 
     def without(machine: Machine) -> float:
         return spent_there(run_prepared(prepared, machine=machine, deadline_seconds=600, with_lines=False))
@@ -211,7 +211,7 @@ def _rows() -> Iterator[list[str]]:
 
 
 def processor_seconds(chip_name: str, chips: int) -> float:
-    """The least of three that simulating a product of gathered rows takes; of one chip the product alone."""
+    """The least of three CPU times of simulating a product of gathered rows; for one chip, of the product alone."""
     target, rows, columns = chip(chip_name), 4096, 512
     with tempfile.TemporaryDirectory() as folder:
         dumps, mesh = Path(folder), {"x": chips} if chips > 1 else None
@@ -228,7 +228,7 @@ def processor_seconds(chip_name: str, chips: int) -> float:
 
 
 def _cost() -> str:
-    """How much longer many chips take to simulate than one, in one run."""
+    """A table of how much longer the simulation of many chips takes than that of one, in one run."""
     rows = []
     for chip_name in ("v5e", "v6e"):
         one_seconds = processor_seconds(chip_name, 1)
@@ -240,7 +240,7 @@ def _cost() -> str:
 
 
 def page() -> str:
-    """The page."""
+    """The page as Markdown."""
     table = tabulate(
         _rows(),
         headers=[

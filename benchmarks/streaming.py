@@ -1,4 +1,4 @@
-"""What only moves bytes, through the simulator: a copy, a reduction and an RMSNorm, against the chip's bandwidth.
+"""Programs that only move bytes, simulated: a copy, a reduction and an RMSNorm, against the chip's bandwidth.
 
     .venv/bin/python benchmarks/streaming.py [--chips v5e,v6e]
 

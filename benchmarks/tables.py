@@ -32,7 +32,7 @@ from tables_statistics import Predicted, Published
 
 
 def spaces(rows: list[Row], cache: Path) -> list[Space]:
-    """What tokamax would try for each row's problem, from the cache where it has been asked before."""
+    """The configurations that tokamax would try for each row's problem, from the cache if it was asked before."""
     path = cache / f"spaces-{version('tokamax')}.json"
     space_by_row = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     missing = [row for row in rows if row.name not in space_by_row]
@@ -64,7 +64,7 @@ def plan(cache: Path) -> list[list[Candidate]]:
 
 
 def predict(planned: list[list[Candidate]], rivals: list[list[Row]], cache: Path) -> int:
-    """Writes down what is simulated for the problems that are done and have no prediction yet; how many they are."""
+    """Writes down predictions of the done problems that have none yet, and returns the number of these problems."""
     predicted_problems = tables_statistics.problems() if tables_statistics.PREDICTIONS.exists() else []
     groups = planned + [[Candidate(row=row, role="rival") for row in group] for group in rivals]
     added = []
@@ -100,7 +100,7 @@ def _predicted(candidate: Candidate, outcome: fidelity.Outcome) -> Predicted:
 
 
 def _short(reason: str) -> str:
-    """What failed, without paths, values and the compiler's details."""
+    """A failure's reason in short, without paths, values and the compiler's details."""
     for word, meaning in _REASONS:
         if word in reason:
             return meaning
@@ -157,7 +157,7 @@ def main() -> int:
 
 
 def _published() -> dict[str, Published]:
-    """What is published of the rows that have been predicted, by their names."""
+    """Published times of the rows that have been predicted, by the rows' names."""
     operations = (*tables_candidates.TUNED, tables_candidates.V2)
     named = {row.name: row for operation in operations for row in fidelity_rows.rows(operation=operation)}
     wanted = [

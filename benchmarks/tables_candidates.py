@@ -1,8 +1,8 @@
-"""Which problems of tokamax's tuning data tables.py tunes, and over which configurations: chosen without any time.
+"""The problems of tokamax's tuning data that tables.py tunes, and their configurations: chosen without any time.
 
     python benchmarks/tables_candidates.py < ROWS.json
 
-prints what tokamax's own autotuner would try for each row's problem, and what it takes untuned.
+prints the configurations that tokamax's own autotuner would try for each row's problem, and the untuned one.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ TUNED = (
     "pallas_mosaic_tpu_splash_attention_vjp",
     "pallas_mosaic_tpu_ragged_dot",
 )
-# It has none, but is a rival of the older grouped product.
+# This operation has no configurations, but is a rival of the older grouped product.
 V2 = "pallas_mosaic_tpu_v2_ragged_dot"
 KEYS = 60
 # Longer ones take minutes to simulate: the matmuls of a problem, without a mask.
@@ -47,7 +47,7 @@ Config = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What tokamax's autotuner would try for a problem, and what it takes untuned, as its files write them."""
+    """The configurations that tokamax's autotuner would try for a problem, and the untuned one, as in its files."""
 
     configs: tuple[str, ...]
     default: str
@@ -84,8 +84,8 @@ def in_turns(rows: Iterable[Row]) -> list[Row]:
 def rivals(rows: Iterable[Row]) -> list[list[Row]]:
     """Grouped products published with several configurations or implementations, and with times that may be read.
 
-    One row of each; the first is for validation. Without an activation the residuals are the result,
-    so a problem with them is the one without; so it is with a result type that is the operands' own.
+    One row of each problem is returned, the first for validation. Without an activation the residuals are the result,
+    so a problem with residuals is the same as without. The same holds for a result type equal to the operands'.
     """
     groups: dict[str, dict[tuple[str, str], Row]] = {}
     for row in sorted(rows, key=lambda row: (row.purpose != "validation", _digest(row.key))):
@@ -160,12 +160,12 @@ def by_hash(published: Row, configs: Iterable[str]) -> list[str]:
 
 
 def is_possible(row: Row) -> bool:
-    """Whether the configuration's tiles fit into VMEM and it compiles in less than minutes."""
+    """True if the configuration's tiles fit into VMEM and it compiles in less than minutes."""
     return row.cost <= _MOST_COST and vmem_share(row) <= 1
 
 
 def is_likely(row: Row) -> bool:
-    """Whether the configuration is possible, and is no waste: small tiles of grouped products cannot win."""
+    """True if the configuration is possible, and is no waste: small tiles of grouped products cannot win."""
     return is_possible(row) and (row.cost > 0 or vmem_share(row) >= 1 / 4)
 
 
@@ -201,7 +201,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def space(row: Row) -> Space:
-    """What tokamax says of the row's problem, in the names and the order of the row's own configuration."""
+    """tokamax's configurations for the row's problem, in the names and the order of the row's own configuration."""
     import pydantic
     from fidelity_compile import problem, todays_config
 

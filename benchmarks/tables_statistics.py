@@ -1,4 +1,4 @@
-"""The statistics of TABLES.md: what was predicted of each problem's candidates, and how the published one fares."""
+"""The statistics of TABLES.md: the predictions of each problem's candidates, and the rank of the published one."""
 
 import csv
 import dataclasses
@@ -30,7 +30,7 @@ class Predicted:
 
     @property
     def is_published(self) -> bool:
-        """Whether a time is published for it."""
+        """True if a time is published for the row."""
         return self.role in ("published", "rival")
 
 
@@ -51,17 +51,17 @@ class Problem:
 
     @property
     def is_rivalry(self) -> bool:
-        """Whether all of the candidates have published times."""
+        """True if all candidates have published times."""
         return self.rows[0].role == "rival"
 
     @property
     def kind(self) -> str:
-        """What kind of operation it is."""
+        """The kind of the problem's operation."""
         return kind_of(self.rows[0].operation)
 
     @property
     def chip(self) -> str:
-        """The chip."""
+        """The chip of the problem."""
         return self.rows[0].chip
 
     @property
@@ -72,24 +72,24 @@ class Problem:
 
     @property
     def gap(self) -> float | None:
-        """How much more time the published configuration takes than the pick; None where it has no time."""
+        """The excess of the published configuration's time over the pick's, relative to it; None if it has no time."""
         return self.over_pick("published")
 
     def over_pick(self, role: str) -> float | None:
-        """How much more time the (first) candidate of that role takes than the pick; None where it has no time."""
+        """The excess of the time of that role's (first) candidate over the pick's, relative; None if it has no time."""
         seconds = next((candidate.seconds for candidate in self.rows if candidate.role == role), None)
         pick = self.pick
         return None if seconds is None or pick is None or pick.seconds is None else seconds / pick.seconds - 1
 
     @property
     def margin(self) -> float | None:
-        """How much more time the best of the other candidates takes than the published one, below zero if less."""
+        """The relative excess of the time of the best other candidate over the published one's; negative if less."""
         mine = self.rows[0].seconds
         other = [candidate.seconds for candidate in self.rows[1:] if candidate.seconds is not None]
         return min(other) / mine - 1 if other and mine else None
 
     def loss(self, published: dict[str, Published]) -> float | None:
-        """By how much the pick's published time exceeds the best one; None where a published time is not known."""
+        """The relative excess of the pick's published time over the best one; None if a published time is not known."""
         times = [published[candidate.row].seconds for candidate in self.rows if candidate.row in published]
         pick = self.pick
         if (
@@ -102,7 +102,7 @@ class Problem:
 
 
 def problems() -> list[Problem]:
-    """What was predicted, problem by problem."""
+    """The predictions, problem by problem."""
     lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     groups = groupby(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), key=lambda line: line["problem"])
     return [Problem(rows=tuple(_read(line) for line in lines)) for _, lines in groups]
@@ -135,5 +135,5 @@ def write(groups: list[tuple[Predicted, ...] | list[Predicted]]) -> None:
 
 
 def share(gaps: list[float], most: float) -> float:
-    """How many of them are at most so large, as a fraction."""
+    """The fraction of the values that are at most so large."""
     return sum(gap <= most for gap in gaps) / len(gaps)

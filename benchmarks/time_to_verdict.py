@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 KERNELS = ("template:512/512", "template:1024/512", "template:2048/1024", ".")
 # A process is looked at this often: what it does between the last look and its end is not attributed to it.
 _LOOK_SECONDS = 0.05
-# Of an interpreter that has not started a module yet.
+# The name of an interpreter that has not started a module yet.
 _UNNAMED = ("python", "python3")
 _LIBTPU_ALONE = """
 import pickle, sys, time
@@ -100,7 +100,7 @@ class Sampler:
     def _watch(self) -> None:
         while not self._done.wait(_LOOK_SECONDS):
             self._look()
-        # What looking costs is not the judge's.
+        # The CPU time of looking is not the judge's.
         self.own_seconds = time.thread_time()
 
     def _look(self) -> None:
@@ -119,7 +119,7 @@ class Sampler:
 
 def _children(pid: int) -> list[int]:
     pids: list[int] = []
-    # It may end while it is looked at.
+    # A process may end while it is looked at.
     with suppress(OSError):
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
             with suppress(OSError):
@@ -128,7 +128,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _name(pid: int) -> str:
-    """What a process of the judge is called: the last word of the module that it serves, or its own name."""
+    """The name of a process of the judge: the last word of the module that it serves, or its own name."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     if "harness.sandbox.worker" in words:
         return words[words.index("harness.sandbox.worker") + 1].rpartition(".")[2]

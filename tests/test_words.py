@@ -17,7 +17,6 @@ NO_NAMES = frozenset(
 )
 NO_BEGINNINGS = ("What ", "Whether ", "Which ", "Where ", "Who ")
 # Rooms that still have some; a room that is free of them leaves the list. No room has such names any more.
-DOCSTRINGS_NOT_YET = frozenset({"benchmarks"})
 # Fields of records and of documents of --json keep their names, by the file that defines them.
 FIELDS = {
     "benchmarks/peers_entries.py": {"tried"},

@@ -24,11 +24,11 @@ KEPT_RUNS = 20
 # A hundred attempts with 30 MB of compiler dumps each, as in the root contest.
 KEPT_BYTES = 3_000_000_000
 RULE = (
-    f"the newest {KEPT_RUNS} runs, as many simulated ones, all runs of accepted attempts, and whatever the ratchet "
-    "did not write are kept; older runs are removed, and if runs, timelines, compiler dumps and scratch "
-    f"folders (of attempts, sweep, bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')}, the "
-    "oldest go first, those of accepted attempts last, and the champion's and what a running command may be writing "
-    "are kept"
+    f"the newest {KEPT_RUNS} runs, as many simulated ones, all runs of accepted attempts, and every file that the "
+    "ratchet did not write; older runs are removed. If runs, timelines, compiler dumps and scratch folders (of "
+    f"attempts, sweep, bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')}, the oldest are "
+    "removed first, those of accepted attempts last, and never the champion's or those that a running command may be "
+    "writing"
 )
 _SIMULATED = "-simulated-"
 # The ratchet's own runs end with the eight digits of a session, or with the name of a simulated chip.

@@ -17,8 +17,8 @@ class Audit(Verb):
     description = (
         "Audits the flags of JAX, XLA and libtpu in a launch script (shell or Python), in the environment, or in a "
         "capture: unknown, contradictory, without effect, missing for a symptom, harmful for measuring. The installed "
-        "jaxlib and libtpu are started with the flags and asked. Exit code 1 where the program would not start or two "
-        "flags exclude each other."
+        "jaxlib and libtpu are started with these flags, and what they reject is reported. Exit code 1 if the program "
+        "would not start or two flags exclude each other."
     )
     examples = "ratchet.sh audit launch.sh --symptom all-reduce-stalls --chip v7x"
     is_watched = True

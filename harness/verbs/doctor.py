@@ -13,9 +13,9 @@ class Doctor(Verb):
     example = "doctor run.py:step"
     description = (
         "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program, runs it "
-        "unconfined in a process of its own and goes through the checklist: compilations and the argument that caused "
-        "each, first against second call, transfers, precision, cache, targets. Exit code 1 where there is a problem "
-        "with the machine."
+        "unconfined in a process of its own and prints a checklist: compilations and the argument that caused each, "
+        "the first call compared with the second, transfers, precision, the compilation cache, and the published "
+        "targets. Exit code 1 if there is a problem with the machine."
     )
     examples = "ratchet.sh doctor; ratchet.sh doctor train.py:step"
     document = TABLES

@@ -31,12 +31,12 @@ class Hlo(Verb):
             "capture (file, folder or run), an attempt's number (default: kernel.py's module as last judged), or a "
             "function of yours, MODULE.py:FUNCTION, whose jaxpr and StableHLO are shown too",
         )
-        parser.option("--module NAME", "of a capture (default: where most time was spent)")
+        parser.option("--module NAME", "the module of a capture (default: the one that took most time)")
         parser.option("--op NAME", "explain this operation alone")
         parser.option("--steps N", "how often pasted HLO runs (1)", type=at_least(1), default=1)
         parser.many(
             "--arg f32[8,128]",
-            "an argument of the function, once for each; 8@x: split over the axis x, 8@x@y: over both",
+            "an argument of the function, one --arg for each; 8@x: split over the axis x, 8@x@y: over both",
         )
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that the module is split over, or the function is")
         parser.chip(f"predict for this chip: {', '.join(chips.names())} (a capture's own, else {DEFAULT_CHIP})")

@@ -11,8 +11,8 @@ class Pack(Verb):
     place = "machine", 100
     line = "put the files of attempts into one small file"
     description = (
-        "Moves the attempts' files and notes of experiments/ into attempts.jsonl, one line for each, and prints how "
-        "many bytes they took and take. Every verb reads attempts in both places. Nothing is committed."
+        "Moves the attempts' files and notes of experiments/ into attempts.jsonl, one line for each, and prints "
+        "their size before and after. Every verb reads attempts in both places. Nothing is committed."
     )
     document = Document(1, Packing)
 

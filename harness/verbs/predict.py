@@ -34,14 +34,14 @@ class Predict(Verb):
         )
         parser.option("--dtype", "type of arrays that name none (bf16)")
         parser.chip(f"{', '.join(chips.names())} ({DEFAULT_CHIP})")
-        parser.add_argument("--devices", "--chips", type=at_least(1), metavar="N", help="how many (1, or the mesh)")
+        parser.add_argument("--devices", "--chips", type=at_least(1), metavar="N", help="number (1, or the mesh's)")
         parser.option("--mesh A=N,B=M", "the sizes of the axes that arrays name")
         parser.option("--einsum ab,bc->ac", "which dimensions belong together")
-        parser.option("--bytes 128MiB", "the whole array of a collective")
-        parser.option("--shape ARRAY", "the same as a shape")
-        parser.option("--axis N[,M]", "devices along the axis or axes taking part")
-        parser.option("--groups REPLICA_GROUPS", "the axis from a collective's HLO")
-        parser.option("--parameters 7e9", "how many the model has")
+        parser.option("--bytes 128MiB", "size of a collective's whole array")
+        parser.option("--shape ARRAY", "the same, as a shape")
+        parser.option("--axis N[,M]", "devices along each axis that takes part")
+        parser.option("--groups REPLICA_GROUPS", "the same, as replica groups of a collective's HLO")
+        parser.option("--parameters 7e9", "number of parameters of the model")
         for name, text in (
             ("batch", "sequences in a batch, for activations"),
             ("seq", "tokens in a sequence"),
@@ -53,8 +53,8 @@ class Predict(Verb):
         ):
             parser.option(f"--{name} N", text, type=at_least(1))
         parser.add_argument("--remat", action="store_const", const=True, help="layers are recomputed (jax.checkpoint)")
-        parser.option("--peak FLOP/s", "instead of the chip's, a device")
-        parser.option("--bandwidth B/s", "instead of the chip's: HBM's, or a ring's in both directions")
+        parser.option("--peak FLOP/s", "peak of one device, instead of the chip's")
+        parser.option("--bandwidth B/s", "of HBM, or of a ring in both directions, instead of the chip's")
         parser.json("the tables as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:

@@ -26,8 +26,8 @@ class Profile(Verb):
     example = "profile --calls 3"
     description = (
         "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
-        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it; of the captures "
-        f"there {kept_captures.RULE}."
+        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it. Kept are "
+        f"{kept_captures.RULE}."
     )
     examples = "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999"
     document = TABLES

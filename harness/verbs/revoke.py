@@ -46,7 +46,7 @@ class Revoke(Verb):
         parser.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, in your words; recorded")
         parser.many(
             "--draw MODE:SHAPE:FAMILY:SEED",
-            "inputs to check on too, as the message on a champion that fails names them; may be given more than once",
+            "check on these inputs too, copied from the message about a failing champion; may be given more than once",
             dest="draws",
         )
         parser.flag("--force", "revoke even if this machine may have caused the failure (timeout, crash, no memory)")

@@ -20,10 +20,10 @@ class Serve(Verb):
         parser.add_argument(
             "log_directory", nargs="?", help=f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)"
         )
-        parser.add_argument("--port", type=int, default=remote.PORT, help=f"{remote.PORT}; 0: any free")
+        parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any free one)")
         parser.flag(
             "--distributed",
-            "start xprof as it starts itself, on all interfaces, with every further argument handed on "
+            "start xprof with its own defaults, on all interfaces, and hand every further argument on to it "
             "(--grpc_port=50051 on workers, --worker_service_address=host1:50051,... on the viewer)",
         )
 

@@ -100,14 +100,12 @@ class Simulate(Verb):
         parser.chip("the chip they were compiled for, such as v6e", required=True)
         parser.many(
             "--arg f32[8,128]",
-            "an argument of the function, once for each; 8@x: split over the axis x, 8@x@y: over both",
+            "an argument of the function, one --arg for each; 8@x: split over the axis x, 8@x@y: over both",
         )
         parser.option(
             "--mesh A=N,B=M", "run the function on as many chips, with these axes, the last one varying fastest"
         )
-        parser.flag(
-            "--on-tensorcore", "compile the function without the SparseCore, which has no latency here: another program"
-        )
+        parser.flag("--on-tensorcore", "compile a program without the SparseCore, whose work has no latency here")
         add_operands(parser)
         parser.choice(
             "--assume",

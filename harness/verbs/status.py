@@ -1,4 +1,4 @@
-"""The verb `status`: where you stand."""
+"""The verb `status`: the state of the contest."""
 
 from argparse import Namespace
 
@@ -9,15 +9,15 @@ from harness.shell.verb import Document, Outcome, Verb
 
 class Status(Verb):
     place = "loop", 60
-    line = "where you stand"
-    description = "Says where you stand."
+    line = "the state of the contest: champion, judge, log"
+    description = "Prints the state of the contest: champion, kernel.py, timing key, judge and log."
     examples = "ratchet.sh status --json"
     is_watched = True
     document = Document(7, Record)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
-        parser.json("where you stand as JSON")
+        parser.json("the state as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.status import status

@@ -17,9 +17,9 @@ class Table(Verb):
     example = "table --kernel jax:splash --shapes shapes.json"
     description = (
         "Fills a table of tuned constants: for each shape on each chip settings are searched with Optuna, compiled and "
-        "timed in the simulator, and the best one is judged in full. Written for whoever reads it (json, python, or "
-        "tokamax's own cache), with what the kernel's fallback would cost. Finished rows are kept: the same command "
-        "goes on where it was."
+        "timed in the simulator, and the best one is judged in full. The table is written as json, as python or as "
+        "tokamax's own cache, with the cost of the kernel's fallback. Finished rows are kept: the same command "
+        "continues where it stopped."
     )
     examples = (
         "ratchet.sh table --kernel jax:splash --shapes shapes.json --chip v5e,v6e --format python --trials 24, where "
@@ -40,15 +40,15 @@ class Table(Verb):
             required=True,
         )
         parser.chip(f"v5e,v6e: one row for each shape on each ({DEFAULT_CHIP})", default=DEFAULT_CHIP, metavar="CHIPS")
-        parser.choice("--format", ["json", "python", "tokamax"], "of the table (json)", default="json")
-        parser.option("--out DIR", "where it goes (tables)", type=Path, default=Path("tables"))
+        parser.choice("--format", ["json", "python", "tokamax"], "the form of the table (json)", default="json")
+        parser.option("--out DIR", "the folder to write to (tables)", type=Path, default=Path("tables"))
         parser.option("--trials N", "settings tried for a row (24)", type=at_least(1), default=24)
         add_seed(parser)
         parser.option(
             "--missing TABLE", "fill the shapes that this table lacks, and show what its fallback costs", type=Path
         )
         parser.flag("--list", "with --missing: fill nothing, only say which shapes; exit 1 if any")
-        parser.settings("NAME=VALUES", "the values of this constant, in place of the kernel's own")
+        parser.settings("NAME=VALUES", "search these values of this constant instead of the default ones")
         add_where(parser)
         add_jobs(parser)
         parser.json("the rows as JSON")

@@ -15,11 +15,11 @@ class Validate(Verb):
     line = "everything that needs a TPU, tried in one go"
     example = "validate --minutes 30"
     description = (
-        "Tries everything that a device is needed for: a measured attempt, an A/A control, captures and their lines, "
+        "Tries everything that needs a device: a measured attempt, an A/A control, captures and their lines, "
         "snapshots, a capture through the profiler's server, and every template and example champion of the chip, its "
         "measured time beside its simulated one. The steps are the project's tests of a device (`ratchet.sh test -m "
         "device`), each with a limit. Writes a page, and an archive of everything printed and captured. Exit code 1 if "
-        "a step did not hold."
+        "a step failed."
     )
     examples = "ratchet.sh validate; ratchet.sh validate --on cpu --minutes 10"
     takes_contest = False

@@ -251,9 +251,9 @@ def _add_framework_ops(parser: Parser) -> None:
 def _add_mfu(parser: Parser) -> None:
     parser.option("--gbs N", "global batch size, in sequences", type=float)
     parser.option("--seq N", "tokens in a sequence", type=float)
-    words = "of the model, forward and backward (6e9); without these three only the trace's own count is used"
+    words = "FLOPs of the model, forward and backward (6e9); without these three only the trace's own count is used"
     parser.option("--flops-per-token N", words, type=float)
-    words = "devices that share the batch (those in the capture); a chip may be two"
+    words = "devices that share the batch (default: those in the capture); one chip may be two devices"
     parser.option("--num-chips N", words, type=at_least(1))
 
 
@@ -264,7 +264,8 @@ def _add_overlap(parser: Parser) -> None:
 
 def _add_scopes(parser: Parser) -> None:
     parser.option("--depth N", "how many scopes deep (4)", type=at_least(1), default=4)
-    parser.option("--at-least SHARE", "leave out what takes less of the time (0.01)", type=float, default=0.01)
+    words = "leave out scopes that take less than this share of the time (0.01)"
+    parser.option("--at-least SHARE", words, type=float, default=0.01)
 
 
 def _add_memory(parser: Parser) -> None:
@@ -276,7 +277,7 @@ def _add_graph(parser: Parser) -> None:
     parser.option("--op NAME", "the operation, such as fusion.3", required=True)
     parser.option("--depth N", "how many operations away (2)", type=at_least(1), default=2)
     parser.flag("--dot", "print it in DOT, for graphviz")
-    parser.option("--module NAME", "the module, where several have the operation")
+    parser.option("--module NAME", "the module, if several have the operation")
 
 
 def _add_sql(parser: Parser) -> None:
@@ -296,13 +297,13 @@ def _add_url(parser: Parser) -> None:
 
 
 def _add_export(parser: Parser) -> None:
-    words = f"where to (default: {PROFILE_DATA}/RUN.perfetto.json.gz)"
+    words = f"the file to write (default: {PROFILE_DATA}/RUN.perfetto.json.gz)"
     parser.add_argument("-o", "--output", metavar="FILE", help=words)
 
 
 def _add_serve(parser: Parser) -> None:
     _add_log_directory(parser)
-    parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any)")
+    parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any free one)")
 
 
 COMMANDS = (

@@ -31,7 +31,7 @@ def add_seed(parser: Parser) -> None:
     # The range of numpy's seeds.
     parser.option(
         "--seed N",
-        "of the search's random numbers (0); with --jobs 1 the same seed asks for the same settings",
+        "seed of the search's random numbers (0); with --jobs 1 the same seed asks for the same settings",
         type=at_least(0, (1 << 32) - 1),
         default=0,
     )

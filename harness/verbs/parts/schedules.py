@@ -101,8 +101,8 @@ def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:
     if dumps is None:
         raise RatchetError(
             "no-dump",
-            f"expected the schedules of {name} in {evidence.dump_directory}, where they stay on the machine that "
-            "judged it; found nothing. Put its kernel.py into the working tree (ratchet.sh checkout N), then ask "
+            f"expected the schedules of {name} in {evidence.dump_directory}, found nothing: only the machine that "
+            "judged it has them. Put its kernel.py into the working tree (ratchet.sh checkout N), then ask "
             "without its number",
         )
     return dumps

@@ -173,8 +173,8 @@ def _assumption(path: Path, stated: str | None) -> Assumption | None:
     if stated is not None and assumption is None:
         raise RatchetError(
             "bad-prepare",
-            f'{path}: expected {_ASSUME} to be "never" or "always", what branches do that depend on the contents of '
-            f"vectors, got {stated}",
+            f'{path}: expected {_ASSUME} to be "never" or "always" (how often branches on the contents of '
+            f"vectors are taken), got {stated}",
         )
     return assumption
 

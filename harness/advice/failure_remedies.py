@@ -4,8 +4,8 @@ from harness.records import Failure, Stage
 
 _BY_KIND = {
     "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
-    "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop whose "
-    "bound never comes",
+    "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop that "
+    "never ends",
     "crash": "read what it printed last, above; run `ratchet.sh judge` to see it again without recording",
     "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
@@ -53,8 +53,8 @@ _BY_KIND = {
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
     "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
-    "dtype-not-on-chip": "state, or convert to, bfloat16 or float32 for floats and int32 for integers before the "
-    "kernel's line above; int8 is computed with after .astype(jnp.int32)",
+    "dtype-not-on-chip": "before the kernel's line above, use or convert to bfloat16 or float32 for floats, and int32 "
+    "for integers; compute with int8 after .astype(jnp.int32)",
     "dynamic-grid": "give the grid whole numbers of Python; a length known at run time goes into a table that is "
     "prefetched (PrefetchScalarGridSpec), and pl.when skips the steps behind it",
     "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
@@ -75,7 +75,7 @@ _BY_KIND = {
     "program-differs": "leave JAX's rules and exports alone; remove what depends on when or how often kernel_fn is "
     "called: clocks, counters, state of a module, and functions with a lowering of their own",
     "refused-option": "leave that option of CompilerParams out",
-    "refused-primitive": "write that operation as docs/SEMANTICS.md says of it",
+    "refused-primitive": "write that operation as its row in docs/SEMANTICS.md says",
     "settings-changed": "leave JAX's settings, variables during the trace, and hooks alone; a setting of JAX that a "
     "package changes when it is imported can be set back right behind the import",
     "table-changed": "copy the integers to scratch memory (pltpu.SMEM) and change them there",

@@ -139,8 +139,8 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
     except (OSError, EOFError, zlib.error, message.DecodeError, IndexError, KeyError) as error:
         raise RatchetError(
             "bad-profile",
-            f"{name} is no whole snapshot of memory: expected what jax.profiler.save_device_memory_profile writes, got "
-            f"{len(data):,} bytes that are not. Take it again",
+            f"{name}: expected a snapshot of memory that jax.profiler.save_device_memory_profile wrote, got "
+            f"{len(data):,} bytes of something else, or of a part. Take it again",
         ) from error
     return tuple(sorted(buffers, key=lambda buffer: -buffer.bytes))
 

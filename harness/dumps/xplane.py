@@ -261,7 +261,7 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
             at += _FIXED.get(kind, 0)
         others += data[start:at]
     if at > end:
-        raise message.DecodeError("a field is longer than what it is in")
+        raise message.DecodeError("a field is longer than the message that holds it")
     return places, bytes(others)
 
 

@@ -97,7 +97,7 @@ def value_text(data: bytes) -> str:
     try:
         return json.dumps(json.loads(data.decode("utf-8", "surrogatepass")), sort_keys=True)
     except (ValueError, RecursionError) as error:
-        raise RecordError("corrupt-record", f"expected a record as JSON, got what cannot be read: {error}") from error
+        raise RecordError("corrupt-record", f"expected a record as JSON: {error}") from error
 
 
 def decode_attempt(data: bytes, where: str) -> Attempt:

@@ -75,4 +75,4 @@ def _holder(descriptor: int) -> str:
         return f"process {holder['pid']} ({holder['purpose']}), since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         # It holds the lock but has not written its name yet, or is just letting go.
-        return "a process that has not said which"
+        return "a process that has not recorded its name yet"

@@ -188,7 +188,7 @@ def _line(line: bytes, where: str) -> _Line:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         cut = ", it may be cut off" if not line.endswith(b"}") else ""
         raise RecordError(
-            "corrupt-record", f"{where}: expected one attempt as JSON, got what cannot be read{cut}: {error}"
+            "corrupt-record", f"{where}: expected one attempt as JSON; the line cannot be read{cut}: {error}"
         ) from error
     if kind.packed is not None and kind.packed > VERSION:
         raise RecordError(

@@ -25,7 +25,7 @@ from harness.units import seconds
 # A package that lacks more than this cannot be used.
 _MOST_LACKING = 8
 _BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
-_STAND_IN = "packages that are not installed, and that something stands in for while kernel.py is traced"
+_STAND_IN = "packages that are not installed; stand-ins take their places while kernel.py is traced"
 
 
 def new(

@@ -48,7 +48,7 @@ def _replayed(replay: Replay) -> Iterator[Block]:
     yield from (Words(f"attempt {replay.number}, judged again: {replay.hypothesis}"), GAP)
     yield from _pair("latency", _latency(then), _latency(now))
     if replay.drift is not None:
-        yield Words(f"drift {percent(replay.drift - 1, 2)} of the time of then", lead=_INDENT)
+        yield Words(f"drift {percent(replay.drift - 1, 2)} of the recorded time", lead=_INDENT)
     elif then.seconds is not None and now.seconds is not None:
         yield Words("no drift is stated: other source, chip or problem", lead=_INDENT)
     yield from _pair("verdict", _outcome(then), _outcome(now))
@@ -58,10 +58,7 @@ def _replayed(replay: Replay) -> Iterator[Block]:
     yield from _draws(replay)
     yield from _pair("program", then.fingerprint[:12] or "none traced", now.fingerprint[:12] or "none traced")
     yield from _certificates(then.certificate, now.certificate)
-    yield from (
-        GAP,
-        Words("what differs since:" if replay.differences else "key, policy and problem are those of then"),
-    )
+    yield from (GAP, Words("what differs since:" if replay.differences else "key, policy and problem are as recorded"))
     yield from (Words(difference, lead="  ") for difference in replay.differences)
     if replay.changes:
         yield from (GAP, Line("counters that moved:"))
@@ -106,10 +103,10 @@ def _draws(replay: Replay) -> Iterator[Block]:
     if shifts:
         shift, check = max(shifts, key=lambda pair: pair[0])
         moved = f"{check.family} ({check.draw.mode_words}), {percent(check.then or 0)} of its tolerance then"
-        words += f"; moved most: {moved}, {percent(check.now or 0)} now" if shift else "; errors are those of then"
+        words += f"; moved most: {moved}, {percent(check.now or 0)} now" if shift else "; errors are as recorded"
     yield Words(words, lead=f"{'draws':<13}")
     if not replay.are_same_draws:
-        yield Words("judge or problem changed since: the same seeds need not draw the inputs of then", lead=_INDENT)
+        yield Words("judge or problem changed since: the same seeds may draw other inputs now", lead=_INDENT)
     for why, count in Counter(check.why_not for check in replay.redrawn if check.why_not).items():
         yield Words(f"{count} not repeated: {why}", lead=_INDENT)
 

@@ -225,10 +225,10 @@ def test_the_number_of_a_damaged_line_is_not_given_again(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("line", "kind", "what"),
     [
-        (b"[1, 2]", "corrupt-record", "what cannot be read"),
+        (b"[1, 2]", "corrupt-record", "the line cannot be read"),
         (b"{}", "foreign-record", "expected an attempt, shared values or a note"),
-        (b"\xff\xfe", "corrupt-record", "what cannot be read"),
-        (b"[" * 100_000, "corrupt-record", "what cannot be read"),
+        (b"\xff\xfe", "corrupt-record", "the line cannot be read"),
+        (b"[" * 100_000, "corrupt-record", "the line cannot be read"),
         (b'{"shared":{"aaaaaaa":1}}', "corrupt-record", "its name is not its hash"),
         (b'{"packed":2}', "newer-record", "update the ratchet"),
         (b'{"number":7,"row":null,"schema":3,"attempt":null}', "corrupt-record", "has no row"),

@@ -166,7 +166,7 @@ def test_a_second_ratchet_is_told_who_is_at_work(contest: Path) -> None:
 def test_a_holder_that_has_not_named_itself(contest: Path) -> None:
     with open(contest / ".git" / "ratchet" / "lock", "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        with pytest.raises(RatchetError, match="has not said which"), Ledger.open(contest).lock():
+        with pytest.raises(RatchetError, match="has not recorded its name yet"), Ledger.open(contest).lock():
             pytest.fail("two at once")
 
 

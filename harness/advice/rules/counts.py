@@ -282,8 +282,8 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
     sublanes = _sublanes(worst)
     suggestion = f"make {' and '.join(_sizes_off(worst))}"
     if rows == 1 and math.prod(worst.block_shape) == columns:
-        suggestion = f"pass {worst.name} as an array of one dimension, with a block of ({columns},): one row fills one "
-        suggestion += f"of a tile's {sublanes}"
+        suggestion = f"pass {worst.name} as an array of one dimension, with a block of ({columns},): now one row "
+        suggestion += f"fills only 1 of a tile's {sublanes} rows"
     return RuleCase(
         observation=f"{worst.name}'s block {worst.array.dtype}[{shape}] takes {kibibytes(worst.vmem_bytes)} of VMEM, "
         f"{padding:.1f}x its values: the rest is padding to whole tiles of {sublanes} x {_LANES}",

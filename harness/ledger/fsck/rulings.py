@@ -225,7 +225,7 @@ def _objection(
         )
     is_same_judge = present is not None and attempt.key.judge == present.judge
     if is_same_judge and attempt.kind in ("experiment", "baseline") and recorded != ruled:
-        return "verdict", f"is recorded in other words than the same judge gives it: {'; '.join(ruled.reasons[:2])}"
+        return "verdict", f"is recorded with other reasons than the same judge gives: {'; '.join(ruled.reasons[:2])}"
     return None
 
 

@@ -236,7 +236,7 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
         missing.append(f"Where the time goes is not known: {why}.")
         return []
     if report.cycle_shares is None:
-        missing.append("It was judged before runs were taken apart: its time is four sums, and no line has cycles.")
+        missing.append("An earlier version judged it, which recorded four sums of cycles, but none for each line.")
     bars: list[Plain] = [_bar(f"attempt {entry.row.number}", here)]
     against = entry.against
     if against is not None and against.report is not None:

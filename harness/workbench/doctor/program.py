@@ -103,7 +103,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
         )
     link = _link(run)
     for transfer in run.transfers:
-        reading = f"of {transfer.unsized} JAX does not say the size" if transfer.unsized else None
+        reading = f"JAX does not say the size of {transfer.unsized}" if transfer.unsized else None
         size = transfer.num_bytes if transfer.unsized < transfer.count else None
         took = size / link if size is not None and link else None
         rows.append((f"{transfer.direction}, {transfer.phase}", transfer.count, took, size, None, None, reading))
@@ -341,8 +341,9 @@ def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
                 "small-products",
                 f"{dots.module} {dots.count} x [{dots.rows},{dots.summed}] x [{dots.summed},{dots.columns}]",
                 subject,
-                f"{dots.count} products of one size in one program, {each:.2g} FLOPs each: starting one takes longer",
-                "Make one of them: jax.vmap, an einsum with a batch dimension, or weights side by side",
+                f"{dots.count} products of one size in one program, {each:.2g} FLOPs each: starting one takes "
+                "longer than computing it",
+                "Combine them into one: jax.vmap, an einsum with a batch dimension, or weights side by side",
             )
 
 

@@ -176,13 +176,13 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
                 value = f"{reader.values.get(name, '')}{value}"
             if is_watched(name) or "--xla" in value or name in reader.values or not unread:
                 if unread and (is_watched(name) or "--xla" in value):
-                    reader.not_understood.append(f"line {line}: {unread} in {name}: what it gives is not known")
+                    reader.not_understood.append(f"line {line}: {unread} in {name}: its value is not known")
                 reader.assign(name, value, f"line {line}", is_certain=depth == 0)
                 read = read or is_watched(name)
         loose = [word for word in words if word.startswith("--xla_") and not read]
         if loose and not any(_ASSIGNMENT.fullmatch(word) and not word.startswith("-") for word in words):
             reader.not_understood.append(
-                f"line {line}: {loose[0]} stands on a command line, in no variable: only that program knows what it is"
+                f"line {line}: {loose[0]} stands on a command line, not in a variable: its program may read it or not"
             )
         depth = max(0, depth - sum(word in _CLOSES for word in heads))
 

@@ -40,8 +40,8 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
         )
     elif devices > 1:
         notes.append(
-            "Split evenly, no value read by two devices: bytes are the least there can be. Axes say more: "
-            "'X[32@data,1024,8192]' --mesh data=4."
+            "Assumes an even split in which no value is read by two devices, so the bytes are a lower bound. For a "
+            "given split, name the axes: 'X[32@data,1024,8192]' --mesh data=4."
         )
     fill = None
     if target.mxu_size is not None:
@@ -157,7 +157,8 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
         chip = f" On {target.name} an axis is a ring where its length is a multiple of {network.ring_size}."
     named = "case;seconds=time;hop_seconds=hops alone;which"
     note = (
-        f"A device keeps 1/n of the array, so less than V is sent; a line has half the links at its ends.{chip} "
+        "1/n of the array stays on its device, so less than V is sent; the devices at the ends of a line have half the "
+        f"links.{chip} "
         "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less."
     )
     title = f"what the rule leaves out, on an axis of {longest} of {size} devices"

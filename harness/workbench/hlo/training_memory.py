@@ -133,7 +133,8 @@ def _largest_batch(state: float, model: Transformer, target: Figures, devices: i
     fits = int((devices * target.hbm_bytes - state) // each)
     if fits < 1:
         return (
-            f"No sequence fits beside the state, {decimal(state, 'B')}, on {devices} {target.device}s: split over more."
+            f"The state takes {decimal(state, 'B')}, which leaves no room for a sequence on {devices} "
+            f"{target.device}s. Split it over more."
         )
     steps = math.ceil(model.batch / fits)
     more = (

@@ -77,18 +77,18 @@ COLLECTIVE_TABLE = TableOf(
     """
     device INTEGER         of devices
     module VARCHAR         its program
-    name VARCHAR*          the name that its halves share
+    name VARCHAR*          its name; start and done share it
     kind VARCHAR*          all-gather, all-reduce ...; NULL where its HLO does not say
     devices INTEGER*       of one group
     array_bytes DOUBLE*    the whole array: gathered, not yet scattered
     bus_bytes DOUBLE*      what crosses the links of one device
     axes VARCHAR*          of the mesh along which it runs, or unknown
-    is_asynchronous BOOLEAN* whether it has two halves
+    is_asynchronous BOOLEAN* whether it is a pair of start and done
     count INTEGER*         runs
-    flights INTEGER*       how often its time in flight is known
-    flight_seconds DOUBLE* from start to end each time
-    waited_seconds DOUBLE* what the device spent in its done half, or in itself where it has none
-    start_seconds DOUBLE*  what starting took
+    flights INTEGER*       the runs whose time in flight is known
+    flight_seconds DOUBLE* from start to end, summed over these runs
+    waited_seconds DOUBLE* the time in its done, or in the whole of a synchronous one
+    start_seconds DOUBLE*  the time in its start
     least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL where not known
     """,
     _collectives,

@@ -235,7 +235,7 @@ class Fit:
         return constants(minimum.x)
 
     def best(self, start: Constants) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """The likeliest constants from these on, and those without each operation, which predict it."""
+        """The likeliest constants, found from `start`, and for each operation those fitted to all others."""
         fitted = dict(start)
         left_out: dict[str, dict[str, float]] = {}
         for _ in range(_TURNS):
@@ -295,7 +295,7 @@ def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calibrate(fit: Fit) -> dict[str, Any]:
-    """A chip's constants as its rows fit them, and each operation's errors with these and with other constants."""
+    """A chip's fitted constants, and each operation's errors with these, with today's, and without its own rows."""
     fitting_cases = fit.cases
     fitted, left_out = fit.best(fit.prior)
     sets = {"today": fit.prior, "fitted": fitted}
@@ -364,7 +364,7 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _moved(chip: str, name: str, chip_results: Mapping[str, Any]) -> list[str]:
-    """A constant or a switch: its value today and fitted, how far it can be moved, and what holds it."""
+    """A row on a constant or switch: its value today, the fitted one, its interval, and the rows that constrain it."""
     if name in SWITCHES:
         is_open = chip_results["intervals"]["switches"][name]
         can_be = " or ".join(map(str, SWITCHES[name])) if is_open else "no"

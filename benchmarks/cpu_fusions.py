@@ -44,7 +44,7 @@ def measured(artifact: Path, inputs: Path, outputs: Path) -> tuple[float, float]
 
 
 def main() -> None:
-    """Judges each kernel once for its program, and takes that in a process of its own with each of the two settings."""
+    """Judges each kernel once to get its program, then runs that with each setting in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kernels", nargs="*", default=("template:2048/1024", "."), metavar="KERNEL")
     parser.add_argument("--program", nargs=3, type=Path, help=argparse.SUPPRESS)

@@ -561,7 +561,7 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
 
 
 def main() -> None:
-    """Examines all cases and prints the two counts; exits with 1 where one of them is not what it should be."""
+    """Examines all cases and prints both counts; exits with 1 if a case has another outcome than expected."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--planted", action="store_true")

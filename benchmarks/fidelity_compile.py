@@ -103,7 +103,7 @@ _TRANSPOSED_WEIGHTS = [[1], [2]]
 
 
 def todays_config(row: Row) -> str:
-    """The row's configuration as today's tokamax would write it; what that writes, as the row's file would."""
+    """The row's configuration in the form of today's tokamax, or the reverse: both swap the same two tile sizes."""
     if row.operation != "pallas_mosaic_tpu_ragged_dot" or row.chip not in _OLDER_TILES:
         return row.config
     numbers = json.loads(row.key)["ragged_dot_dimension_numbers"]["dot_dimension_numbers"]

@@ -250,7 +250,7 @@ def _summed_up(here: list[Point]) -> list[str]:
 
 
 def _within(here: list[Point]) -> tuple[float, float]:
-    """The shares of these rows within what is claimed for 68 and for 95 % of them."""
+    """The shares of these rows that lie within the bounds claimed for 68 and for 95 %."""
     wide = DEVIATIONS_OF_95_PERCENT
     return statistics.covered(here, _claimed), statistics.covered(here, lambda point: wide * _claimed(point))
 

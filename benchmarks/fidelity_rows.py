@@ -103,7 +103,7 @@ class Row:
 
     @property
     def cost(self) -> int:
-        """Roughly how much code its kernel is unrolled to, by its blocks: what the compiler's time follows."""
+        """The approximate amount of unrolled code of the row's kernel, from its blocks; compile time grows with it."""
         config = json.loads(self.config)
         if "block_kv_compute" in config:
             return int(config["block_q"] * config["block_kv_compute"] * _turns(config, ""))
@@ -188,7 +188,7 @@ def _twins() -> dict[tuple[str, str], frozenset[Purpose]]:
 
 @functools.cache
 def read_before() -> dict[str, str]:
-    """The rows of the pages, which have been read, and what they were used for: nothing makes them unread."""
+    """The purpose of each row whose published time was read already: such a row never counts as unread again."""
     lines = [line for line in FIGURES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return {line["row"]: line["purpose"] for line in csv.DictReader(lines, delimiter="\t")}
 
@@ -230,7 +230,7 @@ def predicted() -> dict[str, tuple[float, int]]:
 
 
 def shapes(row: Row) -> str:
-    """The problem in short: its operands' types and shapes, and what it says otherwise."""
+    """The problem in short: its operands' types and shapes, and its options."""
     words = []
     for name, value in json.loads(row.key).items():
         if isinstance(value, str) and "[" in value:

@@ -242,7 +242,7 @@ def scores(row_points: Iterable[Point]) -> Vector:
 
 
 def left_out(row_points: Iterable[Point]) -> list[tuple[Point, bool, bool]]:
-    """Each row, and whether its error is within what rows of all other operations let one expect of 68 and 95 %.
+    """Each row, and whether its error is within the 68 and 95 % bounds that the rows of all other operations give.
 
     Rows of a chip's only operation are left out: no others tell what to expect of it.
     """

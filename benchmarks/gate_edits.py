@@ -98,7 +98,7 @@ def _replaced(source: str, places: list[tuple[int, int]], old: str, new: str) ->
 
 
 def _reordered(source: str) -> Iterator[tuple[str, str]]:
-    """Neighbouring assignments to plain names, of which neither reads or writes what the other writes, swapped."""
+    """The text with neighbouring, independent assignments to plain names swapped."""
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         body = getattr(node, "body", None)

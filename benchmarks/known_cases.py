@@ -80,7 +80,7 @@ def integers(values: Any) -> npt.NDArray[np.int32]:
 def called(
     module: str, function: str, operands: Mapping[str, Any], positional: tuple[str, ...] = (), **options: Any
 ) -> Program:
-    """A package's kernel with operands by its own names, but for those that it takes by position, and these options.
+    """A package's kernel, called with these options and with operands by keyword, except those it takes by position.
 
     The package is imported now.
     """

@@ -79,7 +79,7 @@ def _counted(x: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 def _converged(x: jax.Array, weights: jax.Array) -> Any:
-    """A loop that ends when its values do not move any more: how often it turns, floating-point data decide."""
+    """A loop that ends when its values stop changing, so floating-point data decide its number of turns."""
 
     def on(state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         return (state[1] > 1e-3) & (state[2] < 100)

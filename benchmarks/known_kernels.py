@@ -291,7 +291,7 @@ def refused(case: Known, cache: Path) -> str | None:
 
 
 def cell(case: Known, came: Outcome) -> Cell:
-    """The page's cell for a case: its line's time with its marks, and each reason, with the one that somebody read."""
+    """The page's cell for a case: its time with marks, the reasons that programs gave, and the one noted by hand."""
     line = row(case, came.result)
     time, unknown = line[3], line[-1]
     marks = (NOT_UNDERSTOOD, unknown), (COMPILED_OTHERWISE, came.otherwise), (BY_ANOTHER_JAX, came.by_another_jax)

@@ -33,7 +33,7 @@ def pairs(plan: Plan, look: Look) -> dict[tuple[str, str], tuple[Task, Task]]:
 
 
 def simulate(task: Task, cache: Path) -> None:
-    """The task's time on every machine that its chip might be, into the cache, unless it is there."""
+    """Simulates the task under every variation of its chip and caches the times, unless they are there already."""
     path = _path(task, cache)
     seconds_by_variant = read_times(task, cache)
     chip = chip_named(task.chip)

@@ -232,7 +232,7 @@ def _keep(problem: Problem, settings: Settings, seconds: float | None, why: str)
 
 
 def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
-    """The number of settings out of VMEM, and of those among them that are in no constant larger than one that fits."""
+    """The number of settings that ran out of VMEM, and how many of these exceed some fitting setting in no constant."""
     sizes = {line: [int(word.partition("=")[2]) for word in line.settings.split()] for line in lines}
     short = [line for line in lines if "VmemOom" in line.why]
     fits = [sizes[line] for line in lines if line.seconds is not None]
@@ -241,7 +241,7 @@ def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
 
 
 def best_after(bench: Bench, times: Mapping[str, float], method: Method, seed: int, scratch: Path) -> list[float]:
-    """The best time that a search has seen after each of its evaluations, until it is near and AIM are over."""
+    """The best time so far after each evaluation of a search, which ends once it is near and AIM are over."""
     near = min(times.values()) * (1 + NEAR)
     study = Study(
         bench.grid,

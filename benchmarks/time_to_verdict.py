@@ -136,7 +136,7 @@ def _name(pid: int) -> str:
 
 
 def judge(contest: contests.Contest, kernel: bytes, work: str, *, rejected: bool) -> Run:
-    """One judgement of `kernel`, its files in `profile_data/<work>`; `rejected`: as one that is slower."""
+    """One judgement of `kernel`, files in `profile_data/<work>`; `rejected`: treated as slower than the champion."""
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.perf_counter()
     with Sampler() as sampler:

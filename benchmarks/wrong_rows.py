@@ -76,7 +76,7 @@ def spoilt(whole: NDArray[np.float64], rows: NDArray[np.int64], way: str) -> NDA
 
 
 def judged(problem: Problem, seeds: int) -> Iterator[tuple[str, bool, bool]]:
-    """Of each family and seed: what was tried (`honest`, or a way and a number of rows), found, and refused."""
+    """For each family and seed: the trial (`honest`, or a kind of error and a number of rows), found, and refused."""
     total = int(np.prod(problem.statement().outputs[0].shape[:-1]))
     for family in problem.families(True):
         for seed in range(seeds):

@@ -73,7 +73,7 @@ def _on_precision(evidence: Evidence) -> str:
 
 
 def _on_narrow_sums(evidence: Evidence) -> str:
-    """The remedy if sums are kept in bfloat16 and a result is wrong by its root mean square alone; else ""."""
+    """The remedy if sums are kept in bfloat16 and only the root mean square error is too large; else ""."""
     lines = evidence.trace.narrow_sums if evidence.trace is not None else ()
     wrong = [check for check in evidence.all_checks if not check.passed]
     if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result" or not wrong:

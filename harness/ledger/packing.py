@@ -102,7 +102,7 @@ def _texts_in(file: Packed, left: list[str]) -> Iterator[str]:
 
 
 def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
-    """The lines of experiments/notes.jsonl, each once, and True if all of it are notes, so that the file may go."""
+    """The lines of experiments/notes.jsonl, each once, and True if all are notes, so that the file can be removed."""
     path = place.experiments_directory / notes_of.FILE_NAME
     data = packed.bytes_here(path)
     if data is None or path.is_symlink():

@@ -133,7 +133,7 @@ def _escaped(value: str) -> str:
 
 
 def restored(short: Any, budget: Budget) -> Any:
-    """The JSON value of a short form without names. Raises RecordError."""
+    """The JSON value that a short form without references stands for. Raises RecordError."""
     if isinstance(short, dict):
         return {key: restored(item, budget) for key, item in short.items()}
     if isinstance(short, list):

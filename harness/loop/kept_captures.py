@@ -154,7 +154,7 @@ def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
 
 
 def tidy(profile_data: Path, accepted: Collection[int], champion: Attempt | None = None) -> Iterator[str]:
-    """Prunes for a command with another purpose, and yields sentences on what was removed or why nothing was."""
+    """Prunes captures after a command, and yields sentences on what was removed or why nothing was."""
     try:
         gone = prune(profile_data, accepted, champion)
     except RatchetError as error:

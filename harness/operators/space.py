@@ -137,7 +137,7 @@ def parsed(family: str, record: type[Record]) -> Record:
 def near(
     recipe: Record, draw: Callable[[], Record], limits: Limits, random: np.random.Generator, *, parts: int | None = None
 ) -> Record:
-    """A recipe near this one and another than it: some of its numbers changed, or taken from one that `draw` gives.
+    """A different recipe near this one: some numbers are changed, or taken from a recipe that `draw` returns.
 
     With `parts`, every tuple has that many parts.
     """

@@ -84,7 +84,7 @@ def part(name: str) -> str:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file; most files are looked at several times."""
+    """The syntax tree of a file, cached because most files are looked at several times."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 

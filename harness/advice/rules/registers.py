@@ -167,7 +167,7 @@ def _halving_edits(seen: Observed) -> tuple[Edit, ...]:
 
 
 def _slower_with_fewer(seen: Observed) -> Row | None:
-    """The last earlier attempt that spilled less and took longer, if there is one: then fewer spills are no aim."""
+    """The last earlier attempt that spilled less but took longer, or None. If there is one, fewer spills don't help."""
     now = seen.run.executed_spills if seen.run else 0
     rows = (row for row in reversed(seen.previous) if row.spills is not None and row.seconds is not None)
     return next((row for row in rows if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)

@@ -252,7 +252,7 @@ class MeasureReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """Say which device there is."""
+    """Ask which device this machine has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class Contents:
         return self._at[address]
 
     def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """The known words at these addresses, by the place of the address among `values`: what a called op finds."""
+        """The known words that a called op finds at these addresses, by the address's index in `values`."""
         return {
             place: self._at[value]
             for place, value in enumerate(values)
@@ -56,7 +56,7 @@ class Contents:
         }
 
     def returned(self, values: Sequence["int | Unknown"], results: Mapping[int, Words]) -> None:
-        """Notes what a called op's scalar program has put at the addresses that it was handed."""
+        """Notes the words that a called op's scalar program has written to the addresses in `values`."""
         for index, words in results.items():
             value = values[index] if index < len(values) else None
             if value is not None and not isinstance(value, Unknown):
@@ -71,7 +71,7 @@ class Contents:
                 self._at[address] = partial(words, number)
 
     def copied(self, source: "int | Unknown", destination: "int | Unknown", spaces: tuple[str, str]) -> None:
-        """Notes that a transfer brings what begins at `source`; both count granules, in these memory spaces."""
+        """Notes that a transfer copies from `source` to `destination`, counted in granules of these memory spaces."""
         if not isinstance(destination, Unknown):
             words = None if isinstance(source, Unknown) else self.beginning_at(source, spaces[0])
             place = self._place(destination, spaces[1])
@@ -88,7 +88,7 @@ class Contents:
         return self._at.get(self._place(source, space))
 
     def _place(self, address: int, space: str) -> int:
-        """The address that programs name for what a transfer finds at `address`.
+        """The address under which programs name the memory that a transfer accesses at `address`.
 
         A transfer counts granules. The addresses of memory that counts rows have been scaled for it.
         """

@@ -384,7 +384,7 @@ def _words(tables: Tables, name: str, handed: Words | None) -> "tuple[int | Unkn
 
 
 def _nothing() -> None:
-    """No words: nothing is known of what an op finds in its outputs."""
+    """No words, because the former contents of an op's outputs are not known."""
 
 
 def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:

@@ -63,7 +63,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Pass:
-    """A stretch entered in one state: what it takes, the number of the state it leaves, and how often that happened.
+    """A span of bundles entered in one state: its cycles, the state that it leaves, and how often it ran.
 
     `stalls` are those of one passage: bundle offset within the stretch, what was waited for, cycles.
     """
@@ -163,7 +163,7 @@ def waited_for(use: Use) -> str:
 
 
 def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
-    """A transpose takes its rows in with several operations; what it makes of them comes out after the last.
+    """The uses of a transpose: it takes its rows in with several operations, and its results come out after the last.
 
     `width` columns become rows, 8 of 32 bits or 16 of 16 bits in a register; `binary` transposes two arrays.
     """

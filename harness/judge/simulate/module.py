@@ -66,7 +66,7 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A dump with what all runs of it share, whatever is changed about the chip's machine.
+    """A dump with everything that all its runs share, also runs on a changed machine.
 
     `tables` are those of each run: one for each of the dump's timing tables, or one run with operands that are given.
     """
@@ -152,7 +152,7 @@ def run_prepared(
 
 @garbage_kept()
 def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) -> float | None:
-    """Only the `mean_seconds` of the simulation on another machine, for a fraction of what all of it costs."""
+    """The `mean_seconds` of the simulation on another machine; much cheaper than a whole simulation."""
     deadline = time.monotonic() + deadline_seconds
     cycle_counts = [_cycles_taken(prepared, machine, tables, deadline) for tables in prepared.tables]
     seconds = [cycles / machine.clock_hz for cycles in cycle_counts if cycles is not None]
@@ -195,7 +195,7 @@ def _executed(
 def _both_ways(
     compiled: CompiledModule, machine: Machine, tables: Tables, deadline: float
 ) -> list[tuple[CoreRun, ...]]:
-    """The run in which what hangs on a vector's contents never runs, and the one in which it always does.
+    """The run in which code that depends on a vector's contents never runs, and the one in which it always does.
 
     Which way a comparison goes says nothing: compilers jump over such code as well as into it. Where it never runs,
     fewer bundles do.
@@ -221,7 +221,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
 def _ranged(
     simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
-    """The simulation with a range in its reason, where what is not known can be taken both ways. It is no latency."""
+    """The simulation with a range in its reason if both cases of the unknown can be run. A range is no latency."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
     reason, ends = simulation.unknown[0], None
@@ -268,7 +268,7 @@ def _microseconds(seconds: float) -> str:
 
 
 def _with_uncertainty(simulation: Simulation) -> Simulation:
-    """The simulation with what its time and ratios of it may be off: one number, which display and decision share."""
+    """The simulation with the uncertainty of its time and of ratios of it; reports and verdicts use the same number."""
     if simulation.seconds is None or not simulation.cycles:
         return simulation
     calls = sum(op.calls for op in simulation.ops)

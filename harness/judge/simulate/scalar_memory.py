@@ -148,7 +148,7 @@ class Memory:
         return word
 
     def drain(self, source: "int | Unknown", destination: "int | Unknown", size: "int | Unknown") -> None:
-        """Notes what a transfer takes out of scalar memory; `destination` and `size` count granules."""
+        """Notes the words that a transfer copies from scalar memory; `destination` and `size` count granules."""
         if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown):
             return
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
@@ -229,7 +229,7 @@ class Memory:
             self.words[address] = value
 
     def signalled(self, operation: str, *, sparse_core: bool) -> None:
-        """Raises Unknowable: something else than this core is told to go on, and what it does is not known."""
+        """Raises Unknowable: the signal goes to something other than this core, whose reaction is not known."""
         if not sparse_core:
             raise Unknowable(f"{operation} signals another chip: remote copies and collectives are not modelled")
         if self.channel.bound is None or not self.channel.bound.without_sparse_core:
@@ -301,7 +301,7 @@ class Memory:
         return last
 
     def fill(self, space: str, source: "int | Unknown", address: "int | Unknown", size: "int | Unknown") -> None:
-        """Puts into scalar memory what a transfer brings: an operand's known words, else words that are unknown."""
+        """Writes a transfer's words into scalar memory: the operand's if they are known, else unknown ones."""
         first = decided(address, "the destination in scalar memory of a transfer")
         granule = self.channel.machine.granule_bytes
         count = decided(size, "the size of a transfer to scalar memory") * granule // WORD_BYTES

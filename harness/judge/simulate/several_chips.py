@@ -151,7 +151,7 @@ class Lane:
         return next((end for start, end in self.busy if start <= begin < end), begin)
 
     def take(self, times: Times, since: float) -> Times:
-        """The times at which the lane carries what another lane, or memory, hands on at `times`, as soon as it is free.
+        """The times at which the lane carries data that arrives at `times`; it starts as soon as it is free.
 
         A later transfer may fill the gaps between those that have the lane already: packets of several transfers share
         a link. From here on, no transfer begins before `since`.
@@ -343,7 +343,7 @@ class ChipPort:
         return (self.network.routing or ())[_ENTRIES * self.number : _ENTRIES * (self.number + 1)]
 
     def share(self, words: Mapping[int, "int | Unknown"], identity: Mapping[str, int]) -> None:
-        """Notes what the top-level program has left in its scalar memory for the programs that it calls."""
+        """Notes the contents of the top-level program's scalar memory for the programs that it calls."""
         if _ROUTES not in identity or _SHARED not in identity:
             return
         registry, routes = identity[_SHARED], identity[_ROUTES]
@@ -377,7 +377,7 @@ class ChipPort:
         return None
 
     def lacks(self, waiting: Waiting) -> int:
-        """The amount that has to be sent in addition to what is under way."""
+        """The amount that a wait still lacks, beyond everything that is under way."""
         return waiting.goal - waiting.value - sum(granules for _, granules, _, _ in self._under_way(waiting))
 
     def _under_way(self, waiting: Waiting) -> list[tuple[int, int, str, bool]]:
@@ -469,7 +469,7 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
 
 
 def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
-    """Counts of what other chips have sent to a chip where nothing waits for it, by a sentence that says what it is.
+    """Counts of the transfers and signals from other chips that nothing waits for, by a sentence that names them.
 
     `names` are the names of the flags that all programs find in one place.
     """

@@ -40,7 +40,7 @@ class Account:
             self._settle(self.turn + 1)
 
     def _settle(self, turns: int, *, ended: bool = False) -> None:
-        """Books the waits of which it is known, after `turns` turns, on which side of the last body they are."""
+        """Books the waits that, after `turns` turns, are known to lie before or after the last body."""
         while self._recent and (ended or self._recent[0][0] < turns - 2):
             turn, outgoing, bundle, name, cycles = self._recent.popleft()
             drains = turn > turns - 2 or (turn == turns - 2 and outgoing)

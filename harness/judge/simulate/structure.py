@@ -122,7 +122,7 @@ def meetings(schedule: Schedule) -> dict[int, int]:
 
 
 def exchanges(schedule: Schedule) -> frozenset[int]:
-    """Identities of the operations by which an op of XLA's adds up what both cores have, right behind a barrier.
+    """Identities of the operations that, right behind a barrier, add up the values of both cores in an op of XLA's.
 
     One core copies its part into the other's memory, which adds it up; both wait for the copy, whose note is EXCHANGED.
     Flags between them say that there is room and that it is done: the next barrier waits for the same.

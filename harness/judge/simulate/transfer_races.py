@@ -217,7 +217,7 @@ class UnderWay:
                 self._look_into(touch, base, moving, moving.source)
 
     def _look_into(self, touch: Touch, base: int, moving: Moving, side: Side) -> None:
-        """Names the first access that meets what a transfer writes, or the first store to what it reads."""
+        """Reports the first access to memory that the transfer writes, or the first store to memory that it reads."""
         is_written = side is moving.target
         rows = (*touch.reads, *touch.writes) if is_written else touch.writes
         if not any(self._is_in(base, each, side.regions) for each in rows):
@@ -236,7 +236,7 @@ class UnderWay:
         return any(region.overlaps(first, end) for region in regions)
 
     def _look_at(self, moving: Moving) -> None:
-        """Names each transfer under way that meets a starting one, and a starting one that reads what it writes."""
+        """Reports each transfer under way that overlaps the starting one, and a starting one that overlaps itself."""
         source, target = moving.source, moving.target
         if source.space == target.space and _meet(source.regions, target.regions):
             moving.is_raced = True

@@ -77,14 +77,14 @@ class Assumed(Unknown):
 
 
 def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":
-    """`value` under the predicate, else `otherwise`: what a predicated instruction leaves in its register."""
+    """The register's value after a predicated instruction: `value` if the predicate holds, else `otherwise`."""
     if predicate.__class__ is Unknown:
         return predicate
     return value if predicate else otherwise
 
 
 def decided(value: "int | Unknown", what: str) -> int:
-    """The integer; raises Unknowable, naming `what` needed it, if it is not known."""
+    """The integer; if it is not known, raises Unknowable, which names `what` needed it."""
     if isinstance(value, Unknown):
         raise Unknowable(f"{what} depends on {value.reason}", unwritten=value.unwritten)
     return value

@@ -48,7 +48,7 @@ def without_commit(
 
 
 def _squashing_commit(place: Place, record: HeldAttempt, filed: Sequence[HeldAttempt]) -> str | None:
-    """The commit that brought this record to HEAD together with its kernel.py, or that of a later accept, or None."""
+    """The commit that brought this record and its kernel.py, or a later accept's, to HEAD; None if there is none."""
     commit = _bringing_commit(place, record)
     if commit is None:
         return None

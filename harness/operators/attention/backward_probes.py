@@ -93,7 +93,7 @@ class _Drawn:
         return probe(name, self._family, regions, moves, [*stays, *self._of_other_heads()])
 
     def of_queries(self, name: str, array: int) -> Probe:
-        """A block of what belongs to queries: dq of the block alone, dk and dv of all keys that it sees."""
+        """A block of queries' rows of `array`: dq of the block alone moves, and dk and dv of all keys it sees."""
         rows = self._rows
         dq_rows = range(max(rows.start, _ENOUGH), rows.stop) if self._causal else rows
         seen = range(rows.start + 1 if self._causal else self._sequence)

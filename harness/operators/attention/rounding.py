@@ -180,7 +180,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
 
 
 def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) -> list[Exact]:
-    """`[rows, head_dim]` each: what it moves to round the weight of all scores near the cap, near 0, or near -cap.
+    """`[rows, head_dim]` each: the change of the output if the weights near the cap, near 0 or near -cap are rounded.
 
     Scores that saturate are nearly the same number in every row. Who subtracts their maximum gives them the weight 1;
     others (a soft cap lets a kernel do without) give them one that is rounded, and may lie half a step from its

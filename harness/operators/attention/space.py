@@ -364,7 +364,7 @@ def build(
 def _move_halfway(
     scale: float, q: NDArray[Any], k: NDArray[Any], channels: NDArray[np.int64], largest: NDArray[Any]
 ) -> None:
-    """Moves what these channels add to each query's scores `largest` below the middle of two numbers of bfloat16.
+    """Makes these channels add to each query's scores a number `largest` below the middle of two bfloat16 numbers.
 
     `largest` `[batch, heads, sequence]` is about the largest of what else there is of its scores. All keys have the
     same numbers in these channels. The last of them is small in the keys, so that a query's rounding in it moves a
@@ -433,7 +433,7 @@ def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generat
 def _aim(
     shape: InputSizes, q: NDArray[Any], k: NDArray[Any], logit: NDArray[np.float32], random: np.random.Generator
 ) -> None:
-    """Adds to each query what raises the score of one key that it may see by `logit` `[batch, heads, sequence]`."""
+    """Changes each query so that the score of one visible key rises by `logit` `[batch, heads, sequence]`."""
     first, end = shape.seen(np.arange(shape.sequence))
     group = shape.heads // shape.kv_heads
     for head in range(shape.heads):

@@ -247,7 +247,7 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw, what is timed, and a composite; each kind of input by itself at a reduced one."""
+        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input by itself."""
         if full:
             return (DRAWN + attention_space.ALL, *self._timed, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)
@@ -328,7 +328,7 @@ class PagedAttention(Operator, Borrowed):
         return iter(sorted(Operator.reduced(self), key=lambda small: small.work().flops))
 
     def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """Pages for most of what the sequences can need."""
+        """A number of pages that covers most of the sequences' possible need."""
         sequences, queries = small["sequences"], small["tokens"] or small["sequences"]
         pages = sequences * small["pages_per_sequence"] * 3 // 4 + sequences + -(-queries // self.page_size)
         return {"pages": min(self.pages, pages)}

@@ -18,7 +18,7 @@ _Q = 0
 def probes(
     cache: Cache, rows: int, heads: int, sequences: Sequence[Paged], seeds: Sequence[int], family: str, seed: int
 ) -> tuple[Probe, ...]:
-    """At the full shape, whose family is the composite, all values of a head; at a reduced one also what else counts.
+    """At the full shape (the composite family) all values of a head; at a reduced one also queries, keys and slots.
 
     `seeds` are those that the values of each sequence are drawn from; no two sequences have a page in common.
     """

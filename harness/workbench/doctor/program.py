@@ -428,7 +428,7 @@ def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _compilation_share(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Compilation over its share: of a whole run, or of a call that ought to find everything compiled."""
+    """A finding if compilation exceeds its share of the whole run, or of the second call, which should need none."""
     phases: tuple[Phase, ...] = ("run", "second call")
     for phase in phases:
         whole = run.seconds.get(phase)

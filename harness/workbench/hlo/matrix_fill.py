@@ -11,7 +11,7 @@ from harness.workbench.hlo.work import matmuls
 
 
 def fill_fraction(summed: int, columns: int, size: int) -> float:
-    """The share of a `size` x `size` unit that weights of `summed` x `columns` occupy, tiles at their edges included.
+    """The share of its `size` x `size` tiles that a weight matrix of `summed` x `columns` fills, mean over all tiles.
 
     A unit holds a square of the weights while rows of the other operand stream through it, so that both sizes are
     rounded up to its own: 64 x 64 fill a quarter of a unit of 128 and a sixteenth of one of 256.

@@ -239,7 +239,7 @@ def _rows(graph: Graph, inside: Computation, product: Instruction) -> int:
 
 
 def _has_rows(graph: Graph, shape: TrueShape, rows: int, axes: tuple[str, ...]) -> bool:
-    """True if an argument has as many rows in all, as its first dimension or its first two, split along `axes`."""
+    """True if an argument's first dimension, or its first two together, have `rows` rows and are split along `axes`."""
     entry = graph.module.entry
     parameters = (
         {instruction.name for instruction in entry.instructions if instruction.opcode == "parameter"}

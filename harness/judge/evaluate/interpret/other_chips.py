@@ -23,7 +23,7 @@ _MOST_WAYS = 4096
 
 @contextlib.contextmanager
 def knowledge_of_chips() -> Iterator[None]:
-    """Within this context a wait for some units of a semaphore knows what must have happened for them, and no more.
+    """A context in which a wait relies only on events that must have happened for its semaphore to reach the count.
 
     Within an interpreted kernel it raises RuntimeError (NOT_BEGUN) if a chip copies to another one, or raises a
     semaphore there that is not a barrier's, before a signal from that chip has reached it, directly or through others.
@@ -95,7 +95,7 @@ def knowledge_of_chips() -> Iterator[None]:
 
 
 def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
-    """Raises RuntimeError if what the sender knows holds nothing of the target. A kernel's clocks begin at zero."""
+    """Raises RuntimeError if the sender's clock holds no event of the target. A kernel's clocks begin at zero."""
     if sender != target and not getattr(memory, "all_have_begun", False) and not _numbers(clock)[target]:
         raise RuntimeError(
             f"{NOT_BEGUN}: chip {sender} sends to chip {target}, of which it does not know that it has begun; let them "
@@ -104,7 +104,7 @@ def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
 
 
 def _certain_clock(arrived: Any, sent: list[tuple[int, int, Any]], units_taken: int) -> Any:
-    """The clock of what must have happened for so many units to be taken, of all that has arrived.
+    """The vector clock of the events that must have happened before so many units could be taken.
 
     The units may be of any of the senders, from each its first ones: of every way to take them the chip knows what all
     ways have in common.

@@ -32,7 +32,7 @@ _runs: Counter[tuple[str, int]] = Counter()
 def _program(
     artifact: str, chip: Chip, results: meshes.Splits, most_under_way: int
 ) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The program of that file as a function that interprets it, and its lines with references that are reshaped.
+    """A function that interprets the program of that file, and the program's lines that reshape references.
 
     Raises Rejected `forged-result`.
     """

@@ -350,7 +350,7 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
 
 
 def _read(jaxpr: Jaxpr) -> set[Any]:
-    """The variables that its equations have as operands."""
+    """The variables that the equations of `jaxpr` take as operands."""
     return {var for equation in jaxpr.eqns for var in equation.invars if isinstance(var, core.Var)}
 
 

@@ -22,7 +22,7 @@ _OPERANDS_OF_A_COPY, _TARGETS_OF_A_COPY = 5, (1, 2)
 
 
 def refuse_use_again(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `sharded` if other chips signal or send to what the program gets more than once."""
+    """Raises Rejected `sharded` if other chips signal or send to a semaphore or memory that it uses twice."""
     numbers: set[int] = set()
     repeated = calls_within_loops(jaxpr)
     for call in pallas_calls(jaxpr):

@@ -99,7 +99,7 @@ def tokamax(options: Options) -> Attention:
 
 
 def ours(options: Options) -> Attention:
-    """The kernel_fn of a kernel.py, its constants set; one of [sequence, d] is mapped over the heads."""
+    """The kernel_fn of a kernel.py with its constants set; if it takes [sequence, d], it is mapped over the heads."""
     path = Path(options["kernel"])
     spec = importlib.util.spec_from_file_location("kernel", path)
     if spec is None or spec.loader is None:

@@ -62,7 +62,7 @@ def _named(output: Array, first: int, last: int, left: int, right: int) -> str:
 
 
 def at_smaller_shape(stated: Statement, full: Statement) -> str:
-    """`at a smaller shape, sequence 512: `, by the words that only its title has; "" for the contest's own shape."""
+    """Words for a smaller shape, such as `at a smaller shape, sequence 512: `; "" for the contest's own shape."""
     return "" if stated.title == full.title else f"at a smaller shape, {its_shape(stated, full)}: "
 
 

@@ -193,6 +193,6 @@ VIEWS = {
     "together": "stretches of the steps in which all devices are idle",
     "unfused": "chains of elementwise operations over one large array: bytes now and in one pass, what that saves",
     "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
-    "step_counts": "one row: steps of all devices together (NULL where one shows none), what they are, how many "
-    "devices",
+    "step_counts": "one row: the number of steps of all devices (NULL if a device shows none), what a step is, the "
+    "number of devices",
 }

@@ -300,7 +300,7 @@ def entropy(
     sums_as: Any = single,
     **how: Any,
 ) -> Kernel:
-    """A block of words after another, with the largest logit and the sum so far; block `skip` is left out."""
+    """The loss, one block of words at a time, from the largest logit and the sum so far; leaves block `skip` out."""
 
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         x, w, labels = inputs

@@ -217,7 +217,7 @@ def _maxtext_gathered() -> Program:
     return called("maxtext.kernels.ragged.ragged_gather", "ragged_gather", operands)
 
 
-# Kernels with a guard that ordinary scores do not reach: they lie less than 60 above the first block's largest.
+# Kernels with a guard that never runs on ordinary scores: these lie less than 60 above the largest of the first block.
 _GUARDED = (
     "flash causal",
     "flash, window",

@@ -1,7 +1,7 @@
 """Wall clock, CPU seconds and results of the project's test runs, repeated: the figures of benchmarks/TESTS.md.
 
 Run with the project's Python: .venv/bin/python benchmarks/time_of_tests.py quick|default|collect [--runs 3]
-The tests that took more than --over CPU seconds (default 0.3) follow the table, the longest first.
+The tests that took more than --over CPU seconds (default 0.25) follow the table, the longest first.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RUNS, help="the tests to run")
     parser.add_argument("--runs", type=int, default=1, help="how often each is run (default 1)")
-    parser.add_argument("--over", type=float, default=0.3, help="list tests of more CPU seconds (default 0.3)")
+    parser.add_argument("--over", type=float, default=0.25, help="list tests of more CPU seconds (default 0.25)")
     options = parser.parse_args()
     print(HEAD, flush=True)
     failed = False

@@ -1,4 +1,4 @@
-"""Names that name nothing and docstrings without a subject: no file of ours has them.
+"""Names that name nothing and docstrings without a subject: no file of harness, tests and benchmarks has them.
 
 A local called `found` says that something was found; what it is, a reader has to remember. A docstring that begins with
 "What ..." is a relative clause in place of a noun: it begins with the thing returned ("True if ..." of a statement).

@@ -189,7 +189,7 @@ _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
 # The compiler's pass that still says where allocations lie.
 _ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
-# Where the name of a file would be longer, the compiler cuts off the op's, and puts a number behind it.
+# libtpu 0.0.41 and later: where the name of a file would be longer, it cuts off the op's, and puts a number behind it.
 _LONGEST_FILE_NAME = 250
 _CUT_NAME = re.compile(r"(.+)-\d+")
 _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")

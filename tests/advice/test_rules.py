@@ -41,8 +41,9 @@ from harness.records import Certificate, Evidence, ExpectedCount, LinkTraffic, M
 from harness.units import percent
 
 BASE_TWO = Certificate(
-    sha256="0" * 64, platform="tpu", primitives=(("jax._src.lax.lax:exp2", 4), ("jax._src.lax.lax:mul", 9))
+    sha256="0" * 64, platform="tpu", primitives=(("jax._src.lax:exp2_p", 4), ("jax._src.lax:mul_p", 9))
 )
+OLDER_BASE_TWO = replace(BASE_TWO, primitives=(("jax._src.lax.lax:exp2", 4), ("jax._src.lax.lax:mul", 9)))
 
 BY_NAME = {rule.name: rule for rule in RULES}
 
@@ -374,6 +375,14 @@ SILENT = {
         Case(lambda: saved(PIECES)),
         Case(lambda: saved(CHAMPION)),
         Case(lambda: rowwise(0.3e-3)),
+        # One line has those of the scores, another those that rescale sums.
+        Case(
+            lambda: with_lines(
+                with_run(with_counts(good(), exp=9), mxu_flops=4 * 128 * 1024 * 100_000),
+                (80, 0.4, {"EUP": 99_000}),
+                (81, 0.1, {"EUP": 12_900}),
+            )
+        ),
         # Weights made strip by strip: many exponentials, none of them twice. The trace says so, or the run.
         Case(lambda: with_exponentials(1.1, 2.2, with_counts(good(), exp=9))),
         Case(lambda: with_exponentials(2.0, 1.1, with_counts(good(), exp=9))),
@@ -470,6 +479,7 @@ SILENT = {
         Case(lambda: with_lines(rowwise(0.9e-3), (12, 0.5, {"EUP": 100, "EUP rsqrt": 100, "VALU": 300}))),
         # Its exponentials are to the base of two already.
         Case(lambda: replace(with_lines(good(), EXPONENTIALS), certificate=BASE_TWO)),
+        Case(lambda: replace(with_lines(good(), EXPONENTIALS), certificate=OLDER_BASE_TWO)),
     ],
     "divisions": [
         Case(lambda: with_lines(good(), EXPONENTIALS)),
@@ -482,7 +492,7 @@ SILENT = {
         Case(lambda: saved(CHAMPION)),
         Case(lambda: saved(NAIVE)),
         Case(lambda: saved(V6E)),
-        # As many operations push weights into narrow tiles: only the trace knows.
+        # A record whose trace does not name such lines: as many operations may push weights into narrow tiles.
         Case(lambda: saved(WIDE)),
     ],
     "transposed pushes": [

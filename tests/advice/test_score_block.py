@@ -70,6 +70,16 @@ def test_scores_are_counted_by_the_smaller_of_two_estimates() -> None:
     assert score_registers(padded) == exponentials
 
 
+def test_registers_of_bfloat16_exponentials_are_no_fewer_scores() -> None:
+    """Each holds two; the problem says how many exponentials it cannot do without."""
+    record = saved("naive-2048x1024-v5e")
+    work = replace(record.problem.work, exponentials=2**40)
+    packed = replace(record, problem=replace(record.problem, work=work))
+    assert score_registers(observe(packed, report(record, V5E), 1e-3)) == 2**30
+    on_two_cores = replace(observe(packed, report(record, V5E), 1e-3), report=replace(report(record, V5E), chip="v5p"))
+    assert score_registers(on_two_cores) == 2**29
+
+
 def test_no_schedule_names_a_register_beyond_the_last() -> None:
     """The size of the register file, from what libtpu allocates on v5e, v5p, v6e and v7x."""
     numbers: dict[str, int] = {}

@@ -15,8 +15,8 @@ from harness.units import count, decimal, kibibytes, percent, seconds
 _NOTABLE_SHARE = 0.05
 # Exponentials for each one that is needed; rescaling a running sum takes a few.
 _NOTABLE_EXPONENTIALS = 1.25
-# Of the exponentials: beside those of the scores there are some that rescale sums.
-_NEARLY_ALL = 0.9
+# Matmuls for each one that is expected.
+_NOTABLE_MATMULS = 1.25
 # A buffer that its tiles make a quarter larger is worth a word.
 _NOTABLE_PADDING = 1.25
 _LANES = 128
@@ -183,7 +183,8 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
         return None
     misaligned = [w for w in seen.inputs if any(size % wide and size > wide for size in w.block_shape[-2:])]
     bodies = _bodies(seen, "exp", "reduction") if _expected(seen, "exp") else there // expected
-    if there <= expected * bodies and not (misaligned and there > expected):
+    # A body that takes the first tile has nothing to rescale, and shows fewer exponentials than the others.
+    if there < _NOTABLE_MATMULS * expected * bodies and not (misaligned and there > expected):
         return None
     suggestion = "write each product as one dot over whole blocks"
     if misaligned:
@@ -230,12 +231,12 @@ def _is_once(seen: Observed) -> bool:
 
 
 def _is_one_pass(seen: Observed) -> bool:
-    """True if one line has nearly all exponentials, and hardly more than there are scores."""
+    """True if one line has all exponentials but those that rescale sums, and hardly more than there are scores."""
     breakdown, scores = seen.run.breakdown if seen.run else None, score_registers(seen)
     made = [line.exponentials for line in lines_of_source(breakdown)] if breakdown else []
     if not scores or not sum(made):
         return False
-    return max(made) >= _NEARLY_ALL * sum(made) and sum(made) < _NOTABLE_EXPONENTIALS * scores
+    return _NOTABLE_EXPONENTIALS * max(made) >= sum(made) and sum(made) < _NOTABLE_EXPONENTIALS * scores
 
 
 @rule("staged reductions", "body", COUNTS, "more reductions than expected are staged ones", keeps_traffic=True)

@@ -54,7 +54,7 @@ def wide_operands(seen: Observed) -> RuleCase | None:
     line, factor, extra = wide_line
     return RuleCase(
         observation=f"{line} issues {factor:.1f}x the matmul operations of bfloat16 operands "
-        f"[simulated {seen.report.chip}]: float32 values go into the MXU",
+        f"[simulated {seen.report.chip}]: float32 values go into the MXU, in one pass or in several",
         suggestion=f"pass bfloat16 operands to the dot in {line}, with preferred_element_type=jnp.float32",
         gain=extra,
         gain_source=SCHEDULE,

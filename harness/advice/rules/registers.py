@@ -75,17 +75,19 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
 
 
 def score_registers(seen: Observed) -> float | None:
-    """Registers of scores that one core computes with; None if unknown or not attention.
+    """Registers of float32 scores that one core computes with; None if unknown or not attention.
 
-    Two estimates, each of which may be too large, of which the smaller counts: matmul FLOPs, which hold what pads an
-    operand to the matrix unit's size, and exponentials, which hold those that rescale sums.
+    The smaller of two estimates: matmul FLOPs, which hold what pads an operand to the matrix unit's size, and
+    exponentials, which hold those that rescale sums. A register of bfloat16 exponentials holds two of scores: the
+    estimate is never below the exponentials that the problem needs.
     """
     if not seen.is_attention or seen.run is None or not seen.run.mxu_flops:
         return None
     # Two matmuls of 2 FLOPs for each score and element of a head.
     multiplied = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1]) / seen.chip.cores / _REGISTER_VALUES
     exponentials = sum(line.exponentials for line in _lines(seen))
-    return min(multiplied, exponentials) if exponentials else multiplied
+    needed = seen.evidence.problem.work.exponentials / seen.chip.cores / _REGISTER_VALUES
+    return max(needed, min(multiplied, exponentials)) if exponentials else multiplied
 
 
 def _lines(seen: Observed) -> tuple[LineTime, ...]:

@@ -117,8 +117,10 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
         return None
     per_value = _vector_operations_per_score(seen)
-    # One operation fewer for each score frees its slots, and no more where the rest of the schedule stays as it is.
-    gain = valu * min(1.0, 1 / per_value) if per_value else None
+    # The scale, and log2(e) where exp is known to be left, are one operation each for every score. Without them their
+    # slots are free, and no more where the rest of the schedule stays as it is.
+    fewer = 2 if seen.evidence.certificate and seen.has_exp_left else 1
+    gain = valu * min(1.0, fewer / per_value) if per_value else None
     if eup >= valu:
         observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
         suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
@@ -133,7 +135,10 @@ def vector_bound(seen: Observed) -> RuleCase | None:
         )
         knob, busiest = "scores", _busiest_line(seen)
         if busiest and pass_over_scores.look(seen) is None:
-            suggestion = f"spend fewer vector operations on each score: {busiest}"
+            suggestion = (
+                f"spend fewer vector operations on each score: {busiest}; if the softmax scale is among them, multiply "
+                "it into q once per block"
+            )
         if not seen.is_attention:
             suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
     return RuleCase(
@@ -263,4 +268,4 @@ def _vector_operations_per_score(seen: Observed) -> float | None:
     """Vector operations for each register of scores, or None if unknown or not attention."""
     unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
     scores = score_registers(seen)
-    return unit.executed_slots / scores if unit and scores else None
+    return unit.executed_slots / seen.chip.cores / scores if unit and scores else None

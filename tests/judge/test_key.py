@@ -92,7 +92,11 @@ def moved(folder: Path, name: str, old: str, new: str) -> set[str]:
     ("name", "old", "new"),
     [
         ("harness/judge/simulate/uncertainty.py", '"""\n', '"""\n# A comment.\n\n\n\n'),
-        ("harness/judge/verdict/ruling.py", '"""What two times come to', '"""Two times, and what they come to'),
+        (
+            "harness/judge/verdict/ruling.py",
+            '"""The ruling on two times: one of three outcomes',
+            '"""Two times: one of three outcomes',
+        ),
         ("harness/shell/arguments.py", "import", "UNUSED = 1\nimport"),
         ("harness/render/layout.py", '"""\n', '"""\nUNUSED = 1\n'),
         ("prepare.py", "512  # rows", "512"),

@@ -1,5 +1,6 @@
 """Whole attempts, from the command line to the last write, killed at drawn moments; the next command sets it right."""
 
+import fcntl
 import os
 import random
 import signal
@@ -29,6 +30,14 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "staged").write_text("staged\n")
     git(folder, "add", "staged")
     return folder
+
+
+def orphans_end(contest: Path) -> None:
+    """Waits until no child of a killed command holds its lock: a child that was about to start a program may live on."""
+    lock = contest / ".git" / "ratchet" / "lock"
+    if lock.exists():
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def users(contest: Path) -> tuple[dict[str, str], str]:
@@ -71,6 +80,7 @@ def test_killed_at_drawn_moments(contest: Path, moments: int, candidate: str) ->
         if number == 0:
             # The first one is left alone: it says how long the moments may be drawn from.
             longest = os.times().elapsed - started
+        orphans_end(contest)
         ledger = Ledger.open(contest)
         with ledger.lock("the next command"):
             ledger.recover()

@@ -33,7 +33,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def orphans_end(contest: Path) -> None:
-    """Waits until no child of a killed command holds its lock: a child that was about to start a program may live on."""
+    """Waits until no child of a killed command holds its lock: one that was about to start a program may live on."""
     lock = contest / ".git" / "ratchet" / "lock"
     if lock.exists():
         with lock.open() as file:

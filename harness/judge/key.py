@@ -8,6 +8,7 @@ own is not made of. Comments, docstrings and formatting do not count. docs/KEYS.
 
 import ast
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -72,6 +73,8 @@ _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.m
 _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
 # A change of what a problem is called, or of the counts that reports expect, changes no time.
 _NOT_TIMED = ("title", "expected")
+# The fields that statements got later, newest first, with the values that say nothing: older keys were made without.
+_LATER_FIELDS: tuple[Mapping[str, Any], ...] = ({"split": (), "link_bytes": 0, "mesh": ()}, {"updates": ()})
 
 
 def key(
@@ -157,23 +160,48 @@ def checks_modules(prepare: Path) -> tuple[str, ...]:
     return _closure(_graph(), _entries_of_checks(prepare))
 
 
+# --- what is timed -----------------------------------------------------------------------------
+
+
 def statement_digest(statement: Statement) -> str:
     """Sixteen hex digits, a hash of a problem as the judge states it; used by keys before schema 11."""
-    # As it was hashed then, nothing was left out within tuples.
-    stated = _without_none(msgspec.to_builtins(statement), within=list)
-    return hashlib.sha256(msgspec.json.encode(stated)).hexdigest()[:16]
-
-
-# --- what is timed -----------------------------------------------------------------------------
+    return _stated_digest(msgspec.to_builtins(statement))
 
 
 def problem_digest(statement: Statement) -> str:
     """Sixteen hex digits, a hash of a problem as it is timed: its statement without titles and expected counts."""
-    stated = _without_none(msgspec.to_builtins(statement))
-    for statement_fields in (stated, *(member["statement"] for member in stated.get("members", ()))):
+    return _timed_digest(msgspec.to_builtins(statement))
+
+
+def problem_digests(statement: Statement, *, is_timed: bool) -> frozenset[str]:
+    """The digests that keys may have of a problem: today's, and those from before statements had all of their fields.
+
+    `is_timed` says which form the key has: that of a problem as it is timed, or that of keys before schema 11.
+    """
+    digest = _timed_digest if is_timed else _stated_digest
+    forms = itertools.accumulate(_LATER_FIELDS, _without, initial=msgspec.to_builtins(statement))
+    return frozenset(map(digest, forms))
+
+
+def _timed_digest(stated: Any) -> str:
+    timed = _without_none(stated)
+    for statement_fields in (timed, *(member["statement"] for member in timed.get("members", ()))):
         for name in _NOT_TIMED:
             statement_fields.pop(name, None)
-    return _hash(stated)
+    return _hash(timed)
+
+
+def _stated_digest(stated: Any) -> str:
+    # As it was hashed then, nothing was left out within tuples.
+    return hashlib.sha256(msgspec.json.encode(_without_none(stated, within=list))).hexdigest()[:16]
+
+
+def _without(stated: Any, fields: Mapping[str, Any]) -> Any:
+    if isinstance(stated, dict):
+        left = {name: value for name, value in stated.items() if name not in fields or fields[name] != value}
+        return {name: _without(value, fields) for name, value in left.items()}
+    # What was a tuple stays one: the hashes of old keys tell them from lists.
+    return tuple(_without(value, fields) for value in stated) if isinstance(stated, tuple) else stated
 
 
 def _tables(contents: Any) -> Any:

@@ -12,6 +12,7 @@ from loop_fixtures import PROJECT
 from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger
+from harness.ledger.fsck import audit
 from harness.selftest import planted
 from harness.selftest.callers import CALLERS
 
@@ -84,6 +85,13 @@ def test_how_far_attention_is_ahead_of_other_kernels() -> None:
         measured.append(100 * (1 - float(ours.split("|")[-2].split("+/-")[0])))
     for number, value in zip(stated.groups(), measured, strict=True):
         assert float(number) == pytest.approx(value, abs=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder", LOGS, ids=lambda folder: folder.name)
+def test_the_records_of_each_contest_follow_from_each_other(folder: Path) -> None:
+    """Records keep their keys when a statement gets another field."""
+    assert audit(Ledger.open(folder)).findings == ()
 
 
 @pytest.mark.parametrize("folder", LOGS, ids=lambda folder: folder.name)

@@ -200,6 +200,16 @@ def test_a_title_and_expected_counts_are_not_timed_and_a_shape_is() -> None:
     assert keys.problem_digest(statement(8192)) != keys.problem_digest(plain)
 
 
+def test_keys_from_before_a_field_was_there_fit_where_it_says_nothing() -> None:
+    plain = statement()
+    forms = keys.problem_digests(plain, is_timed=True)
+    assert keys.problem_digest(plain) in forms
+    assert len(forms) == 3
+    spread = replace(plain, mesh=(("x", 4),))
+    assert keys.problem_digests(spread, is_timed=True).isdisjoint(forms)
+    assert keys.statement_digest(plain) in keys.problem_digests(plain, is_timed=False)
+
+
 def test_tables_of_timed_calls_are_part_of_the_timing_key() -> None:
     prepare = PACKAGE.parent / "prepare.py"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from harness.hardware import Chip, chip
 from harness.judge.evaluate.timing import latency
-from harness.judge.key import problem_digest, statement_digest
+from harness.judge.key import problem_digests
 from harness.judge.verdict import decision
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.judge.verdict.compare_measured import attempts_since_accept
@@ -102,7 +102,9 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
             member.problem != stated for member, stated in _member_statements(evidence)
         ):
             yield "key", f"{name}evidence is of another chip or problem than it says"
-        if schema_of(record.data) >= _STATED_SINCE and _problem(evidence, key) != key.problem:
+        if schema_of(record.data) >= _STATED_SINCE and key.problem not in problem_digests(
+            evidence.problem, is_timed=bool(key.timing)
+        ):
             yield "key", f"{name}statement is not the problem {key.problem} of its key"
         yield from (("time", f"{name}{complaint}") for complaint in _times(evidence, key))
     champion, theirs = attempt.champion, attempt.champion_evidence
@@ -114,11 +116,6 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
         yield from (
             ("time", complaint) for complaint in _differing(champion.seconds, _seconds(theirs), "its champion's time")
         )
-
-
-def _problem(evidence: Evidence, key: Key) -> str:
-    """The digest of the problem, in the form that keys had when the record was made."""
-    return problem_digest(evidence.problem) if key.timing else statement_digest(evidence.problem)
 
 
 def _member_statements(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:

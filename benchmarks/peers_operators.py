@@ -4,9 +4,9 @@
 
 in the environment that the contests were judged in. Each peer computes the problem of the contest, at its shape, in
 its best of the configurations listed here, whole module; tables (group sizes) hold what the contest's problem states
-for calls that are timed, and the mean of those calls counts, as for ours. Our time is that of the champion's record.
-Peers are compiled to stay on the TensorCore: by default XLA hands scatters before megablox's kernel to the SparseCore
-of v6e, which has no simulated time.
+for calls that are timed, and the mean of those calls counts, as for ours. Our time is the champion's on the newest
+scale (`rescale`). Peers are compiled to stay on the TensorCore: by default XLA hands scatters before megablox's kernel
+to the SparseCore of v6e, which has no simulated time.
 Dumps are kept in benchmarks/.cache or `--cache`: a run that was stopped goes on. `--write` puts each contest's best
 peer into data/peers.tsv, which `report --all --peers` and PEERS.md show. `--again` times no more than the peers that
 stand there, after a change of the simulator: some minutes instead of hours.

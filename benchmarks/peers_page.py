@@ -176,8 +176,8 @@ def operators() -> str:
     return f"""## Other operators
 
 Champions of the other contests beside what others ship for the same operands at the same shape, whole module, both
-simulated. Ours is what the champion's record says. Peers get a few to some dozens of configurations each (the last
-column). `python benchmarks/peers_operators.py --write` makes this table, in the environment that the contests were
+simulated. Ours is the champion's time on the newest scale. Peers get a few to some dozens of configurations each (the
+last column). `python benchmarks/peers_operators.py --write` makes this table, in the environment that the contests were
 judged in.
 
 {table(lines, head)}"""

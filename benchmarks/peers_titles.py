@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.ledger import Ledger, history
+from harness.ledger import Ledger, history, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,9 @@ def kept() -> dict[str, dict[str, str]]:
 
 
 def champion_seconds(folder: Path) -> float | None:
-    """The simulated time of the champion of the contest in `folder`, from its record."""
-    champion = Ledger.open(folder).champion()
-    latency = champion.evidence.latency if champion else None
-    return latency.seconds if latency else None
+    """The simulated time of the champion of the contest in `folder`, on the newest scale: that of peers timed today."""
+    champion = table.scaled(Ledger.open(folder)).champion_row
+    return champion.row.seconds if champion else None
 
 
 def title(kernel: Path) -> Title:

@@ -117,30 +117,30 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
         return None
     per_value = _vector_operations_per_score(seen)
-    # The scale, and log2(e) where exp is known to be left, are one operation each for every score. Without them their
-    # slots are free, and no more where the rest of the schedule stays as it is.
-    fewer = 2 if seen.evidence.certificate and seen.has_exp_left else 1
-    gain = valu * min(1.0, fewer / per_value) if per_value else None
+    fewer = 1
     if eup >= valu:
         observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
         suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
         if not seen.is_attention or not seen.has_exp_left:
             suggestion = "use one transcendental function fewer per value: exp2, rsqrt and tanh are one operation each"
+            per_value = None
     else:
         each = f", {per_value:.1f} operations per score" if per_value else ""
         observation = f"the vector unit (VALU) uses {percent(valu)} of its issue slots{each}: "
         observation += "work between the matmuls binds" if seen.is_attention else "vector arithmetic binds"
-        suggestion = (
-            "multiply the scale into q once per block instead of into every score, and use exp2 with log2(e) in it"
-        )
+        suggestion = "multiply the scale into q once per block instead of into every score"
         knob, busiest = "scores", _busiest_line(seen)
         if busiest and pass_over_scores.look(seen) is None:
             suggestion = (
                 f"spend fewer vector operations on each score: {busiest}; if the softmax scale is among them, multiply "
                 "it into q once per block"
             )
+        if seen.has_exp_left:
+            suggestion, fewer = f"{suggestion}, and use exp2 with log2(e) in it", 2
         if not seen.is_attention:
             suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
+    # Operations that are gone leave their slots free, and no more where the rest of the schedule stays as it is.
+    gain = valu * min(1.0, fewer / per_value) if per_value else None
     return RuleCase(
         observation=f"{observation} [simulated {seen.report.chip}]",
         suggestion=suggestion,

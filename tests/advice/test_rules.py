@@ -236,6 +236,16 @@ SHOWN = {
             ("1.50x the useful", "not every step of the grid computes", "blocks that cross the diagonal", "now 1024)"),
         ),
     ],
+    "hidden blocks fetched": [
+        Case(
+            lambda: waiting(evidence(0.9e-3, bq=2048, bkv=512, problem=CAUSAL)),
+            (
+                "256 blocks of k are fetched, of which the mask leaves 144",
+                "20.0% of the cycles",
+                "jnp.minimum(j, last)",
+            ),
+        )
+    ],
     "repeated work": [
         Case(lambda: with_slots(covering(1.75, rowwise(0.35e-3)), VALU=0.9), ("1.75x the useful", "done twice")),
         Case(lambda: covering(2.0, outer_product(64, 2)), ("2.00x the useful", "done twice")),
@@ -302,7 +312,8 @@ SHOWN = {
         )
     ],
     "half-filled MXU": [
-        Case(lambda: saved(V6E), ("head_dim 128 fills 50% of a 256 x 256", "2.0x the useful", "transposed")),
+        Case(lambda: saved(V6E), ("head_dim 128 fills 50% of a 256 x 256", "2.0x the matmul FLOPs", "transposed")),
+        Case(lambda: triangle(executed=3.0, computed=1.5), ("head_dim 128 fills 50%", "2.0x the matmul FLOPs")),
         Case(lambda: evidence(2e-3, problem=statement(head_dim=64)), ("head_dim 64 fills 50% of a 128 x 128",)),
     ],
     "both low": [Case(lambda: rowwise(0.9e-3, block=64), ("both low", "128 grid steps", "fewer, longer steps"))],
@@ -440,6 +451,12 @@ SILENT = {
         Case(lambda: saved(V6E)),
         Case(lambda: covering(2.0, good(1.5e-3))),
     ],
+    "hidden blocks fetched": [
+        Case(lambda: evidence(0.9e-3, bq=2048, bkv=512, problem=CAUSAL)),
+        Case(lambda: waiting(good())),
+        Case(lambda: waiting(with_window(evidence(0.9e-3, bq=2048, bkv=512, problem=CAUSAL), 1, fetches=144))),
+        Case(lambda: waiting(evidence(0.9e-3, bq=2048, bkv=16384, problem=CAUSAL))),
+    ],
     "repeated work": [
         # Memory binds: arithmetic that is not on the critical resource costs no time.
         Case(lambda: covering(1.75, rowwise(0.35e-3))),
@@ -505,9 +522,31 @@ SILENT = {
         Case(lambda: rowwise(0.3e-3)),
         # The output is transposed already, with row sums beside it.
         Case(lambda: with_run(saved(V6E), mxu_flops=round(1.56 * saved(V6E).problem.work.matmul_flops))),
+        # As here, with hidden scores computed; their exponentials are of float32, or of bfloat16, two in a word.
+        Case(lambda: triangle(executed=3.0, computed=2.0)),
+        Case(lambda: triangle(executed=3.0, computed=2.0, packed=2)),
     ],
     "both low": [Case(lambda: saved(NAIVE)), Case(lambda: rowwise(0.3e-3)), Case(lambda: rowwise(0.9e-3, block=8192))],
 }
+
+
+def triangle(*, executed: float, computed: float, packed: int = 1) -> Evidence:
+    """A causal kernel on v6e: so many times the useful FLOPs and scores; exponentials `packed` in a word."""
+    pairs = CAUSAL.work.matmul_flops // (4 * 128)
+    problem = replace(CAUSAL, work=replace(CAUSAL.work, exponentials=pairs))
+    scores = round(computed * pairs / 1024)
+    kernel = with_lines(
+        on_chip("v6e", evidence(2e-3, bq=2048, bkv=512, problem=problem)),
+        (20, 0.4, {"MXU": scores, "VPOP": scores}),
+        (21, 0.2, {"EUP": scores // packed, "VALU": scores, "VPOP": scores // packed}),
+    )
+    return with_run(kernel, mxu_flops=round(executed * CAUSAL.work.matmul_flops))
+
+
+def waiting(kernel: Evidence) -> Evidence:
+    """A fifth of its cycles waits for transfers."""
+    assert kernel.simulation is not None
+    return with_run(kernel, dma_wait_cycles=0.2 * (kernel.simulation.cycles or 0.0))
 
 
 def over_links(*, waits: float = 0.24e-3, busiest: int = 12 << 20) -> Evidence:

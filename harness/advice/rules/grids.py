@@ -1,6 +1,7 @@
 """Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
 
 from harness.advice.observed import Observed, blocks, times_read
+from harness.advice.rules.registers import computed_scores
 from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, RuleCase, rule
 from harness.units import count, decimal, percent
 
@@ -33,6 +34,8 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
         )
         # The trace counts the body in every step of the grid: where less was executed, it is under a condition.
         covered = _coverage(seen)
+        # A half-filled unit executes more than it computes scores for.
+        most = min(most, computed_scores(seen) or most)
         conditional = covered is not None and most < _SKIPPED * covered
         is_unsure = covered is not None and not conditional and factor < _SKIPPED * covered
     elif (covered := _coverage(seen)) is not None and _had_time(seen, covered):
@@ -81,6 +84,34 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
         # More and shorter steps cost too.
         weight=0.5,
         knob="mask",
+    )
+
+
+@rule("hidden blocks fetched", "mask", GRIDS, "a block is not fetched again where its index stays the same")
+def hidden_fetches(seen: Observed) -> RuleCase | None:
+    """All blocks of keys are fetched for each block of queries, those that the causal mask hides as well."""
+    waited = seen.share(seen.run.dma_wait_cycles) if seen.run else 0.0
+    if not seen.is_causal or not seen.is_attention or waited < _NOTABLE_SHARE:
+        return None
+    queries, keys, values = seen.inputs[:3]
+    rows, columns = queries.block_shape[-2], keys.block_shape[-2]
+    of_queries, of_keys = queries.array.shape[-2] // rows, keys.array.shape[-2] // columns
+    every = blocks(queries) * of_keys
+    parameters = dict(seen.evidence.problem.parameters)
+    is_square = queries.array.shape[-2] == keys.array.shape[-2] and not parameters.get("window")
+    if not is_square or of_keys < 2 or keys.fetches is None or keys.fetches < _SKIPPED * every:
+        return None
+    # Each block of queries needs the keys up to its own last one.
+    seen_by = [min(of_keys, -(-(block + 1) * rows // columns)) for block in range(of_queries)]
+    needed = blocks(queries) // of_queries * sum(seen_by)
+    return RuleCase(
+        observation=f"{count(keys.fetches)} blocks of {keys.name} are fetched, of which the mask leaves "
+        f"{count(needed)}; {percent(waited)} of the cycles wait for transfers [simulated {seen.report.chip}]",
+        suggestion=f"stop the index maps of {keys.name} and {values.name} at the last block that the queries need "
+        "(jnp.minimum(j, last)): a block is not fetched again while its index stays the same",
+        gain=waited,
+        gain_source=SCHEDULE,
+        knob="fetched keys",
     )
 
 

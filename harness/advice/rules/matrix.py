@@ -2,6 +2,7 @@
 
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
+from harness.advice.rules.registers import computed_scores
 from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.judge.simulate.machine import machine_of
 from harness.records.cycle_breakdown import TRANSPOSED_PUSH
@@ -134,14 +135,15 @@ def half_filled(seen: Observed) -> RuleCase | None:
     busy = seen.used("MXU")
     filled = wide / size
     executed = seen.run.mxu_flops if seen.run else None
-    useful = seen.evidence.problem.work.matmul_flops
-    # Neither matmul fills the unit: 1 / filled times the useful FLOPs. The second does already: half of that excess.
-    if executed and useful and executed / useful < 1 + 0.75 * (1 / filled - 1):
+    # Masked scores that are computed are no fault of the unit.
+    least = seen.evidence.problem.work.matmul_flops * ((seen.is_causal and computed_scores(seen)) or 1.0)
+    # Neither matmul fills the unit: 1 / filled times the least FLOPs. The second does already: half of that excess.
+    if executed and least and executed / least < 1 + 0.75 * (1 / filled - 1):
         return None
-    done = f"; {executed / useful:.1f}x the useful matmul FLOPs were executed" if executed and useful else ""
+    done = f"; {executed / least:.1f}x the matmul FLOPs of its scores were executed" if executed and least else ""
     return RuleCase(
         observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
-        f"{seen.report.chip}{done}, so that util cannot pass about {percent(filled, 0)} in this form {seen.label}",
+        f"{seen.report.chip}{done}, so util cannot pass about {percent(filled, 0)} in this form {seen.label}",
         suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
         "the second matmul; the first one stays as it is",
         # One of the two matmuls would take as much less time as more of the unit is filled.

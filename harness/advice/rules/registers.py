@@ -13,6 +13,8 @@ _SPILLS_PER_CYCLE = 0.05
 _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
 # A vector register holds 8 x 128 values of 32 bits, and an operation of the vector unit works on one.
 _REGISTER_VALUES = 1024
+# Results of the matrix unit per exponential, of one product: 1 if these are float32, 2 if bfloat16.
+_PACKED = 1.5
 _NOTABLE_SHARE = 0.05
 # A core that waits for transfers a third of the time has slots to spare for spills.
 _MUCH_WAITING = 0.33
@@ -62,12 +64,14 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
         once = abs(units.get("VALU", 0) / scores - 1) < 0.1
         share = line.cycles / seen.run.cycles
         if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
+            # Where the operation takes the matrix unit's results, these are popped, stored and loaded without it too.
+            spared = units["VALU"] / sum(line.units.values()) if units.get("VPOP") else 1.0
             return RuleCase(
                 observation=f"{line.file}:{line.line} does one vector operation to every score and nothing else, and "
                 f"takes {percent(share)} of the cycles [simulated {seen.report.chip}]",
                 suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "
                 "q has fewer values than its scores",
-                gain=share,
+                gain=share * spared,
                 gain_source=SCHEDULE,
                 knob="scores",
             )
@@ -88,6 +92,21 @@ def score_registers(seen: Observed) -> float | None:
     exponentials = sum(line.exponentials for line in _lines(seen))
     needed = seen.evidence.problem.work.exponentials / seen.chip.cores / _REGISTER_VALUES
     return max(needed, min(multiplied, exponentials)) if exponentials else multiplied
+
+
+def computed_scores(seen: Observed) -> float | None:
+    """Scores that are computed over those that are needed, by their exponentials; None if unknown or not attention.
+
+    A register of bfloat16 exponentials holds two of scores. It is told from one of float32 by the results of the
+    matrix unit, which are float32: a line with them pops far more than there are exponentials.
+    """
+    needed = seen.evidence.problem.work.exponentials / seen.chip.cores / _REGISTER_VALUES
+    lines = _lines(seen)
+    made = sum(line.exponentials for line in lines)
+    popped = max((line.units.get("VPOP", 0) - line.units.get("EUP", 0) for line in lines), default=0)
+    if seen.chip.has_bfloat16_units and popped > _PACKED * made:
+        made *= 2
+    return made / needed if seen.is_attention and 0 < needed <= made else None
 
 
 def _lines(seen: Observed) -> tuple[LineTime, ...]:

@@ -1,6 +1,6 @@
-"""A thin kernel.py around a function of an installed package: its options become constants for `--set`.
+"""A thin kernel.py around a function of an installed package or of a file: its options become constants for `--set`.
 
-The package is read, never imported: only the sandbox runs it.
+The package or file is read, never imported: only the sandbox runs it.
 """
 
 import ast
@@ -11,11 +11,12 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from harness.candidate import Candidate, rewrite
+from harness.candidate import KERNEL, Candidate, read_file, rewrite
+from harness.candidate import names as assigned
 from harness.errors import RatchetError
 from harness.records import Failure, Statement
 from harness.records.problem import Parameter
@@ -40,20 +41,30 @@ _MOST_IMPORTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackageFunction:
-    """A function of an installed package, and its file; `node` is None if it is no plain `def`."""
+class ExistingFunction:
+    """A function of an installed package or of a file, which is `path`; `node` is None if it is no plain `def`.
+
+    `helpers` are the file that defines it and the files beside it that this one imports, by the names that they get
+    beside kernel.py; empty for a package.
+    """
 
     module: str
     function: str
     path: Path
     node: ast.FunctionDef | None
+    helpers: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """`package.module:function`, or `file.py:function`."""
+        return f"{self.module}{'.py' if self.helpers else ''}:{self.function}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One kernel.py, and its way of passing the problem's arrays, in words.
 
-    `departures` are the options that differ from the package's defaults, in words.
+    `departures` are the options that differ from the function's defaults, in words.
     """
 
     candidate: Candidate
@@ -71,27 +82,43 @@ class _Option:
     is_by_name: bool = False
 
 
-def target(text: str) -> PackageFunction:
-    """The function `package.module:function`. Raises RatchetError `unknown-function` or `not-installed`."""
-    module, colon, function = text.partition(":")
-    if not colon or not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+def target(text: str, folder: Path = Path()) -> ExistingFunction:
+    """The function `package.module:function`, or `file.py:function` with a path relative to `folder`.
+
+    Raises RatchetError `unknown-function`, `not-installed`, `syntax-error` or `reserved-line`.
+    """
+    module, _, function = text.rpartition(":") if ":" in text else (text, "", "")
+    if module.endswith(".py"):
+        return _in_file(folder / module, function)
+    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise RatchetError(
             "unknown-function",
-            f"expected --from package.module:function, got {text!r}; for instance "
+            f"expected --from package.module:function or --from file.py:function, got {text!r}; for instance "
             "--from jax.experimental.pallas.ops.tpu.flash_attention:flash_attention",
         )
-    return _find(module, function, _MOST_IMPORTS, module)
+    try:
+        return _find(module, function, _MOST_IMPORTS, module)
+    except RatchetError as error:
+        file = folder.joinpath(*module.split(".")).with_suffix(".py")
+        if error.kind != "not-installed" or not file.is_file():
+            raise
+    raise RatchetError(
+        "unknown-function",
+        f"expected --from package.module:function, got {text!r}, whose module is no installed package but a file; "
+        f"write --from {'/'.join(module.split('.'))}.py:{function}",
+    )
 
 
-def variants(wanted: PackageFunction, statement: Statement, settings: tuple[tuple[str, str], ...]) -> Iterator[Variant]:
+def variants(
+    wanted: ExistingFunction, statement: Statement, settings: tuple[tuple[str, str], ...]
+) -> Iterator[Variant]:
     """The kernels that call `wanted` for this problem, the likeliest first; `settings` are the user's constants.
 
     Raises RatchetError `missing-option` if the function needs a value that nobody gave.
     """
-    name = f"{wanted.module}:{wanted.function}"
     for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
         source = path.read_bytes()
-        if name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
+        if wanted.name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
             yield _of_wrapper(source, statement)
             return
     options = _options(wanted, statement, dict(settings))
@@ -99,8 +126,7 @@ def variants(wanted: PackageFunction, statement: Statement, settings: tuple[tupl
     left = tuple(option for option in options if not option.is_by_name or option.default is None)
     for some in (options, left) if left != options else (options,):
         departures = tuple(
-            f"{option.name.upper()} = {option.value} ({'problem' if option.is_by_name else '--set'}; the package: "
-            f"{option.default})"
+            f"{option.name} = {option.value} ({'problem' if option.is_by_name else '--set'}; default: {option.default})"
             for option in some
             if option.default is not None and option.value != option.default
         )
@@ -119,7 +145,7 @@ def missing_package(failure: Failure) -> str:
     return match[1].partition(".")[0] if match else ""
 
 
-def other_jax_pinned(wanted: PackageFunction) -> str:
+def other_jax_pinned(wanted: ExistingFunction) -> str:
     """`; tpu-inference 0.32.0 asks for jax==0.11.2, here is 0.10.2` if the package pins another JAX, else ""."""
     top = wanted.module.partition(".")[0]
     here = importlib.metadata.version("jax")
@@ -139,9 +165,33 @@ def other_jax_pinned(wanted: PackageFunction) -> str:
 # --- where a function is -----------------------------------------------------------------------
 
 
-def _find(module: str, function: str, most: int, asked: str) -> PackageFunction:
-    path = _source(module)
-    tree = ast.parse(path.read_bytes())
+def _in_file(path: Path, function: str) -> ExistingFunction:
+    data = read_file(path)
+    if data is None:
+        raise RatchetError("unknown-function", f"expected --from file.py:function, found no file {path}")
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError) as error:
+        raise RatchetError("syntax-error", f"{path} is not valid Python: {error}") from None
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if function not in _defined(tree):
+        asked = f"{path.name} has no function {function}" if function else f"expected --from {path}:FUNCTION"
+        raise RatchetError("unknown-function", f"{asked}; {_has(path.name, functions)}")
+    files = Candidate.of_file(path).files
+    # kernel.py is the file that calls the function.
+    module = function if path.stem in ("kernel", "prepare") or not path.stem.isidentifier() else path.stem
+    if module in sys.stdlib_module_names or PathFinder.find_spec(module) is not None:
+        module = f"existing_{module}"
+    helpers = {**{name: text for name, text in files.items() if name != KERNEL}, f"{module}.py": files[KERNEL]}
+    return ExistingFunction(module=module, function=function, path=path, node=functions.get(function), helpers=helpers)
+
+
+def _has(where: str, functions: Mapping[str, object]) -> str:
+    return f"{where} has {', '.join(functions) or 'no functions'}"
+
+
+def _defined(tree: ast.Module) -> dict[str, ast.FunctionDef | None]:
+    """What a module defines at its top level; the node is None for what is no plain `def`."""
     names: dict[str, ast.FunctionDef | None] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
@@ -150,18 +200,26 @@ def _find(module: str, function: str, most: int, asked: str) -> PackageFunction:
             names[node.name] = None
         elif isinstance(node, ast.Assign):
             names.update({each.id: None for each in node.targets if isinstance(each, ast.Name)})
-        elif isinstance(node, ast.ImportFrom) and most:
+    return names
+
+
+def _find(module: str, function: str, most: int, asked: str) -> ExistingFunction:
+    path = _source(module)
+    tree = ast.parse(path.read_bytes())
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and most:
             for alias in node.names:
                 if (alias.asname or alias.name) == function:
                     home = _imported_from(node, module, path)
                     original = _find(home, alias.name, most - 1, asked)
-                    return PackageFunction(module=asked, function=function, path=original.path, node=original.node)
+                    return ExistingFunction(module=asked, function=function, path=original.path, node=original.node)
+    names = _defined(tree)
     if function not in names:
         near = difflib.get_close_matches(function, names, 5, 0.4) or sorted(names)[:5]
         raise RatchetError(
             "unknown-function", f"{module} has no function {function}; it has {', '.join(near) or 'none at all'}"
         )
-    return PackageFunction(module=asked, function=function, path=path, node=names[function])
+    return ExistingFunction(module=asked, function=function, path=path, node=names[function])
 
 
 def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
@@ -187,7 +245,7 @@ def _source(module: str) -> Path:
             "not-installed",
             f"expected {module} to be a Python module of an installed package, found none; install the package into "
             f"the environment that ratchet.sh runs in ({install(top)}, with --no-deps where its kernels need JAX "
-            "alone; a package of your own with -e), or put your own file beside kernel.py and import it there",
+            "alone; a package of your own with -e); for a function in a file of yours write --from file.py:function",
         )
     return path
 
@@ -212,7 +270,7 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
     return Variant(candidate=Candidate(text=source), words="as its own wrapper does", departures=departures)
 
 
-def _options(wanted: PackageFunction, statement: Statement, settings: Mapping[str, str]) -> tuple[_Option, ...]:
+def _options(wanted: ExistingFunction, statement: Statement, settings: Mapping[str, str]) -> tuple[_Option, ...]:
     """The function's options beside the problem's arrays, with the text of each value."""
     if wanted.node is None:
         return ()
@@ -238,7 +296,8 @@ def _options(wanted: PackageFunction, statement: Statement, settings: Mapping[st
             continue
         default_text = None if default is None else ast.unparse(default)
         if name.upper() in settings:
-            options.append(_Option(name=name, value=settings[name.upper()], default=default_text))
+            by_name = meant in parameters
+            options.append(_Option(name=name, value=settings[name.upper()], default=default_text, is_by_name=by_name))
         elif meant in parameters:
             options.append(_Option(name=name, value=repr(parameters[meant]), default=default_text, is_by_name=True))
         elif default_text is None:
@@ -297,16 +356,23 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
         yield turned[axes], "with the heads behind the sequence"
 
 
-def _candidate(wanted: PackageFunction, statement: Statement, options: tuple[_Option, ...], body: str) -> Candidate:
+def _candidate(wanted: ExistingFunction, statement: Statement, options: tuple[_Option, ...], body: str) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
-    constants = "".join(f"{option.name.upper()} = {option.value}\n" for option in options)
-    handed = ", ".join(f"{option.name}={option.name.upper()}" for option in options)
+    # `--set` finds a constant by its name alone, in whichever file.
+    taken = frozenset[str]().union(*(assigned(data) for data in wanted.helpers.values()))
+    named = {
+        option: f"{wanted.function.upper()}_{name}" if (name := option.name.upper()) in taken else name
+        for option in options
+    }
+    constants = "".join(f"{name} = {option.value}\n" for option, name in named.items())
+    handed = ", ".join(f"{option.name}={name}" for option, name in named.items())
     jax = "import jax\n" if "jax." in body else ""
+    home = wanted.name.partition(":")[0]
     text = (
-        f'"""{statement.operation} by {wanted.function} of {wanted.module}: what an experiment changes."""\n\n'
+        f'"""{statement.operation} by {wanted.function} of {home}: what an experiment changes."""\n\n'
         f"import functools\n\n{jax}from {wanted.module} import {wanted.function} as existing\n\n"
         f'KERNEL_NAME = "{wanted.function}"\nPROBLEM_DESCRIPTION = "{statement.operation}"\n\n'
         f"{constants}{chr(10) if constants else ''}\n"
         f"def kernel_fn({names}):\n    call = functools.partial(existing{', ' + handed if handed else ''})\n{body}\n"
     )
-    return Candidate(text=text.encode())
+    return Candidate.of_files({**wanted.helpers, KERNEL: text.encode()})

@@ -29,12 +29,19 @@ _STAND_IN = "packages that are not installed; stand-ins take their places while 
 
 
 def new(
-    directory: Path, like: str, settings: tuple[tuple[str, str], ...], progress: Progress, *, around: str | None = None
+    directory: Path,
+    like: str,
+    settings: tuple[tuple[str, str], ...],
+    progress: Progress,
+    *,
+    around: str | None = None,
+    base: Path | None = None,
 ) -> tuple[str, ...]:
     """Makes a contest in `directory` like the template called `like` and commits exactly its files.
 
-    `around` names a function of an installed package (`package.module:function`) for a thin kernel.py to call. Makes a
-    git repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
+    `around` names a function for a thin kernel.py to call: one of an installed package (`package.module:function`), or
+    one of a file (`file.py:function`, a path relative to `base`), which is copied beside kernel.py. Makes a git
+    repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
 
     - as `scaffold.scaffold` and `existing` do, and if a commit cannot be made;
     - `bad-prepare` if the constants make no problem;
@@ -43,7 +50,7 @@ def new(
       function.
     """
     # First of all, because it may not be installed.
-    target = existing.target(around) if around else None
+    target = existing.target(around, base or Path()) if around else None
     _require_own_folder(directory)
     with ExitStack() as undo:
         for folder in reversed([folder for folder in (directory, *directory.parents) if not folder.exists()]):
@@ -59,8 +66,13 @@ def new(
         if target is not None:
             contest, lacking = _add_stand_ins(contest, target, settings, progress)
             candidate, words = _wrap_function(contest, target, settings, progress)
-            words = (*words, *lacking)
-            contest.kernel_path.write_bytes(candidate.text)
+            words = (*words, *_copied(target), *lacking)
+            for name, data in candidate.files.items():
+                path = directory / name
+                if path not in written:
+                    written = (*written, path)
+                    undo.callback(path.unlink, missing_ok=True)
+                path.write_bytes(data)
         else:
             words = ()
             if settings:
@@ -86,7 +98,8 @@ def _require_own_folder(directory: Path) -> None:
         raise RatchetError(
             "exists",
             f"expected a new folder, or an empty one, got {directory}, which holds {other[0]}"
-            f"{f' and {len(other) - 1} more' if other[1:] else ''}; nothing was written",
+            f"{f' and {len(other) - 1} more' if other[1:] else ''}; nothing was written. To judge a kernel in a "
+            "file, name a new folder and the file: ./ratchet.sh new FOLDER --like OPERATION --from FILE.py:FUNCTION",
         )
 
 
@@ -97,16 +110,20 @@ def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
     if failure is None:
         return
     sizes = [name for name, value in constants(candidate.text) if value.isdigit()]
-    to_set = f", or set its own too ({', '.join(f'--set {name}=...' for name in sizes[:3])})" if sizes else ""
+    ways = ["choose constants of the problem that it takes"]
+    if sizes:
+        ways.append(f"set its own too ({', '.join(f'--set {name}=...' for name in sizes[:3])})")
+    if others := scaffold.siblings(like):
+        ways.append(f"start from another template of the operation (--like {', '.join(others)})")
     raise RatchetError(
         "does-not-trace",
-        f"the kernel.py of {like} does not trace with these constants: {failure.message}; nothing was written. Choose "
-        f"constants of the problem that it takes{to_set}",
+        f"the kernel.py of {like} does not trace with these constants: {failure.message}; nothing was written. One of: "
+        f"{'; '.join(ways)}",
     )
 
 
 def _add_stand_ins(
-    contest: Contest, target: existing.PackageFunction, settings: tuple[tuple[str, str], ...], progress: Progress
+    contest: Contest, target: existing.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
 ) -> tuple[Contest, tuple[str, ...]]:
     """The contest with STUBS for packages that `target` imports and that are not installed; sentences on them."""
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
@@ -139,7 +156,7 @@ def _with_stub(contest: Contest, package: str) -> Contest:
 
 
 def _wrap_function(
-    contest: Contest, target: existing.PackageFunction, settings: tuple[tuple[str, str], ...], progress: Progress
+    contest: Contest, target: existing.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
 ) -> tuple[Candidate, tuple[str, ...]]:
     """The first kernel.py around `target` that passes at small shapes, else the first that traces; with sentences."""
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
@@ -153,18 +170,17 @@ def _wrap_function(
             refused.append(failure)
             continue
         evidence = trace_text.evidence(contest, candidate, progress)
-        name = f"{target.module}:{target.function}"
         if evidence.failure is None:
             time = evidence.latency.seconds if evidence.latency else None
             took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
-            sentence = f"kernel.py calls {name} {variant.words}: right at small shapes, {took}"
+            sentence = f"kernel.py calls {target.name} {variant.words}: right at small shapes, {took}"
             return candidate, (sentence, *_departures(variant))
         traced.append((replace(variant, candidate=candidate), evidence.failure))
     if not traced:
         first = refused[0]
         raise RatchetError(
             "does-not-trace",
-            f"{target.module}:{target.function} does not take the problem's arrays: {first.message}"
+            f"{target.name} does not take the problem's arrays: {first.message}"
             f"{existing.other_jax_pinned(target)}; nothing was "
             "written. Make a contest without --from, and call it in kernel.py as it wants to be called",
         )
@@ -175,7 +191,14 @@ def _wrap_function(
 
 
 def _departures(variant: existing.Variant) -> tuple[str, ...]:
-    return (f"not the package's defaults: {', '.join(variant.departures)}",) if variant.departures else ()
+    return (f"not at the function's defaults: {', '.join(variant.departures)}",) if variant.departures else ()
+
+
+def _copied(target: existing.ExistingFunction) -> tuple[str, ...]:
+    """A sentence on the files that now lie beside kernel.py, if there are any."""
+    if not target.helpers:
+        return ()
+    return (f"copied {', '.join(sorted(target.helpers))} beside kernel.py, which imports it: change the kernel there",)
 
 
 def _for_one_function(contest: Contest) -> Statement:
@@ -193,11 +216,14 @@ def _for_one_function(contest: Contest) -> Statement:
 
 def _set(candidate: Candidate, settings: tuple[tuple[str, str], ...], problem: frozenset[str]) -> Candidate:
     """`candidate` with its own constants set; raises for a constant that neither it nor the problem has."""
-    text, known_names = candidate.text, names(candidate.text)
+    files = candidate.files
     for name, value in settings:
-        if name in known_names or name not in problem:
-            text = rewrite(text, name, value, "kernel.py")
-    return Candidate(text=text)
+        homes = [file for file, data in files.items() if name in names(data)]
+        # A helper's constant of the same name as one of the problem's may mean something else.
+        home = KERNEL if KERNEL in homes or name in problem or not homes else homes[0]
+        if home in homes or name not in problem:
+            files[home] = rewrite(files[home], name, value, home)
+    return Candidate.of_files(files)
 
 
 def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:

@@ -36,6 +36,12 @@ def templates() -> tuple[str, ...]:
     return tuple(sorted(_sources("prepare.py")))
 
 
+def siblings(like: str) -> tuple[str, ...]:
+    """The other templates that state their problem by the same prepare.py, with other constants."""
+    sources = _sources("prepare.py")
+    return tuple(sorted(name for name, path in sources.items() if path == sources[like] and name != like))
+
+
 def text(like: str, file: str) -> bytes:
     """The prepare.py or kernel.py of a template."""
     source = _of_template(_sources(file)[like].read_text(encoding="utf-8"), like)

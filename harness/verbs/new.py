@@ -26,8 +26,9 @@ class New(Verb):
         )
         parser.settings("NAME=VALUE", "rewrite this constant of prepare.py, of kernel.py, or of both")
         parser.option(
-            "--from PACKAGE.MODULE:FUNCTION",
-            "a kernel.py that calls this function of an installed package; its options become constants",
+            "--from WHERE:FUNCTION",
+            "a kernel.py that calls this function, of an installed package (package.module:function) or of a file "
+            "(file.py:function), which is copied beside it; the function's options become constants",
             dest="around",
         )
         parser.choice("--chip", [chip.name for chip in CHIPS], "the chip it is judged for")
@@ -42,5 +43,5 @@ class New(Verb):
         settings = [*arguments.settings, *([f"CHIP={arguments.chip}"] if arguments.chip else [])]
         constants = tuple(parse(text) for text in settings)
         with progress_of(arguments) as progress:
-            done = new(base / arguments.folder, arguments.like, constants, progress, around=arguments.around)
+            done = new(base / arguments.folder, arguments.like, constants, progress, around=arguments.around, base=base)
         return Outcome(text=lambda: "\n".join(done))

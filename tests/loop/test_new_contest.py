@@ -12,7 +12,7 @@ from git import Repo
 from loop_fixtures import PROJECT, ratchet
 
 from harness import contest as contests
-from harness.candidate import constants
+from harness.candidate import Candidate, constants
 from harness.errors import RatchetError
 from harness.loop import existing, scaffold
 from harness.shell.main import main
@@ -111,6 +111,70 @@ def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Pa
     assert (values["BLOCK_SHAPE"], values["BLOCK_K"]) == ("(256, 256)", "256")
 
 
+NORM = """
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from sizes import ROWS
+
+
+def _body(x_ref, w_ref, y_ref, *, eps):
+    x = x_ref[...].astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps)
+    y_ref[...] = (x * scale * w_ref[...].astype(jnp.float32)).astype(y_ref.dtype)
+
+
+def norm(x, w, eps=1e-5, rows=ROWS):
+    block = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(
+        functools.partial(_body, eps=eps),
+        grid=(x.shape[0] // rows,),
+        in_specs=[block, pl.BlockSpec((1, x.shape[1]), lambda i: (0, 0))],
+        out_specs=block,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+    )(x, w[None])
+"""
+NORM_SIZES = tuple(word for size in ("RESIDUAL=False", "ROWS=256", "COLUMNS=1024") for word in ("--set", size))
+
+
+def test_a_function_of_a_file_is_copied_with_the_files_that_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(NORM)
+    (tmp_path / "sizes.py").write_text("ROWS = 128\n")
+    (tmp_path / "other.py").write_text("raise SystemExit('never imported')\n")
+    like = ("new", "mine", "--quiet", "--like", "rmsnorm", *NORM_SIZES)
+    done = ratchet(tmp_path, *like, "--from", "kernel.py:norm", expect=0)
+    assert "kernel.py calls norm.py:norm with the arrays as they are: right at small shapes" in done.stdout
+    assert "copied norm.py, sizes.py beside kernel.py" in done.stdout
+    folder = tmp_path / "mine"
+    assert committed(folder) == sorted((*FILES, "norm.py", "sizes.py"))
+    assert (folder / "norm.py").read_text() == NORM
+    values = dict(constants((folder / "kernel.py").read_bytes()))
+    # The helper has a constant ROWS, which `--set` finds by its name.
+    assert (values["EPS"], values["NORM_ROWS"]) == ("1e-06", "256")
+    Candidate.in_folder(folder).set((("ROWS", "64"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("norms.py", "norms.py has _body, norm"),
+        ("norms.py:nrm", "no function nrm; norms.py has _body, norm"),
+        ("norms:norm", "write --from norms.py:norm"),
+        ("nowhere.py:norm", "found no file"),
+        ("broken.py:norm", "not valid Python"),
+    ],
+)
+def test_what_is_no_function_of_a_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "norms.py").write_text(NORM)
+    (tmp_path / "broken.py").write_text("def norm(:\n")
+    refused = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "rmsnorm", "--from", text, expect=4)
+    assert words in refused.stderr
+    assert not (tmp_path / "mine").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -122,9 +186,9 @@ def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Pa
         ("..jax:jit", "package.module:function"),
     ],
 )
-def test_what_is_no_function_of_a_package_is_refused_and_never_imported(text: str, words: str) -> None:
+def test_what_is_no_function_of_a_package_is_refused_and_never_imported(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(RatchetError, match=words):
-        existing.target(text)
+        existing.target(text, tmp_path)
 
 
 def test_a_name_that_a_package_hands_on_is_followed() -> None:
@@ -141,7 +205,8 @@ def test_sizes_at_which_a_template_does_not_trace_are_refused_before_anything_is
     refused = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", "--set", "SEQUENCE=1000", expect=4)
     assert "the kernel.py of attention does not trace with these constants" in refused.stderr
     assert "expected BQ to divide the sequence of 1000" in refused.stderr
-    assert "or set its own too (--set BQ=..., --set BKV=...)" in refused.stderr
+    assert "set its own too (--set BQ=..., --set BKV=...)" in refused.stderr
+    assert "start from another template of the operation (--like attention-causal, attention-gqa, " in refused.stderr
     assert not list(tmp_path.iterdir())
     blocks = ("--set", "SEQUENCE=1000", "--set", "BQ=200", "--set", "BKV=200")
     ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", *blocks, expect=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from harness import files
+from harness.advice import dump_directory
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
@@ -17,7 +18,9 @@ from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener, Progress, Request, any_trace, named, silent
 from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
+from harness.ledger import history
 from harness.ledger import lock as locking
+from harness.ledger.paths import place_of
 from harness.loop import kept_captures, simulated_capture
 from harness.records import Draw, Evidence, Key, Policy, Source, Trace
 
@@ -27,6 +30,8 @@ Say = Callable[[str], None]
 CHAMPION = "champion"
 # The `on` of a bench for latencies of this source; None takes a TPU if there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
+# Among so many attempts the champion is looked for.
+_NEWEST = 50
 # The folder of profile_data for kernel.py as it stands.
 _HERE = "judge"
 
@@ -156,15 +161,36 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
 
 
 def evidence_here(bench: Bench) -> Evidence:
-    """The kept evidence if kernel.py, judge, chip and compiler are unchanged; else the evidence of judging now."""
+    """The known evidence if kernel.py, judge, chip and compiler are unchanged; else the evidence of judging now."""
     return kept_evidence(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
-    """The kept evidence about kernel.py as it stands, None if there is none for this text and key.
+    """The known evidence about kernel.py as it stands, None if there is none for this text and key.
 
-    With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles by line.
+    It is that of the last judgement, or of an accepted attempt. With `checked`, only evidence with correctness checks
+    counts; with `with_lines`, only evidence with cycles by line.
     """
+    return _kept_judgement(contest, checked=checked, with_lines=with_lines) or _accepted_evidence(contest)
+
+
+def _accepted_evidence(contest: Contest) -> Evidence | None:
+    """The evidence of the newest accepted attempt with this text under this key, if its schedules are still here."""
+    digest, key = contest.candidate().sha256, _simulated_key(contest)
+    try:
+        place = place_of(contest.directory)
+        for row in reversed(history.rows(place, _NEWEST)[0]):
+            is_same = row.kernel_sha256 == digest and row.key is not None and row.key.counts_for(key)
+            if is_same and row.outcome == "accept" and row.source == "simulated":
+                evidence = history.attempt(place, row.number).evidence
+                return evidence if dump_directory.of(evidence, contest.directory) else None
+    except RatchetError:
+        # Without a ledger there is none.
+        pass
+    return None
+
+
+def _kept_judgement(contest: Contest, *, checked: bool, with_lines: bool) -> Evidence | None:
     try:
         judgement = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_KeptJudgement)
     except (OSError, msgspec.DecodeError):

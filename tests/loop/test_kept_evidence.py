@@ -1,9 +1,10 @@
 """Kept evidence about kernel.py as it stands: a run without checks serves those who look at times, and nobody else."""
 
+import shutil
 from pathlib import Path
 
 import pytest
-from loop_fixtures import committed_contest
+from loop_fixtures import committed_contest, ratchet
 
 from harness import contest as contests
 from harness.loop import bench
@@ -45,3 +46,24 @@ def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_
         == bench.kept_evidence(contest, checked=False)
         == lined
     )
+
+
+def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
+    folder = committed_contest(tmp_path / "contest", 256)
+    contest = contests.load(folder, None)
+    assert bench.kept_evidence(contest) is None
+    ratchet(folder, "experiment: baseline", "--quiet", expect=0)
+    recorded = bench.kept_evidence(contest, with_lines=True)
+    assert recorded is not None
+    assert len(recorded.all_checks) > 5
+    assert recorded.simulation is not None
+    assert recorded.simulation.breakdown is not None
+    assert any(line.file == "kernel.py" and line.line for line in recorded.simulation.breakdown.lines)
+    # Neither another text, nor schedules that are gone.
+    kernel = contest.kernel_path.read_text()
+    contest.kernel_path.write_text(f"{kernel}\nMORE = 1\n")
+    assert bench.kept_evidence(contest) is None
+    contest.kernel_path.write_text(kernel)
+    assert bench.kept_evidence(contest) == recorded
+    shutil.rmtree(folder / "profile_data" / "0001")
+    assert bench.kept_evidence(contest) is None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from harness.advice import diagnose
 from harness.advice.counters import counter_lines, unit_uses
 from harness.advice.cycle_shares import cycle_shares
+from harness.advice.edits import SimulatedEdits
 from harness.advice.source_names import name_lines
 from harness.hardware import Chip, with_mesh
 from harness.judge.verdict import roofline
@@ -116,14 +117,16 @@ def _communication(evidence: Evidence, chip: Chip) -> Communication | None:
     )
 
 
-def advise(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> tuple[Hint, ...]:
-    """Hints on what to try next, most promising first; `previous` attempts sharpen them.
+def advise(
+    evidence: Evidence, report: Report, previous: Sequence[Row] = (), simulated: Sequence[SimulatedEdits] = ()
+) -> tuple[Hint, ...]:
+    """Hints on what to try next, most promising first; `previous` attempts and `simulated` edits sharpen them.
 
     For a suite: the first hint of each member, under its name, in the order of gain, as far as known, or weight. A
     suggestion that several members share appears once, with the observation of the member that it would help most.
     """
     if not evidence.members:
-        return diagnose.hints(evidence, report, previous)
+        return diagnose.hints(evidence, report, previous, simulated=simulated)
     first = [(member, hints[0]) for member, hints in _of_members(evidence, report) if hints]
     suggested: dict[tuple[str, str], list[tuple[MemberReport, Hint]]] = {}
     for member, hint in sorted(

@@ -1,17 +1,46 @@
 """Simulates the one-constant edits that a diagnosis advises, before anybody spends an attempt on them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
+
+from harness import files
 from harness.advice.edits import SimulatedEdits, is_made_by
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.verdict.roofline import finished_run, latency_seconds
 from harness.loop import screening
 from harness.loop.settings import value_of
-from harness.records import Edit, Evidence, Policy
+from harness.records import Edit, Evidence, Key, Policy
 
 # Each takes some seconds of one core.
 _MOST_EDITS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptEdits:
+    """The simulated edits of the kernel that was diagnosed last, with its text and key; `asked`: the advised ones."""
+
+    kernel_sha256: str
+    key: Key
+    asked: tuple[Edit, ...]
+    simulated: tuple[SimulatedEdits, ...]
+
+
+def kept_edits(contest: Contest, candidate: Candidate, asked: Sequence[Edit] = ()) -> tuple[SimulatedEdits, ...] | None:
+    """The edits of `candidate` that were simulated before under this key, `asked` among them; None if they were not."""
+    try:
+        kept = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_KeptEdits)
+    except (OSError, msgspec.DecodeError):
+        return None
+    is_same = kept.kernel_sha256 == candidate.sha256 and kept.key.counts_for(contest.key("simulated"))
+    return kept.simulated if is_same and set(asked) <= set(kept.asked) else None
+
+
+def _kept_path(contest: Contest) -> Path:
+    return contest.directory / "profile_data" / "edits" / "simulated.json"
 
 
 def simulate(
@@ -25,8 +54,11 @@ def simulate(
     """The edits of `candidate` that one constant makes, compiled and simulated next to `base`, the fastest first.
 
     A constant is tried if its value is the block's size; the traced program then shows which blocks it changes. Nothing
-    is checked for being right, and nothing recorded. Empty if `base` was not simulated.
+    is checked for being right, and nothing recorded; what was simulated is kept for `kept_edits`. Empty if `base` was
+    not simulated.
     """
+    if (kept := kept_edits(contest, candidate, edits)) is not None:
+        return kept
     run = finished_run(base)
     before = run.mean_seconds if run else None
     if not before:
@@ -61,7 +93,12 @@ def simulate(
         places=screening.local(min(len(waiting), screening.cores_to_use()) or 1),
         work="edits",
     )
-    return tuple(sorted(simulated, key=lambda edit: (edit.time_ratio is None, edit.time_ratio or 0.0, edit.words)))
+    simulated.sort(key=lambda edit: (edit.time_ratio is None, edit.time_ratio or 0.0, edit.words))
+    new = _KeptEdits(
+        kernel_sha256=candidate.sha256, key=contest.key("simulated"), asked=tuple(edits), simulated=tuple(simulated)
+    )
+    files.write_atomically(_kept_path(contest), msgspec.json.encode(new))
+    return tuple(simulated)
 
 
 def _settings(candidate: Candidate, edits: Sequence[Edit]) -> dict[Candidate, tuple[str, str, str]]:

@@ -9,7 +9,7 @@ from harness.render.hints import SHOWN
 from harness.render.layout import clean
 from harness.render.results import recheck_words
 from harness.render.sections import GAP, SHORT_FIELD, Block, Line, Words, named, named_items, screen
-from harness.units import change, milliseconds, percent, quantity
+from harness.units import change, percent, quantity, seconds
 
 _SHOWN = 8
 
@@ -48,9 +48,9 @@ def _champion(state: SearchState) -> str:
     champion = state.champion
     if champion is None:
         return "none yet"
-    time = "latency unknown" if champion.seconds is None else milliseconds(champion.seconds, " ")
+    time = "latency unknown" if champion.seconds is None else seconds(champion.seconds)
     if champion.seconds is not None and champion.plus_minus_seconds is not None:
-        time += f" ± {milliseconds(champion.plus_minus_seconds, ' ')}"
+        time += f" ± {seconds(champion.plus_minus_seconds)}"
     score = "score unknown" if champion.score is None else f"score {champion.score:.1f}"
     label = source_label(champion.source, champion.chip)
     return f"{champion_words(champion.won_by, champion.attempt)}, {time} [{label}], {score}, {champion.hypothesis}"
@@ -58,12 +58,12 @@ def _champion(state: SearchState) -> str:
 
 def _floor(state: SearchState) -> str:
     floor = state.floor
-    parts = f"compute {milliseconds(floor.compute_seconds, ' ')}, memory {milliseconds(floor.memory_seconds, ' ')}"
+    parts = f"compute {seconds(floor.compute_seconds)}, memory {seconds(floor.memory_seconds)}"
     if floor.link_seconds is not None:
-        parts += f", links {milliseconds(floor.link_seconds, ' ')}"
+        parts += f", links {seconds(floor.link_seconds)}"
     if floor.gap_seconds is None or floor.gap_fraction is None:
         return f"{parts}: bound by {floor.bound_by}"
-    above = f"{milliseconds(floor.gap_seconds, ' ')} above it, {percent(floor.gap_fraction)} of the time"
+    above = f"{seconds(floor.gap_seconds)} above it, {percent(floor.gap_fraction)} of the time"
     return f"{parts}: bound by {floor.bound_by}, the champion is {above}"
 
 

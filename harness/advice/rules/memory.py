@@ -149,6 +149,9 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
         return None
     if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or report.bandwidth_util >= _SATURATED_HBM:
         return None
+    if seen.steps == 1:
+        # One giant block is another rule's case, and there is no larger one.
+        return None
     double = [window.name for window in seen.inputs if window.buffers == 2 and (window.fetches or 0) > 2]
     advice: tuple[str, str, Kind, tuple[Edit, ...]] = (
         "double the block, so that each transfer is longer and there are fewer of them",

@@ -107,6 +107,6 @@ def _text(name: str, real: Simulation, scaled: tuple[Answer, ...]) -> str:
             f"{name}: {seconds(real.seconds)} as it is [{simulated(real.chip)}]",
             tabulate(rows, headers=["what if", "time", "change"], disable_numparse=True),
             f"{last}; the schedule stays the one made for the real chip, so an edit that spares"
-            " a resource gains at most what its row says",
+            " that resource alone gains at most what its row says",
         )
     )

@@ -83,3 +83,17 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     assert made["OTHER"][0] == ()
     assert made["OTHER"][1] == pytest.approx(1.0)
     assert made["BQ"][1] < 0.8
+    assert edits.kept_edits(contest, kernel, asked) == simulated
+
+
+def test_what_was_simulated_is_kept_for_the_same_kernel_and_edits(tmp_path: Path) -> None:
+    contest = contests.load(committed_contest(tmp_path / "contest"))
+    kernel = contest.candidate()
+    # No constant has these sizes, so that nothing is compiled.
+    asked = (replace(QUERIES, size=100), replace(KEYS, size=200))
+    assert edits.kept_edits(contest, kernel) is None
+    assert edits.simulate(contest, kernel, TEMPLATE, asked[:1], Policy(), lambda stage, state, seconds: None) == ()
+    assert edits.kept_edits(contest, kernel) == edits.kept_edits(contest, kernel, asked[:1]) == ()
+    assert edits.kept_edits(contest, kernel, asked) is None
+    assert edits.kept_edits(contest, Candidate(text=kernel.text + b"\n"), asked[:1]) is None
+    assert edits.kept_edits(contests.load(contest.directory, "v6e"), kernel) is None

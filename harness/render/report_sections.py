@@ -61,15 +61,15 @@ def _side(report: Report) -> str:
 
 
 def _contradiction(report: Report) -> str:
-    """Simulated cycles that contradict the roofline's `memory-bound`, in words; "" if they agree."""
+    """Simulated cycles that contradict the roofline's `memory-bound` or `latency-bound`, in words; "" if they agree."""
     shares = report.cycle_shares
-    if shares is None or report.regime != "memory-bound":
+    if shares is None or report.regime not in ("memory-bound", "latency-bound"):
         return ""
     issuing = sum(part.fraction for part in shares.parts if part.name == "issuing")
     waits = sum(part.fraction for part in shares.parts if part.name.startswith(_FOR_TRANSFERS))
     if issuing >= _NEARLY_ALL:
         return f"  (by the roofline; simulated: issuing {percent(issuing)} of cycles)"
-    if waits < 1 - _NEARLY_ALL:
+    if waits < 1 - _NEARLY_ALL and report.regime == "memory-bound":
         return f"  (by the roofline; simulated: waiting for transfers {percent(waits)} of cycles)"
     return ""
 

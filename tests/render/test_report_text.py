@@ -375,3 +375,13 @@ def test_a_regime_that_the_simulation_contradicts_says_so(parts: tuple[Any, ...]
     line = screen(report_sections.result(report), 100).splitlines()[1]
     assert line.startswith("REGIME: MEMORY-BOUND  BW=")
     assert line.partition("FLOPs/byte")[2].strip() == words
+
+
+@pytest.mark.parametrize(
+    ("stalls", "words"), [(0.05, "(by the roofline; simulated: issuing 95.0% of cycles)"), (0.3, "")]
+)
+def test_a_latency_bound_kernel_that_always_issues_says_so(stalls: float, words: str) -> None:
+    _, report = judged(with_parts(rowwise(0.9e-3, block=64), ("unit stall", "XLU busy", stalls)), None)
+    line = screen(report_sections.result(report), 120).splitlines()[1]
+    assert line.startswith("REGIME: LATENCY-BOUND  BW=")
+    assert line.partition("ridge point)")[2].strip() == words

@@ -48,6 +48,8 @@ _SETTINGS = {
     "ragged_update": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
     "int8": (("M", "512"), ("N", "512"), ("K", "512")),
+    "fp8": (("M", "512"), ("N", "512"), ("K", "512")),
+    "fp8_weights": (*(("M", "512"), ("N", "512"), ("K", "512")), ("WEIGHTS", '"float8_e4m3fn"'), ("CHIP", '"v6e"')),
     "rmsnorm": (("ROWS", "256"),),
     "top_k": (("ROWS", "512"),),
     # More steps of 16 rows than are interpreted where no late one can be other than the first.
@@ -83,6 +85,8 @@ _TEMPLATES = {
     "ring": "ring-attention",
     "quantized": "quantized-matmul",
     "int8": "quantized-matmul-int8",
+    "fp8": "quantized-matmul-fp8",
+    "fp8_weights": "quantized-matmul",
     "grouped": "grouped-matmul",
     "grouped_many": "grouped-matmul",
     "transposed": "grouped-matmul-transposed",

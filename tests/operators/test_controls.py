@@ -87,6 +87,8 @@ def test_each_property_has_a_control_and_all_of_them_fail(problem: Problem, name
         Matmul(m=8, n=1, k=128, dtype="float32"),
         QuantizedMatmul(m=1, n=128, k=128),
         QuantizedMatmul(m=4, n=256, k=512, activations="int8"),
+        QuantizedMatmul(m=4, n=256, k=512, activations="float8_e4m3fn", weights="float8_e4m3fn"),
+        QuantizedMatmul(m=1, n=128, k=128, weights="float8_e4m3fn"),
         GroupedMatmul(m=64, groups=2, k=64, n=64),
         GroupedMatmulTransposed(m=128, groups=3, k=64, n=64),
         SwiGLU(tokens=1, model=128, hidden=64),

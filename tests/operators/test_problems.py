@@ -40,6 +40,7 @@ pytestmark = pytest.mark.long
 Outputs = tuple[NDArray[Any], ...]
 Kernel = Callable[[Sequence[NDArray[Any]]], Outputs]
 BF16 = ml_dtypes.bfloat16
+FLOAT8 = "float8_e4m3fn"
 
 PAGES: dict[str, Any] = {"sequences": 5, "pages": 40, "page_size": 16, "pages_per_sequence": 12}
 PROBLEMS: dict[str, Problem] = {
@@ -69,6 +70,8 @@ PROBLEMS: dict[str, Problem] = {
     "transposed grouped matmul, float32": GroupedMatmulTransposed(m=260, groups=3, k=300, n=128, dtype="float32"),
     "quantized matmul": QuantizedMatmul(m=260, n=384, k=512),
     "quantized matmul, int8": QuantizedMatmul(m=260, n=256, k=384, activations="int8"),
+    "quantized matmul, float8 weights": QuantizedMatmul(m=260, n=256, k=384, weights=FLOAT8),
+    "quantized matmul, float8": QuantizedMatmul(m=260, n=256, k=384, activations=FLOAT8, weights=FLOAT8),
     "quantized matmul, float32": QuantizedMatmul(m=260, n=256, k=300, dtype="float32"),
     "paged attention": PagedAttention(heads=4, kv_heads=2, head_dim=64, **PAGES),
     "paged attention, ragged": PagedAttention(tokens=70, heads=4, kv_heads=2, head_dim=64, **PAGES),
@@ -90,6 +93,8 @@ ENTROPY = CrossEntropy(tokens=128, model=512, vocabulary=512)
 GROUPED = GroupedMatmul(m=256, groups=4, k=512, n=128)
 QUANTIZED = QuantizedMatmul(m=128, n=128, k=1024)
 INT8 = QuantizedMatmul(m=128, n=128, k=1024, activations="int8")
+NARROW = QuantizedMatmul(m=128, n=128, k=1024, activations=FLOAT8, weights=FLOAT8)
+NARROW_WEIGHTS = QuantizedMatmul(m=128, n=128, k=1024, weights=FLOAT8)
 GATED, DOWN = SwiGLU(tokens=64, model=1024, hidden=128), SwiGLU(tokens=64, model=128, hidden=1024, down=True)
 
 
@@ -121,6 +126,11 @@ def product(a: NDArray[Any], b: NDArray[Any], *, block: int = 128, accumulate: A
 
 def matmul(**how: Any) -> Kernel:
     return lambda inputs: (product(*inputs, **how).astype(BF16),)
+
+
+def float8_e5m2(values: NDArray[Any]) -> NDArray[Any]:
+    """The values with one bit of the fraction less."""
+    return single(values.astype(ml_dtypes.float8_e5m2))
 
 
 def quantized(
@@ -357,6 +367,8 @@ HONEST: dict[str, tuple[Problem, Kernel]] = {
     "quantized matmul": (QUANTIZED, quantized()),
     "quantized matmul in one block": (QUANTIZED, quantized(block=1024)),
     "quantized matmul of int8": (INT8, quantized()),
+    "quantized matmul of float8": (NARROW, quantized()),
+    "quantized matmul with float8 weights": (NARROW_WEIGHTS, quantized()),
     "norm": (NORM, norm()),
     "norm of the rounded sum": (NORM, norm(of_rounded=True)),
     "norm rounded before the weights": (NORM, norm(twice=True)),
@@ -399,6 +411,16 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "quantized matmul of int8, row scales in bfloat16": (INT8, quantized(rows_as=bf16)),
     "quantized matmul of int8, the next row's scale": (INT8, quantized(rows_as=lambda all_: np.roll(all_, 1, 0))),
     "quantized matmul of int8, last block of k left out": (INT8, quantized(skip=7)),
+    "quantized matmul of float8, rows not scaled": (NARROW, quantized(rows_as=np.ones_like)),
+    "quantized matmul of float8, accumulator in bfloat16": (NARROW, quantized(accumulate=bf16)),
+    "quantized matmul of float8, first block of k left out": (NARROW, quantized(skip=0)),
+    "quantized matmul of float8, two bits of the fraction": (NARROW, quantized(weights_as=float8_e5m2)),
+    "quantized matmul with float8 weights, two bits": (NARROW_WEIGHTS, quantized(weights_as=float8_e5m2)),
+    "quantized matmul with float8 weights, the largest cut": (
+        NARROW_WEIGHTS,
+        quantized(weights_as=lambda q: single(q).clip(-240, 240)),
+    ),
+    "quantized matmul with float8 weights, scaled weights rounded": (NARROW_WEIGHTS, quantized(before=True)),
     "quantized matmul, not scaled": (QUANTIZED, quantized(scales_as=np.ones_like)),
     "quantized matmul, scales in bfloat16": (QUANTIZED, quantized(scales_as=bf16)),
     "quantized matmul, the next column's scale": (QUANTIZED, quantized(scales_as=lambda all_: np.roll(all_, 1, 1))),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from harness.errors import UsageError
@@ -20,20 +21,22 @@ from harness.operators.space import Borrowed
 from harness.operators.survey import checksum_errors
 from harness.records import Array, Statement, Work
 
-# The largest weight; -128 has no opposite, and quantisers leave it out.
-_LARGEST = 127
+# Types of eight bits and their largest number; -128 has no opposite, and quantisers leave it out.
+_LARGEST = {"int8": 127, "float8_e4m3fn": 448}
+_NARROW = {"int8": np.dtype(np.int8), "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn)}
 _A, _Q, _SCALES, _ROW_SCALES = range(4)
-_BYTES = {"int8": 1, **{name: dtype.itemsize for name, dtype in DTYPES.items()}}
+_BYTES = {name: dtype.itemsize for name, dtype in (_NARROW | DTYPES).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedMatmul(Operator, Borrowed):
-    """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, Q int8, one float32 scale for each column.
+    """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, one float32 scale for each column.
 
-    `activations` is the type of A: `dtype`, or int8, and then there are float32 `row_scales` [m, 1] by which rows of C
-    are scaled too. Numbers of eight bits are -127 to 127, never -128, which has no opposite. The products are added up
-    in float32 or int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises
-    UsageError `bad-problem` for sizes and types that do not exist.
+    `weights` is the type of Q, int8 or float8_e4m3fn. `activations` is the type of A: `dtype`, or that of Q, and then
+    there are float32 `row_scales` [m, 1] by which rows of C are scaled too. Numbers of int8 are -127 to 127, never
+    -128, which has no opposite. The products are added up in float32 or int32 and scaled at the end: a weight of eight
+    bits is exact in bfloat16, a scaled one is not. Raises UsageError `bad-problem` for sizes and types that do not
+    exist.
     """
 
     operation = "quantized_matmul"
@@ -44,25 +47,34 @@ class QuantizedMatmul(Operator, Borrowed):
     k: int = field(metadata=axis(is_uneven=True))
     dtype: str = "bfloat16"
     activations: str = None  # type: ignore[assignment]  # filled in on construction
+    weights: str = "int8"
 
     def __post_init__(self) -> None:
         """Fills in the type of A, then refuses what does not exist."""
         self.require_fields()
         self.fill(activations=self.dtype)
-        if self.activations not in (self.dtype, "int8"):
+        if self.weights not in _NARROW:
             raise UsageError(
-                "bad-problem", f"quantized_matmul: expected activations {self.dtype} or int8, got {self.activations!r}"
+                "bad-problem", f"quantized_matmul: expected weights {' or '.join(_NARROW)}, got {self.weights!r}"
             )
+        if self.activations not in (self.dtype, self.weights):
+            raise UsageError(
+                "bad-problem",
+                f"quantized_matmul: expected activations {self.dtype} or {self.weights}, got {self.activations!r}",
+            )
+
+    @property
+    def _has_row_scales(self) -> bool:
+        return self.activations == self.weights
 
     def work(self) -> Work:
         """The useful work of one call: 2 FLOPs per multiply-add, 1 per element and scale; each array moved once."""
         arrays = (*self._inputs, self._output)
-        is_int8 = self.activations == "int8"
         return Work(
             matmul_flops=2 * self.m * self.n * self.k,
-            vector_flops=(2 if is_int8 else 1) * self.m * self.n,
+            vector_flops=(2 if self._has_row_scales else 1) * self.m * self.n,
             minimum_hbm_bytes=sum(math.prod(array.shape) * _BYTES[array.dtype] for array in arrays),
-            matmul_dtype="int8" if is_int8 else "bfloat16",
+            matmul_dtype=self.weights if self._has_row_scales else "bfloat16",
         )
 
     @property
@@ -70,9 +82,9 @@ class QuantizedMatmul(Operator, Borrowed):
         rows = (Array(name="row_scales", shape=(self.m, 1), dtype="float32"),)
         return (
             Array(name="a", shape=(self.m, self.k), dtype=self.activations),
-            Array(name="q", shape=(self.k, self.n), dtype="int8"),
+            Array(name="q", shape=(self.k, self.n), dtype=self.weights),
             Array(name="scales", shape=(1, self.n), dtype="float32"),
-            *(rows if self.activations == "int8" else ()),
+            *(rows if self._has_row_scales else ()),
         )
 
     @property
@@ -81,9 +93,10 @@ class QuantizedMatmul(Operator, Borrowed):
 
     def statement(self) -> Statement:
         """This problem in words and numbers."""
+        sizes = f"{self.m} x {self.n} x {self.k} (m x n x k)"
         return Statement(
             operation=self.operation,
-            title=f"matmul {self.activations} x int8, {self.m} x {self.n} x {self.k} (m x n x k), to {self.dtype}",
+            title=f"matmul {self.activations} x {self.weights}, {sizes}, to {self.dtype}",
             parameters=self.parameters,
             inputs=self._inputs,
             outputs=(self._output,),
@@ -92,17 +105,17 @@ class QuantizedMatmul(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """Those of a Matmul; of int8 activations far values at the full shape too, whose sums are the largest."""
-        far = ("far-values",) if full and self.activations == "int8" else ()
+        """Those of a Matmul; of narrow activations far values at the full shape too, whose sums are the largest."""
+        far = ("far-values",) if full and self._has_row_scales else ()
         return (*self.lender.families(full), *far)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """A Matmul's inputs of this family, with each column of B, and each row of an int8 A, rounded to 127 steps."""
+        """A Matmul's inputs of this family, with each column of B, and each row of a narrow A, scaled to its type."""
         a, b = self.lender.make_inputs(family, seed)
-        q, scales = _quantized(b, axis=0)
-        if self.activations != "int8":
+        q, scales = _quantized(b, 0, self.weights)
+        if not self._has_row_scales:
             return a, q, scales
-        rounded, row_scales = _quantized(a, axis=1)
+        rounded, row_scales = _quantized(a, 1, self.weights)
         return rounded, q, scales, row_scales
 
     @property
@@ -122,7 +135,7 @@ class QuantizedMatmul(Operator, Borrowed):
             drawn.some_rows("a", _A, self.k),
             drawn.some_columns("q", _Q, self.k),
             drawn.some_columns("the scales", _SCALES, 1),
-            *([drawn.some_rows("the row scales", _ROW_SCALES, 1)] if self.activations == "int8" else []),
+            *([drawn.some_rows("the row scales", _ROW_SCALES, 1)] if self._has_row_scales else []),
         )
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -162,7 +175,7 @@ class QuantizedMatmul(Operator, Borrowed):
 
         answers: dict[str, Answer] = {
             "columns not scaled": with_inputs(_SCALES, np.ones_like),
-            "weights of four bits": with_inputs(_Q, lambda q: np.clip(np.rint(q / 16), -7, 7) * 16),
+            "weights of four bits": with_inputs(_Q, _of_four_bits),
         }
         if self.n > 1:
             answers["one scale for all columns"] = with_inputs(
@@ -172,7 +185,7 @@ class QuantizedMatmul(Operator, Borrowed):
             answers["sums kept in bfloat16"] = lambda inputs, rows: self._of_rows(
                 inputs, rows, np.float64, lambda a, q, scales: added_in_bfloat16(a, q) * scales
             )
-        if self.activations == "int8":
+        if self._has_row_scales:
             answers["rows not scaled"] = with_inputs(_ROW_SCALES, np.ones_like)
         return answers
 
@@ -186,14 +199,23 @@ class QuantizedMatmul(Operator, Borrowed):
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values, Values], Values]
     ) -> Exact:
         a, q, *scales = (array.astype(dtype) for array in inputs)
-        # [rows, n], of int8 activations the products of both scales.
+        # [rows, n], of narrow activations the products of both scales.
         factors = np.broadcast_to(scales[0], (len(rows), self.n)) * (scales[1][rows] if len(scales) > 1 else dtype(1))
         return function(a[rows], q, factors).astype(np.float64)
 
 
-def _quantized(values: Values, axis: int) -> tuple[Values, Values]:
-    """`values` along the axis as int8 in steps of a 127th of the largest, and the float32 steps."""
-    wide = values.astype(np.float32)
+def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
+    """`values` along the axis in steps that make the largest the largest of the narrow type, and the float32 steps."""
+    wide, most = values.astype(np.float32), _LARGEST[dtype]
     largest = np.abs(wide).max(axis=axis, keepdims=True)
-    steps = np.where(largest > 0, largest / np.float32(_LARGEST), np.float32(1 / 3)).astype(np.float32)
-    return np.clip(np.rint(wide / steps), -_LARGEST, _LARGEST).astype(np.int8), steps
+    steps = np.where(largest > 0, largest / np.float32(most), np.float32(1 / 3)).astype(np.float32)
+    scaled = np.clip(wide / steps, -most, most)
+    return (np.rint(scaled) if dtype == "int8" else scaled).astype(_NARROW[dtype]), steps
+
+
+def _of_four_bits(q: Values) -> Values:
+    """`q` rounded to four bits: -7 to 7 for int8, float4_e2m1fn else."""
+    if q.dtype == np.int8:
+        return np.clip(np.rint(q / 16), -7, 7) * 16
+    step = np.float32(448 / 6)
+    return (q.astype(np.float32) / step).astype(ml_dtypes.float4_e2m1fn).astype(np.float32) * step

@@ -1,4 +1,4 @@
-#: for matmul quantized-matmul quantized-matmul-int8
+#: for matmul quantized-matmul quantized-matmul-int8 quantized-matmul-fp8
 #: matmul
 """Matrix product on a TPU, C = A B: the one file that an experiment changes.
 
@@ -13,10 +13,10 @@ The honest naive kernel to start from: one block of A against one block of Q in 
 the type of A, which holds them exactly, added up in float32, scaled once. The judge traces kernel_fn and checks what
 compute_flops() and get_tiling_meta() claim.
 """
-#: quantized-matmul-int8
+#: quantized-matmul-int8 quantized-matmul-fp8
 """Matrix product of activations and weights of eight bits on a TPU: what an experiment changes.
 
-The honest naive kernel to start from: one block of A against one block of Q in each grid step, added up in int32,
+The honest naive kernel to start from: one block of A against one block of Q in each grid step, added up in 32 bits,
 scaled by row and column at the end. The judge traces kernel_fn and checks what compute_flops() and get_tiling_meta()
 claim.
 """
@@ -36,6 +36,9 @@ PROBLEM_DESCRIPTION = "matmul with int8 weights and a scale for each column, add
 #: quantized-matmul-int8
 KERNEL_NAME = "naive_int8_matmul"
 PROBLEM_DESCRIPTION = "matmul of int8 with a scale for each row and column, added up in int32"
+#: quantized-matmul-fp8
+KERNEL_NAME = "naive_fp8_matmul"
+PROBLEM_DESCRIPTION = "matmul of float8_e4m3fn with a scale for each row and column, added up in float32"
 #: end
 
 BM = 512
@@ -43,6 +46,11 @@ BN = 512
 BK = 512
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
+#: quantized-matmul-int8
+SUMS = jnp.int32
+#: quantized-matmul-fp8
+SUMS = jnp.float32
+#: end
 
 
 #: matmul
@@ -51,9 +59,9 @@ def multiply(a_ref, b_ref, c_ref, acc_ref):
 #: quantized-matmul
 def multiply(a_ref, q_ref, scales_ref, c_ref, acc_ref):
     """One step: block of A [BM, BK] times block of Q [BK, BN]; acc [BM, BN] float32 lives in VMEM over all of k."""
-#: quantized-matmul-int8
+#: quantized-matmul-int8 quantized-matmul-fp8
 def multiply(a_ref, q_ref, scales_ref, row_scales_ref, c_ref, acc_ref):
-    """One step: block of A [BM, BK] times block of Q [BK, BN]; acc [BM, BN] int32 lives in VMEM over all of k."""
+    """One step: block of A [BM, BK] times block of Q [BK, BN]; acc [BM, BN] SUMS lives in VMEM over all of k."""
 #: end
     step, steps = pl.program_id(2), pl.num_programs(2)
 
@@ -61,7 +69,7 @@ def multiply(a_ref, q_ref, scales_ref, row_scales_ref, c_ref, acc_ref):
     def start():
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-#: not quantized-matmul-int8
+#: not quantized-matmul-int8 quantized-matmul-fp8
     # By default the matrix unit rounds float32 to bfloat16; HIGHEST takes six passes instead of one.
     precision = jax.lax.Precision.HIGHEST if a_ref.dtype == jnp.float32 else None
 #: matmul
@@ -69,8 +77,8 @@ def multiply(a_ref, q_ref, scales_ref, row_scales_ref, c_ref, acc_ref):
 #: quantized-matmul
     weights = q_ref[...].astype(a_ref.dtype)
     acc_ref[...] += jnp.dot(a_ref[...], weights, precision=precision, preferred_element_type=jnp.float32)
-#: quantized-matmul-int8
-    acc_ref[...] += jnp.dot(a_ref[...], q_ref[...], preferred_element_type=jnp.int32)
+#: quantized-matmul-int8 quantized-matmul-fp8
+    acc_ref[...] += jnp.dot(a_ref[...], q_ref[...], preferred_element_type=SUMS)
 #: end
 
     @pl.when(step == steps - 1)
@@ -79,7 +87,7 @@ def multiply(a_ref, q_ref, scales_ref, row_scales_ref, c_ref, acc_ref):
         c_ref[...] = acc_ref[...].astype(c_ref.dtype)
 #: quantized-matmul
         c_ref[...] = (acc_ref[...] * scales_ref[...]).astype(c_ref.dtype)
-#: quantized-matmul-int8
+#: quantized-matmul-int8 quantized-matmul-fp8
         scaled = acc_ref[...].astype(jnp.float32) * scales_ref[...] * row_scales_ref[...]
         c_ref[...] = scaled.astype(c_ref.dtype)
 #: end
@@ -92,7 +100,7 @@ def kernel_fn(a, b):
 #: quantized-matmul
 def kernel_fn(a, q, scales):
     """The product of a [m, k] and q [k, n], scaled [1, n]. Raises ValueError where a block does not divide them."""
-#: quantized-matmul-int8
+#: quantized-matmul-int8 quantized-matmul-fp8
 def kernel_fn(a, q, scales, row_scales):
     """The product of a [m, k] and q [k, n], scaled [1, n] and [m, 1], in bfloat16.
 
@@ -106,9 +114,9 @@ def kernel_fn(a, q, scales, row_scales):
             raise ValueError(f"expected {name} to divide {length}, got {name}={block}")
     return pl.pallas_call(
         multiply,
-#: not quantized-matmul-int8
+#: not quantized-matmul-int8 quantized-matmul-fp8
         out_shape=jax.ShapeDtypeStruct((m, n), a.dtype),
-#: quantized-matmul-int8
+#: quantized-matmul-int8 quantized-matmul-fp8
         out_shape=jax.ShapeDtypeStruct((m, n), jnp.bfloat16),
 #: end
         grid=(m // BM, n // BN, k // BK),
@@ -117,15 +125,15 @@ def kernel_fn(a, q, scales, row_scales):
             pl.BlockSpec((BK, BN), lambda i, j, p: (p, j)),
 #: not matmul
             pl.BlockSpec((1, BN), lambda i, j, p: (0, j)),
-#: quantized-matmul-int8
+#: quantized-matmul-int8 quantized-matmul-fp8
             pl.BlockSpec((BM, 1), lambda i, j, p: (i, 0)),
 #: end
         ],
         out_specs=pl.BlockSpec((BM, BN), lambda i, j, p: (i, j)),
-#: not quantized-matmul-int8
+#: not quantized-matmul-int8 quantized-matmul-fp8
         scratch_shapes=[pltpu.VMEM((BM, BN), jnp.float32)],
-#: quantized-matmul-int8
-        scratch_shapes=[pltpu.VMEM((BM, BN), jnp.int32)],
+#: quantized-matmul-int8 quantized-matmul-fp8
+        scratch_shapes=[pltpu.VMEM((BM, BN), SUMS)],
 #: end
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
@@ -156,6 +164,6 @@ def get_tiling_meta(m=8192, n=8192, k=8192):
     }
 #: quantized-matmul
     )(a, q, scales)
-#: quantized-matmul-int8
+#: quantized-matmul-int8 quantized-matmul-fp8
     )(a, q, scales, row_scales)
 #: end

@@ -1,0 +1,14 @@
+OPERATION = "quantized_matmul"  # C [M, N] = A [M, K] Q [K, N] * scales [1, N] * row_scales [M, 1]
+M = 512
+N = 8192
+K = 8192
+DTYPE = "bfloat16"  # of C
+WEIGHTS = "float8_e4m3fn"  # of A and Q
+CHIP = "v7x"
+
+
+def problem():
+    """What the judge computes, checks and credits; the kernel has no say in it."""
+    from harness.operators import QuantizedMatmul
+
+    return QuantizedMatmul(m=M, n=N, k=K, dtype=DTYPE, activations=WEIGHTS, weights=WEIGHTS)

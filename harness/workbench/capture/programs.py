@@ -345,9 +345,15 @@ def _facts(dumps: Path) -> Iterator[ModuleFacts]:
 
 
 # HLO's names of types where JAX calls them otherwise.
-_DTYPES = {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"} | {
-    f"{short}{bits}": f"{long}{bits}" for short, long in (("s", "int"), ("u", "uint")) for bits in (4, 8, 16, 32, 64)
-}
+_DTYPES = (
+    {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}
+    | {"f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+    | {
+        f"{short}{bits}": f"{long}{bits}"
+        for short, long in (("s", "int"), ("u", "uint"))
+        for bits in (4, 8, 16, 32, 64)
+    }
+)
 _ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)*(?:,(?=\d)|(?=\])))*)\]")
 
 

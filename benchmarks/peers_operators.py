@@ -95,24 +95,34 @@ def _quantized(a: jax.Array, q: jax.Array, scales: jax.Array, _: Configuration) 
     return (jnp.dot(a, q.astype(a.dtype), preferred_element_type=jnp.float32) * scales).astype(a.dtype)
 
 
-def _int8(
+def _narrow(
     a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration, *, sums: Any = jnp.int32
 ) -> jax.Array:
-    """XLA's program: one dot of int8 with sums of type `sums`, both scales in its epilogue."""
+    """XLA's program: one dot of eight bits with sums of type `sums`, both scales in its epilogue."""
     total = jnp.dot(a, q, preferred_element_type=sums).astype(jnp.float32)
     return (total * scales * row_scales).astype(jnp.bfloat16)
 
 
-def _int8_transposed(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration) -> Any:
-    """XLA's program for C^T = Q^T A^T, else as `_int8`."""
-    total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32)
+def _narrow_transposed(
+    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration, *, sums: Any = jnp.int32
+) -> jax.Array:
+    """XLA's program for C^T = Q^T A^T, else as `_narrow`."""
+    total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=sums).astype(jnp.float32)
     return (total * scales.T * row_scales.T).astype(jnp.bfloat16).T
 
 
-def _int8_pallas(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, blocks: Configuration) -> Any:
-    """JAX's own Pallas matmul, which knows no scales: its int32 sums are scaled by XLA."""
+def _narrow_pallas(
+    a: jax.Array,
+    q: jax.Array,
+    scales: jax.Array,
+    row_scales: jax.Array,
+    blocks: Configuration,
+    *,
+    sums: Any = jnp.int32,
+) -> jax.Array:
+    """JAX's own Pallas matmul, which knows no scales: its sums are scaled by XLA."""
     rows, columns, depth = blocks
-    total = matmul.matmul(a, q, block_shape=(rows, columns), block_k=depth, out_dtype=jnp.int32)
+    total = matmul.matmul(a, q, block_shape=(rows, columns), block_k=depth, out_dtype=sums)
     return (total.astype(jnp.float32) * scales * row_scales).astype(jnp.bfloat16)
 
 
@@ -242,11 +252,20 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/swiglu": (Peer(_XLA, _swiglu),),
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
     "examples/quantized-matmul-int8-v6e": (
-        Peer(_XLA, _int8),
-        Peer("XLA, 96 MiB of VMEM", _int8, flags=_MORE_VMEM),
-        Peer("XLA, float32 asked for", partial(_int8, sums=jnp.float32)),
-        Peer("XLA, transposed", _int8_transposed),
-        Peer("JAX Pallas matmul", _int8_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
+        Peer(_XLA, _narrow),
+        Peer("XLA, 96 MiB of VMEM", _narrow, flags=_MORE_VMEM),
+        Peer("XLA, float32 asked for", partial(_narrow, sums=jnp.float32)),
+        Peer("XLA, transposed", _narrow_transposed),
+        Peer("JAX Pallas matmul", _narrow_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
+    ),
+    "examples/quantized-matmul-fp8-v7x": (
+        Peer(_XLA, partial(_narrow, sums=jnp.float32)),
+        Peer("XLA, transposed", partial(_narrow_transposed, sums=jnp.float32)),
+        Peer(
+            "JAX Pallas matmul",
+            partial(_narrow_pallas, sums=jnp.float32),
+            _grid((512, 1024), (512, 1024, 2048), (1024, 2048, 4096, 8192)),
+        ),
     ),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
     "examples/grouped-matmul-experts-v6e": (Peer("JAX megablox", _gmm, _EXPERTS), Peer("XLA ragged_dot", _ragged_dot)),

@@ -277,6 +277,7 @@ OPERATOR_AIMS: dict[str, float | None] = {
     "examples/matmul": 1.00,
     "examples/paged-decode-v6e": 0.80,
     "examples/quantized-matmul": None,
+    "examples/quantized-matmul-fp8-v7x": 0.90,
     "examples/quantized-matmul-int8-v6e": 1.00,
     "examples/rmsnorm": 0.97,
     "examples/swiglu": 0.95,

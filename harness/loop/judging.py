@@ -23,6 +23,7 @@ from harness.records import (
     Failure,
     PairedBenchmark,
     RefusedSetting,
+    Row,
     Trace,
     Verdict,
 )
@@ -50,7 +51,7 @@ def judge(
 
     def refuse_identical(trace: Trace) -> None:
         if not (run.options.again or run.options.rebaseline or may_be_known):
-            _refuse_identical(run, trace)
+            _refuse_identical(run, candidate, trace)
 
     def is_slower(evidence_so_far: Evidence) -> bool:
         if not run.options.again:
@@ -83,10 +84,15 @@ def judge(
     )
 
 
-def _refuse_identical(run: Run, trace: Trace) -> None:
-    """Raises RatchetError `identical-candidate` if this very program was judged before under the same key."""
+def _refuse_identical(run: Run, candidate: Candidate, trace: Trace) -> None:
+    """Raises RatchetError `identical-candidate` if this very program was judged before under the same key.
+
+    A kernel that failed a check is another one if its text was changed: at smaller shapes its program may differ.
+    """
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key is not None and row.key.counts_for(run.key)
+        if same and row.kernel_sha256 != candidate.sha256 and _failed_a_check(run, row):
+            continue
         if same and row.failure_kind not in MAY_PASS_NEXT_TIME:
             raise RatchetError(
                 "identical-candidate",
@@ -95,6 +101,11 @@ def _refuse_identical(run: Run, trace: Trace) -> None:
                 "traced to the same operations under the same judge; nothing was recorded. To judge it again, "
                 "add --again",
             )
+
+
+def _failed_a_check(run: Run, row: Row) -> bool:
+    failure = history.attempt(run.ledger.place, row.number).evidence.failure if row.failure_kind else None
+    return failure is not None and failure.stage == "correctness"
 
 
 def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:

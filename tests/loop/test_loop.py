@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import copied, git, identify
+from loop_fixtures import committed_contest, copied, git, identify
 from loop_fixtures import ratchet as run
 
 pytestmark = pytest.mark.long
@@ -192,6 +192,18 @@ def test_an_identical_candidate_is_not_judged_twice(contest: Path) -> None:
     assert "[identical-candidate]" in refused.stderr
     assert kernel.read_text() == accepted.replace("BQ = 512", "BQ = 256  # once more")
     assert len(rows(contest)) == 3
+
+
+def test_a_kernel_that_was_wrong_at_smaller_shapes_alone_is_judged_when_mended(tmp_path: Path) -> None:
+    contest = committed_contest(tmp_path / "contest", 1024)
+    kernel = contest / "kernel.py"
+    right = kernel.read_text()
+    scale = "scale=1 / math.sqrt(d)"
+    assert right.count(scale) == 1
+    kernel.write_text(right.replace(scale, f"{scale} * (1 if sequence == 1024 else 2)"))
+    assert "wrong-result" in ratchet(contest, "experiment: wrong elsewhere", expect=3).stdout
+    kernel.write_text(right)
+    assert "ACCEPTED" in ratchet(contest, "experiment: right everywhere", expect=0).stdout
 
 
 def test_an_edit_that_compiles_to_the_same_schedule_takes_no_number(contest: Path) -> None:

@@ -1,0 +1,28 @@
+"""The judge's front door: what this contest computes and on which chip, in plain constants.
+
+`python prepare.py` judges kernel.py as it stands and records nothing.
+`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
+"""
+
+OPERATION = "quantized_matmul"  # C [M, N] = A [M, K] Q [K, N] * scales [1, N] * row_scales [M, 1]
+M = 1024
+N = 8192
+K = 8192
+DTYPE = "bfloat16"  # of C
+WEIGHTS = "float8_e4m3fn"  # of A and Q
+CHIP = "v7x"
+
+
+def problem():
+    """What the judge computes, checks and credits; the kernel has no say in it."""
+    from harness.operators import QuantizedMatmul
+
+    return QuantizedMatmul(m=M, n=N, k=K, dtype=DTYPE, activations=WEIGHTS, weights=WEIGHTS)
+
+
+if __name__ == "__main__":
+    try:
+        from harness.cli import judge_contest
+    except ModuleNotFoundError as missing:
+        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
+    raise SystemExit(judge_contest(__file__))

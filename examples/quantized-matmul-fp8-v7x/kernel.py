@@ -13,11 +13,11 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_fp8_matmul"
 PROBLEM_DESCRIPTION = "matmul of float8_e4m3fn with a scale for each row and column, added up in float32"
 
-BM = 512
-BN = 512
-BK = 512
+BM = 1024
+BN = 2048
+BK = 2048
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
-VMEM_LIMIT = None
+VMEM_LIMIT = 60000000
 SUMS = jnp.float32
 
 

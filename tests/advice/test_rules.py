@@ -839,3 +839,19 @@ def test_no_gain_is_larger_than_what_the_roofline_leaves() -> None:
         figures = report(saved(name), chip(saved(name).chip))
         for hint in advised(saved(name)):
             assert hint.gain is None or (hint.gain_source and hint.gain <= (figures.gap_fraction or 0) + 1e-9), name
+
+
+@pytest.mark.parametrize(("busy", "bound"), [(0.9, 0.1), (0.65, None)])
+def test_bubbles_behind_a_unit_that_always_works_are_bounded_by_what_it_leaves(
+    busy: float, bound: float | None
+) -> None:
+    kernel = with_parts(rowwise(0.9e-3), ("unit stall", "MXU busy", 0.5))
+    assert kernel.simulation is not None
+    cycles = kernel.simulation.cycles or 0.0
+    units = tuple(
+        replace(unit, busy_cycles=busy * cycles) if unit.name == "MXU" else unit for unit in kernel.simulation.units
+    )
+    finding = looked("bubbles", Case(lambda: with_run(kernel, units=units)))
+    assert finding is not None
+    assert finding.gain == (None if bound is None else pytest.approx(bound))
+    assert ("which works in 90.0% of the cycles" in finding.observation) == (bound is not None)

@@ -17,6 +17,7 @@ from harness.units import count, percent, seconds
 
 # Published: under 5 % is excellent, over 10 % a red flag.
 _EXCELLENT_BUBBLES, _RED_FLAG_BUBBLES = 0.05, 0.10
+_NEARLY_FULL = 0.8
 _MANY_STEPS = 256
 # The first and last two to three steps are fill and drain: with fewer steps than this nothing else is left.
 _FEW_STEPS = 6
@@ -59,14 +60,19 @@ def bubbles(seen: Observed) -> RuleCase | None:
         )
     if larger:
         suggestion = f"{raise_words(larger)}: more independent work in a step to fill the waits with"
+    unit, _, reason = max(stalls, key=lambda name: stalls[name]).partition(" ")
+    # A unit that works nearly all the time cannot do the same work in less.
+    busy = seen.used(unit) if reason == "busy" and seen.used(unit) >= _NEARLY_FULL else None
+    works = "" if busy is None else f", which works in {percent(busy)} of the cycles"
     return RuleCase(
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
-        f"{_largest_waits(seen, share)} [simulated {seen.report.chip}]",
+        f"{_largest_waits(seen, share)}{works} [simulated {seen.report.chip}]",
         suggestion=suggestion,
         # Another body has another schedule, and other registers. Pieces got 0.3 of the bubbles in the median, and once
         # more than all of them (benchmarks/RULES.md).
-        gain=None,
-        cost=share,
+        gain=None if busy is None else 1 - busy,
+        gain_source=SCHEDULE,
+        cost=share if busy is None else 1 - busy,
         edits=edits,
         weight=1.0 if edits else 0.3,
         knob="key block" if seen.is_attention else "block",

@@ -136,6 +136,11 @@ SHOWN = {
         Case(lambda: evidence(3.0e-3), ("8,192 grid steps of 366.21 ns", "now 256) to 1024")),
         Case(lambda: saved(NAIVE), ("8,192 grid steps of 646.82 ns", "75.1%")),
         Case(lambda: rowwise(1e-3, block=8), ("1,024 grid steps", "make the blocks larger")),
+        # Pages, which no constant makes larger.
+        Case(
+            lambda: with_table(with_window(rowwise(5e-3, block=1), 0, fetches=None)),
+            ("8,192 grid steps", "one block of x, in places that a table names", "take several of these blocks"),
+        ),
     ],
     "fill and drain": [
         Case(

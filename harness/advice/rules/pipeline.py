@@ -183,13 +183,40 @@ def short_steps(seen: Observed) -> RuleCase | None:
         if larger is None:
             return None
         suggestion, knob, edits = f"{raise_words(larger)}: fewer and longer steps", "key block", (larger,)
-    return RuleCase(
-        observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
-        f"neither compute nor bandwidth {seen.label}",
-        suggestion=suggestion,
-        gain=None,
-        knob=knob,
-        edits=edits,
+    observation = (
+        f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is neither compute "
+        f"nor bandwidth {seen.label}"
+    )
+    pages = _pages(seen)
+    if pages and not edits:
+        return RuleCase(
+            observation=f"{observation}; a step has one block of {' and one of '.join(pages)}, in places that a table "
+            "names",
+            suggestion="take several of these blocks in a step: pass each array once for each block, with an index map "
+            "of its own, or leave the arrays in pl.ANY and copy the next step's blocks with pltpu.make_async_copy "
+            "while this one computes",
+            gain=None,
+            # Attempt 2 of examples/paged-decode-v6e did it and took 66 % less; all of the gap is a loose bound.
+            cost=gap,
+            weight=0.5,
+            knob=knob,
+            kind="grid",
+        )
+    return RuleCase(observation=observation, suggestion=suggestion, gain=None, knob=knob, edits=edits)
+
+
+def _pages(seen: Observed) -> tuple[str, ...]:
+    """The inputs of which a step has one block, one long along an axis, in a place that a table names."""
+    windows = seen.call.windows if seen.call else ()
+    if not any(window.array.is_table for window in windows):
+        return ()
+    return tuple(
+        window.name
+        for window in seen.inputs
+        # Blocks in VMEM whose fetches cannot be counted without the table.
+        if window.memory_space == "vmem"
+        and window.fetches is None
+        and any(block == 1 < size for block, size in zip(window.block_shape, window.array.shape, strict=False))
     )
 
 

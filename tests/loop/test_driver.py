@@ -29,7 +29,7 @@ def drive(contest: Path, attempts: int) -> str:
 
 def rows(contest: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["rows"]
-    return rows
+    return [row["row"] for row in rows]
 
 
 def loaded() -> ModuleType:

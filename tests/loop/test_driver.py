@@ -80,18 +80,18 @@ def test_moves_begin_with_what_won_last_and_repeat_nothing() -> None:
 def test_what_did_not_fit_is_tried_with_more_vmem() -> None:
     moves = loaded().moves
     too_large = {**SMALL, "BQ": "256"}
-    tried = ((SMALL, "accept"), (too_large, "vmem-exceeded"))
-    left = list(moves(state(SMALL, *tried), []))
+    attempts = ((SMALL, "accept"), (too_large, "vmem-exceeded"))
+    left = list(moves(state(SMALL, *attempts), []))
     assert left[:2] == [{"BQ": "256", "VMEM_LIMIT": "67108864"}, {"BKV": "512"}]
     assert {"BQ": "256", "BKV": "128"} in left, "smaller in one constant: it may fit"
     screened = [({**too_large, "VMEM_LIMIT": "67108864"}, "vmem-exceeded")]
-    assert next(moves(state(SMALL, *tried), screened)) == {"BQ": "256", "VMEM_LIMIT": "104857600"}
+    assert next(moves(state(SMALL, *attempts), screened)) == {"BQ": "256", "VMEM_LIMIT": "104857600"}
     screened += [({**too_large, "VMEM_LIMIT": "104857600"}, "vmem-exceeded")]
-    left = list(moves(state(SMALL, *tried), screened))
+    left = list(moves(state(SMALL, *attempts), screened))
     assert left[0] == {"BKV": "512"}, "no limit is large enough"
     assert not any(move.get("BQ") in ("256", "512") and "BKV" not in move for move in left)
     wrong = [({**SMALL, "BKV": "512", "VMEM_LIMIT": "67108864"}, "wrong-result")]
-    assert {"BKV": "512"} not in list(moves(state(SMALL, *tried), wrong)), "wrong under any limit"
+    assert {"BKV": "512"} not in list(moves(state(SMALL, *attempts), wrong)), "wrong under any limit"
 
 
 def test_the_first_search_goes_far_and_has_vmem() -> None:

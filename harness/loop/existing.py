@@ -191,7 +191,7 @@ def _has(where: str, functions: Mapping[str, object]) -> str:
 
 
 def _defined(tree: ast.Module) -> dict[str, ast.FunctionDef | None]:
-    """What a module defines at its top level; the node is None for what is no plain `def`."""
+    """The names that a module defines at its top level; the node is None for what is no plain `def`."""
     names: dict[str, ast.FunctionDef | None] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
@@ -359,9 +359,9 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
 def _candidate(wanted: ExistingFunction, statement: Statement, options: tuple[_Option, ...], body: str) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
     # `--set` finds a constant by its name alone, in whichever file.
-    taken = frozenset[str]().union(*(assigned(data) for data in wanted.helpers.values()))
+    of_helpers = frozenset[str]().union(*(assigned(data) for data in wanted.helpers.values()))
     named = {
-        option: f"{wanted.function.upper()}_{name}" if (name := option.name.upper()) in taken else name
+        option: f"{wanted.function.upper()}_{name}" if (name := option.name.upper()) in of_helpers else name
         for option in options
     }
     constants = "".join(f"{name} = {option.value}\n" for option, name in named.items())

@@ -5,8 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import keys_page
@@ -23,14 +23,35 @@ from harness.records import Key
 pytestmark = pytest.mark.long
 
 PACKAGE = Path(harness.__file__).parent
-QUESTION = """
-import json, pathlib, sys
-from harness.judge import key
-from harness.records import Statement, Work
-work = Work(matmul_flops=1, vector_flops=1, minimum_hbm_bytes=1)
-stated = Statement(operation="attention", title="t", parameters=(), inputs=(), outputs=(), work=work)
-found = key.key(pathlib.Path(sys.argv[1]), stated, {}, "v5e", "simulated")
-print(json.dumps([found.judge, found.timing, found.checks]))
+# Answers a line with the digests of the harness as it lies there. Files are parsed once for all lines: each is answered
+# by a fork that imports the harness anew, which reads and hashes every file, and parses those that changed.
+ANSWERING = """
+import json, os, pathlib, sys
+from functools import cache
+from harness.judge import key as first
+code_digest = first._code_digest = cache(first._code_digest)
+imports_of = first._imports
+imports = first._imports = cache(lambda *source, **is_contest: tuple(imports_of(*source, **is_contest)))
+first._graph()
+
+def answer():
+    first._homes.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "harness"]:
+        del sys.modules[name]
+    from harness.judge import key
+    from harness.records import Statement, Work
+    key._code_digest, key._imports = code_digest, imports
+    work = Work(matmul_flops=1, vector_flops=1, minimum_hbm_bytes=1)
+    stated = Statement(operation="attention", title="t", parameters=(), inputs=(), outputs=(), work=work)
+    found = key.key(pathlib.Path(sys.argv[1]), stated, {}, "v5e", "simulated")
+    print(json.dumps([found.judge, found.timing, found.checks]), flush=True)
+
+for _ in sys.stdin:
+    if not os.fork():
+        answer()
+        os._exit(0)
+    if os.wait()[1]:
+        print("null", flush=True)
 """
 PREPARE = """\
 \"\"\"The contest.\"\"\"
@@ -52,40 +73,47 @@ if __name__ == "__main__":
 JUDGE, TIMING, CHECKS = "judge", "timing", "checks"
 
 
+class Copy:
+    """The harness as a package of its own, with a prepare.py beside it, and a process that gives its hashes of code."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        environment = {**os.environ, "PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+        command = [sys.executable, "-P", "-c", ANSWERING, str(folder / "prepare.py")]
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.unchanged = self.digests()
+
+    def digests(self) -> dict[str, str]:
+        """The hashes of code as the files are now."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return dict(zip((JUDGE, TIMING, CHECKS), json.loads(self.process.stdout.readline()), strict=True))
+
+    def moved(self, name: str, old: str, new: str) -> set[str]:
+        """The hashes that differ with `old` replaced by `new` in the file `name`, which is put back."""
+        path = self.folder / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        try:
+            after = self.digests()
+        finally:
+            path.write_text(text)
+        return {what for what, digest in self.unchanged.items() if digest != after[what]}
+
+
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The harness as a package of its own, and a prepare.py beside it."""
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     folder = tmp_path_factory.mktemp("key")
     copy_harness(folder, "candidates")
     (folder / "prepare.py").write_text(PREPARE)
-    return folder
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """The hashes of code that the harness in `folder` gives for the prepare.py there."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-P", "-c", QUESTION, str(folder / "prepare.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(zip((JUDGE, TIMING, CHECKS), json.loads(done.stdout), strict=True))
-
-
-@cache
-def unchanged(folder: Path) -> dict[str, str]:
-    return digests(folder)
-
-
-def moved(folder: Path, name: str, old: str, new: str) -> set[str]:
-    """The hashes that differ with `old` replaced by `new` in the file `name`, which is put back."""
-    before, path = unchanged(folder), folder / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    try:
-        after = digests(folder)
-    finally:
-        path.write_text(text)
-    return {what for what in before if before[what] != after[what]}
+    opened = Copy(folder)
+    yield opened
+    opened.process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +132,8 @@ def moved(folder: Path, name: str, old: str, new: str) -> set[str]:
         ("prepare.py", "What is computed", "Something"),
     ],
 )
-def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: str, new: str) -> None:
-    assert moved(copy, name, old, new) == set()
+def test_what_no_verdict_depends_on_does_not_count(copy: Copy, name: str, old: str, new: str) -> None:
+    assert copy.moved(name, old, new) == set()
 
 
 @pytest.mark.parametrize(
@@ -131,19 +159,19 @@ def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: s
     ],
 )
 def test_each_key_stands_on_what_it_can_depend_on(
-    copy: Path, name: str, old: str, new: str, expected: set[str]
+    copy: Copy, name: str, old: str, new: str, expected: set[str]
 ) -> None:
-    assert moved(copy, name, old, new) == expected
+    assert copy.moved(name, old, new) == expected
 
 
-@pytest.mark.parametrize("text", ["{", "5", '["x"]', "[1, []]"])
-def test_a_broken_cache_is_computed_anew(copy: Path, text: str) -> None:
-    expected = unchanged(copy)
-    kept = list((copy / "cache" / "kernel-ratchet").iterdir())
+# No JSON, and JSON of another form.
+@pytest.mark.parametrize("text", ["{", "[1, []]"])
+def test_a_broken_cache_is_computed_anew(copy: Copy, text: str) -> None:
+    kept = list((copy.folder / "cache" / "kernel-ratchet").iterdir())
     assert kept
     for path in kept:
         path.write_text(text)
-    assert digests(copy) == expected
+    assert copy.digests() == copy.unchanged
 
 
 # --- whose keys a file moves -------------------------------------------------------------------

@@ -4,6 +4,7 @@ Each process of a run writes a file of its own into the folder that CPU_OF_TESTS
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,9 @@ FOLDER = "CPU_OF_TESTS"
 
 
 def _cpu_seconds() -> float:
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    used, forked = os.times(), sys.modules.get("forked_commands")
+    seconds = used.user + used.system + used.children_user + used.children_system
+    return seconds + (forked.cpu_seconds if forked else 0.0)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,6 +1,7 @@
 """Every verb and option is documented: with words of its own, an example that works, and a place in docs/."""
 
 import ast
+import os
 import platform
 import re
 import shlex
@@ -10,6 +11,7 @@ from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 
+import forked_commands
 import pytest
 from loop_fixtures import PROJECT, committed_contest
 
@@ -246,3 +248,18 @@ def test_the_shell_knows_no_verb_by_name() -> None:
         words = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         # A message is typed instead of the one, documents have a field called as the other; a group may be called so.
         assert words & {*EVERY} - {*GROUPS} <= {"experiment", "schema"}, path.name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", ["status", "results --json", "show 9999", "show --no-such-option", ""])
+def test_a_forked_command_is_what_a_process_of_its_own_is(words: str, tmp_path: Path) -> None:
+    """tests/support/forked_commands.py runs most commands of the tests; here is one of each kind of ending."""
+    arguments = ("-C", PROJECT, *words.split())
+    environment = {**os.environ, "PYTHONPATH": PROJECT}
+    assert forked_commands.can_fork(environment)
+    assert not forked_commands.can_fork({**environment, "PYTHONPATH": str(tmp_path)})
+    forked = forked_commands.run(tmp_path, arguments, environment, timeout=60)
+    command = [sys.executable, "-m", "harness", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (done.returncode, done.stdout, done.stderr)
+    assert done.stdout or done.stderr

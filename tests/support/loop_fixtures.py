@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import forked_commands
+
 import harness
 from harness.loop.scaffold import scaffold
 
@@ -45,14 +47,12 @@ def ratchet(
     where: Path, *arguments: str, expect: int | None = None, environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Runs the command line in the folder `where`; checks the exit code where one is expected."""
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=where,
-        timeout=300,
-        env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": PROJECT, **(environment or {})},
-    )
+    variables = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": PROJECT, **(environment or {})}
+    if forked_commands.can_fork(variables):
+        done = forked_commands.run(where, arguments, variables, timeout=300)
+    else:
+        command = [sys.executable, "-m", "harness", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=where, timeout=300, env=variables)
     if expect is not None:
         assert done.returncode == expect, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done

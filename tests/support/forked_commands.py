@@ -1,0 +1,114 @@
+"""Commands of the ratchet as forks of one process that has imported it: half a CPU second less for each.
+
+Run as a program it is that process: a line of JSON on stdin is a command, a line on stdout how it ended. A fork gets
+the command's folder, environment, files and arguments before the harness has read any of them.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+_PROJECT = Path(__file__).parents[2]
+# Read when Python starts, or when a library is loaded: where they differ, a command is a process of its own.
+_READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OPENBLAS_", "OMP_")
+_ROOMS = ("advice", "judge.verdict", "ledger", "loop", "render", "verbs")
+# CPU seconds of all forks of this process's commands: benchmarks/cpu_of_tests.py adds them to those of children.
+cpu_seconds = 0.0
+
+
+def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
+
+
+@dataclass(slots=True)
+class _Server:
+    """The process that forks, started with the first command."""
+
+    process: "subprocess.Popen[str] | None" = None
+    is_busy: bool = False
+
+
+_server = _Server()
+_STARTED_WITH = _at_start({**os.environ, "PYTHONPATH": str(_PROJECT)})
+
+
+def can_fork(environment: Mapping[str, str]) -> bool:
+    """True if a fork is what a process of its own with this environment would be."""
+    return not _server.is_busy and _at_start(environment) == _STARTED_WITH
+
+
+def run(
+    where: Path, arguments: tuple[str, ...], environment: dict[str, str], timeout: float
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `python -m harness ARGUMENTS` in the folder `where`. Raises TimeoutError."""
+    global cpu_seconds
+    if _server.process is None or _server.process.poll() is not None:
+        _server.process = subprocess.Popen(
+            [sys.executable, __file__], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    process = _server.process
+    assert process.stdin is not None
+    assert process.stdout is not None
+    _server.is_busy = True
+    try:
+        with TemporaryDirectory() as folder:
+            out, err = Path(folder) / "out", Path(folder) / "err"
+            command = {"where": str(where), "arguments": arguments, "environment": environment}
+            process.stdin.write(json.dumps({**command, "out": str(out), "err": str(err)}) + "\n")
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], timeout)[0]:
+                process.kill()
+                raise TimeoutError(f"{arguments}: no end in {timeout} s")
+            code, seconds = json.loads(process.stdout.readline())
+            cpu_seconds += seconds
+            return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
+    finally:
+        _server.is_busy = False
+
+
+def _become(command: dict[str, Any]) -> None:
+    """Makes this fork the command's process, up to its first line."""
+    os.chdir(command["where"])
+    os.environ.clear()
+    os.environ.update(command["environment"])
+    for number, name, flags in ((0, os.devnull, os.O_RDONLY), (1, command["out"], 0), (2, command["err"], 0)):
+        opened = os.open(name, flags or os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.path[0] = command["where"]
+
+
+def _serve() -> None:
+    import gc
+    import importlib
+    import pkgutil
+
+    sys.path[0] = str(_PROJECT)
+    for room in _ROOMS:
+        package = importlib.import_module(f"harness.{room}")
+        for module in pkgutil.iter_modules(package.__path__, f"harness.{room}."):
+            importlib.import_module(module.name)
+    from harness.shell.main import program
+
+    assert "jax" not in sys.modules, "it reads its settings when it is imported"
+    gc.freeze()
+    for line in sys.stdin:
+        command = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            _become(command)
+            sys.argv = [str(_PROJECT / "harness" / "__main__.py"), *command["arguments"]]
+            sys.exit(program())
+        _, status, used = os.wait4(pid, 0)
+        print(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -5,7 +5,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +27,7 @@ from harness.judge.evaluate.timing import device
 from harness.judge.evaluate.trace import kernels, normal_form
 from harness.judge.verdict import roofline
 from harness.ledger.codec import decode_attempt
+from harness.operators import Attention
 from harness.records import Evidence
 from harness.sandbox import asked_device, environment, profiling
 from harness.sandbox.messages import Rejected
@@ -41,7 +41,7 @@ pytestmark = [
 EXAMPLE = ROOT / "examples" / "attention-gpu"
 KERNEL = (EXAMPLE / "kernel.py").read_text()
 H100 = chip("h100")
-SIZES = (("HEADS", "2"), ("KV_HEADS", "2"), ("SEQUENCE", "512"))
+SIZES = (("HEADS", "2"), ("KV_HEADS", "2"), ("SEQUENCE", "384"))
 # Right where a grid is walked in order; on a GPU nobody says which of the two programs comes first.
 CARRIED = (
     ("sequence // BQ),", "sequence // BQ, 2),"),
@@ -55,6 +55,8 @@ CARRIED = (
 )
 _INCONCLUSIVE = 3
 _TRIES = 5
+# What is wrong with it shows in two blocks of keys, and each program of the grid costs the interpreter 3 CPU seconds.
+FEW_PROGRAMS = (("BQ = 128", "BQ = 256"), ("BKV = 64", "BKV = 128"))
 NOT_RESCALED = (("old_sum * rescale + weights", "old_sum + weights"), ("acc * rescale[:, None]", "acc"))
 
 
@@ -83,13 +85,15 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluated(contest: Path, source: str, work: str) -> Evidence:
+def evaluated(contest: Path, source: str, work: str, sequence: int = 384) -> Evidence:
     """The evidence of everything but the timing."""
+    problem = load(contest).problem
+    assert isinstance(problem, Attention)
     return evaluation.evaluate(
         Request(
             directory=contest,
             candidate=Candidate(text=source.encode()),
-            problem=load(contest).problem,
+            problem=replace(problem, sequence=sequence, kv_sequence=sequence),
             chip=H100,
             policy=POLICY,
             work=contest / "profile_data" / work,
@@ -117,25 +121,25 @@ def good(contest: Path, baseline: str) -> Evidence:
     return decode_attempt(recorded.read_bytes(), recorded.name).evidence
 
 
-def exported(source: str) -> str:
-    """The program that a kernel.py stands for on an H100, as text."""
+def exported(source: str) -> jax.export.Exported:
+    """The program that a kernel.py stands for on an H100."""
     module = ModuleType("kernel")
     exec(compile(source, "kernel.py", "exec"), module.__dict__)
-    shape = jax.ShapeDtypeStruct((2, 512, 128), jnp.bfloat16)
+    shape = jax.ShapeDtypeStruct((2, 384, 128), jnp.bfloat16)
     with asked_device.aiming_at(H100):
         closed = jax.make_jaxpr(module.__dict__["kernel_fn"])(shape, shape, shape)
-        program: Any = interpretation.export(closed, (shape,) * 3, "cuda", H100)
+        program: jax.export.Exported = interpretation.export(closed, (shape,) * 3, "cuda", H100)
     assert program.platforms == ("cuda",)
-    return str(program.mlir_module())
+    return program
 
 
-def request(contest: Path, good: Evidence, for_chip: str = "0001") -> CertifyRequest:
-    """The certificate that the first attempt asked for; with the program for the chip of another folder."""
+def request(contest: Path, good: Evidence, for_chip: Path | None = None) -> CertifyRequest:
+    """The certificate that the first attempt asked for; with another program for the chip."""
     work = contest / "profile_data"
     assert good.trace is not None
     return CertifyRequest(
         program=str(work / "0001" / "candidate.traced"),
-        for_chip=str(work / for_chip / "candidate.cuda"),
+        for_chip=str(for_chip or work / "0001" / "candidate.cuda"),
         chip=H100,
         trace=good.trace,
         artifact=str(work / "again.cpu"),
@@ -175,15 +179,15 @@ def test_what_is_known_before_the_device(good: Evidence) -> None:
     }
     assert good.trace is not None
     (call,) = good.trace.pallas_calls
-    assert call.grid == (2, 4)
+    assert call.grid == (2, 3)
     assert call.hbm_bytes is None
     assert roofline.traffic(good) == (None, "unknown")
     assert (good.hlo, good.mosaic, good.simulation) == (None, None, None)
 
 
 def test_the_program_is_triton_for_cuda() -> None:
-    (kernel_read,) = kernels.of_program(exported(KERNEL))
-    assert kernel_read.steps == 8
+    (kernel_read,) = kernels.of_program(str(exported(KERNEL).mlir_module()))
+    assert kernel_read.steps == 6
     assert kernel_read.text.count('"tt.dot"') == 2
     # CUDA's own exponential is counted as one.
     assert kernel_read.text.count('"math.exp"') == 2
@@ -191,20 +195,28 @@ def test_the_program_is_triton_for_cuda() -> None:
 
 @pytest.mark.slow
 def test_a_fingerprint_is_of_what_is_computed() -> None:
-    digest = normal_form.of_exported(exported(KERNEL)).digest
+    def digest_of(source: str) -> str:
+        return normal_form.of_exported(str(exported(source).mlir_module())).digest
+
+    digest = digest_of(KERNEL)
     renamed = kernel(('KERNEL_NAME = "attention_gpu"', '# Said at length.\nKERNEL_NAME = "another"'))
-    assert normal_form.of_exported(exported(renamed)).digest == digest
-    assert normal_form.of_exported(exported(kernel(("WARPS = 8", "WARPS = 4")))).digest != digest
-    assert normal_form.of_exported(exported(kernel(("BKV = 64", "BKV = 128")))).digest != digest
+    assert digest_of(renamed) == digest
+    assert digest_of(kernel(("WARPS = 8", "WARPS = 4"))) != digest
+    assert digest_of(kernel(("BKV = 64", "BKV = 128"))) != digest
 
 
-def test_a_sum_that_is_not_rescaled_is_refused(contest: Path, good: Evidence) -> None:
-    result = evaluated(contest, kernel(*NOT_RESCALED), "wrong")
+def test_a_sum_that_is_not_rescaled_is_refused(contest: Path) -> None:
+    result = evaluated(contest, kernel(*FEW_PROGRAMS, *NOT_RESCALED), "wrong", sequence=256)
     assert result.failure is not None
     assert (result.failure.stage, result.failure.kind) == ("correctness", "wrong-result")
-    # Its program beside the right kernel's: each is one exponential of its own.
-    mixed = request(contest, good, for_chip="wrong")
-    forged = normal_form.of_exported(jax.export.deserialize(bytearray(Path(mixed.for_chip).read_bytes())).mlir_module())
+
+
+def test_the_program_of_another_kernel_is_noticed(contest: Path, good: Evidence, tmp_path: Path) -> None:
+    # Of the same shapes, and with the same exponentials.
+    program = exported(kernel(*NOT_RESCALED))
+    mixed = request(contest, good, for_chip=tmp_path / "candidate.cuda")
+    Path(mixed.for_chip).write_bytes(program.serialize())
+    forged = normal_form.of_exported(str(program.mlir_module()))
     with pytest.raises(Rejected, match="to be the one that was traced, but they differ: "):
         certify(replace(mixed, trace=replace(mixed.trace, fingerprint=forged.digest)))
 
@@ -212,8 +224,8 @@ def test_a_sum_that_is_not_rescaled_is_refused(contest: Path, good: Evidence) ->
 def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence) -> None:
     assert good.trace is not None
     (call,) = good.trace.pallas_calls
-    lied = replace(good.trace, pallas_calls=(replace(call, grid=(1, 4)),))
-    with pytest.raises(Rejected, match=r"kernels of \[4\] grid steps as reported, got \[8\]"):
+    lied = replace(good.trace, pallas_calls=(replace(call, grid=(1, 3)),))
+    with pytest.raises(Rejected, match=r"kernels of \[3\] grid steps as reported, got \[6\]"):
         certify(replace(request(contest, good), trace=lied))
 
 

@@ -72,8 +72,8 @@ def test_judge_rewrites_a_constant_and_not_the_file(contest: Path) -> None:
     size = int(re.findall(r"^BQ = (\d+)", before, re.MULTILINE)[0])
     done = ratchet(contest, "judge", "--set", f"BQ={size // 2}", "--json")
     grid = json.loads(done.stdout)["evidence"]["trace"]["pallas_calls"][0]["grid"]
-    as_it_is = json.loads(ratchet(contest, "judge", "--json").stdout)["evidence"]["trace"]["pallas_calls"][0]["grid"]
-    assert [now / then for now, then in zip(grid, as_it_is, strict=True)].count(2) == 1
+    assert 1024 // (size // 2) in grid
+    assert 1024 // size not in grid
     assert (contest / "kernel.py").read_text() == before
     refused(ratchet(contest, "judge", "--set", "BLOCK=3"), "unknown-constant", 4, "BQ")
 

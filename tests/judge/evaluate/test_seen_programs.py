@@ -122,7 +122,7 @@ def test_a_program_that_was_seen_is_neither_compiled_nor_simulated_and_checked_a
 @pytest.mark.parametrize(
     ("change", "kernel", "checked"),
     [
-        (lambda programs: replace(programs, judge="another judge, chip or compiler"), SAME, True),
+        (lambda programs: replace(programs, judge="another judge, chip or compiler"), SAME, False),
         # Its lines are shown.
         (lambda programs: programs, OTHER, True),
         (lambda programs: programs, WRONG, False),

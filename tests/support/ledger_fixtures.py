@@ -2,9 +2,12 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from evidence_examples import KEY, V5E, evidence, resimulated, statement
@@ -296,7 +299,34 @@ def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:
 
 
 def four_attempts(ledger: Ledger) -> None:
-    """Baseline, a win, a loss, a win."""
+    """Baseline, a win, a loss, a win; copied into a repository that is as it began, recorded in any other."""
+    root = ledger.place.root
+    began, recorded = _recorded_attempts()
+    if _beginning(root) == began:
+        shutil.rmtree(root)
+        shutil.copytree(recorded.name, root, symlinks=True)
+    else:
+        _record_four_attempts(ledger)
+
+
+def _beginning(repository: Path) -> tuple[dict[str, str], bytes, int]:
+    """What decides how attempts end there: files, settings, and how many commits there are."""
+    git_folder = repository / ".git"
+    commits = len((git_folder / "logs" / "HEAD").read_bytes().splitlines())
+    return hashes(repository), (git_folder / "config").read_bytes(), commits
+
+
+@cache
+def _recorded_attempts() -> tuple[tuple[dict[str, str], bytes, int], TemporaryDirectory[str]]:
+    """The beginning of a new repository, and a folder with one after four attempts: 0.8 CPU seconds of git."""
+    folder = TemporaryDirectory(prefix="four-attempts-")
+    ledger = Ledger.open(new_repository(Path(folder.name)))
+    began = _beginning(ledger.place.root)
+    _record_four_attempts(ledger)
+    return began, folder
+
+
+def _record_four_attempts(ledger: Ledger) -> None:
     contest = ledger.place.kernel_path.parent
     run_attempt(ledger)
     candidate(contest, 512)

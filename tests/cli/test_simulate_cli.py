@@ -116,7 +116,7 @@ def test_a_function_that_xla_hands_to_the_sparse_core_has_a_time_on_the_tensorco
         "import jax.numpy as jnp\n\n\ndef counted(tiles):\n"
         "    return jnp.zeros(64, jnp.float32).at[tiles].add(1.0).astype(jnp.int32)\n"
     )
-    words = [f"{tmp_path}/counted.py:counted", "--chip", "v6e", "--arg", "s32[65536]", "--json"]
+    words = [f"{tmp_path}/counted.py:counted", "--chip", "v6e", "--arg", "s32[4096]", "--json"]
     assert main(["simulate", *words]) == 1
     handed = json.loads(capsys.readouterr().out)
     assert "--on-tensorcore" in handed["unknown"][0]

@@ -108,6 +108,8 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
         judged = [
             gating.judge(change, folder, names, tmp_path / folder, 0.01, lambda *_: None).gated
             for folder, names in gating.touched_contests(change)
+            # The contest that a link leads to is new, and would be judged three times.
+            if folder != "elsewhere"
         ]
         return {entry.contest: f"{entry.outcome}: {entry.reason}" for entry in judged}
 

@@ -4,6 +4,7 @@ Run as a program it is that process: a line of JSON on stdin is a command, a lin
 the command's folder, environment, files and arguments before the harness has read any of them.
 """
 
+import atexit
 import json
 import os
 import select
@@ -71,6 +72,15 @@ def run(
             return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
     finally:
         _server.is_busy = False
+
+
+@atexit.register
+def _close() -> None:
+    process = _server.process
+    if process is not None and process.stdin is not None and process.stdout is not None:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
 
 
 def _become(command: dict[str, Any]) -> None:

@@ -132,6 +132,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
+def judged_contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest of 1024 positions with a baseline, judged once for all files of a process; tests change copies."""
+    # What the quick run does not need it does not import.
+    from loop_fixtures import committed_contest, ratchet
+
+    folder = committed_contest(tmp_path_factory.mktemp("judged") / "a contest")
+    ratchet(folder, "experiment: baseline", expect=0)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def collected_ids(pytestconfig: pytest.Config) -> tuple[str, ...]:
     """Ids of all tests of the collected files, in the order of collection."""
     return pytestconfig.stash[_IDS]

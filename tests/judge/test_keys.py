@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
+from loop_fixtures import PROJECT, copied, git, ratchet
 
 pytestmark = pytest.mark.long
 
@@ -26,17 +26,10 @@ metadata.version = version
 """
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A contest with a baseline for v5e."""
-    folder = committed_contest(tmp_path_factory.mktemp("keys") / "a contest")
-    ratchet(folder, "experiment: baseline", expect=0)
-    return folder
-
-
 @pytest.fixture
-def contest(template: Path, tmp_path: Path) -> Path:
-    return copied(template, tmp_path / "a contest")
+def contest(judged_contest: Path, tmp_path: Path) -> Path:
+    """A contest with a baseline for v5e."""
+    return copied(judged_contest, tmp_path / "a contest")
 
 
 def record(contest: Path, number: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ledger_fixtures import hashes
-from loop_fixtures import PROJECT, committed_contest, git, ratchet
+from loop_fixtures import PROJECT, copied, git
 
 from harness.ledger import Ledger, history
 from harness.ledger.fsck import audit
@@ -22,10 +22,9 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 
 
 @pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def contest(judged_contest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest with a champion, and files of the user's beside it."""
-    folder = committed_contest(tmp_path_factory.mktemp("moments") / "mine", sequence=512)
-    ratchet(folder, "experiment: baseline", expect=0)
+    folder = copied(judged_contest, tmp_path_factory.mktemp("moments") / "mine")
     (folder / "untracked").write_text("untracked\n")
     (folder / "staged").write_text("staged\n")
     git(folder, "add", "staged")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import committed_contest, copied, git, ratchet
+from loop_fixtures import copied, git, ratchet
 
 from harness.advice import report as reporting
 from harness.hardware import chip
@@ -21,10 +21,9 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(judged_contest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Attempt 1 is the baseline, attempt 2 fails."""
-    folder = committed_contest(tmp_path_factory.mktemp("replay") / "mine", sequence=1024)
-    ratchet(folder, "experiment: baseline", expect=0)
+    folder = copied(judged_contest, tmp_path_factory.mktemp("replay") / "mine")
     kernel = (folder / "kernel.py").read_text()
     (folder / "kernel.py").write_text(f"{kernel}\nraise RuntimeError('not today')\n")
     ratchet(folder, "experiment: raise at import", expect=1)

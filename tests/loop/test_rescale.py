@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from harness_copies import copy_harness
-from loop_fixtures import committed_contest, copied, git, ratchet
+from loop_fixtures import copied, git, ratchet
 
 from harness.ledger import Ledger
 from harness.ledger import notes as note_files
@@ -27,10 +27,9 @@ WIDER = ("operators/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6")
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(judged_contest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest with a baseline and an accepted attempt."""
-    folder = committed_contest(tmp_path_factory.mktemp("rescale") / "a contest", sequence=512)
-    ratchet(folder, "experiment: baseline", expect=0)
+    folder = copied(judged_contest, tmp_path_factory.mktemp("rescale") / "a contest")
     ratchet(folder, "experiment: larger blocks", "--set", "BKV=512", expect=0)
     return folder
 

@@ -7,7 +7,9 @@ import random
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fault_fixtures import Server
@@ -51,8 +53,7 @@ class Case:
     def __init__(self, template: Path, folder: Path) -> None:
         self.contest = folder
         shutil.copytree(template, folder, symlinks=True)
-        self.before = without_ours(users_state(folder))
-        self.tips = (git(folder, "rev-parse", "HEAD").strip(), git(folder, "rev-parse", LOG).strip())
+        self.before, self.tips = _as_it_was(template)
 
     def recover(self) -> tuple[str, ...]:
         ledger = Ledger.open(self.contest)
@@ -93,6 +94,12 @@ class Case:
 
     def discard(self) -> None:
         shutil.rmtree(self.contest)
+
+
+@cache
+def _as_it_was(template: Path) -> tuple[dict[str, Any], list[str]]:
+    """The user's state, and the commits of the branch and of the log: the same in every copy."""
+    return without_ours(users_state(template)), git(template, "rev-parse", "HEAD", LOG).split()
 
 
 @pytest.fixture

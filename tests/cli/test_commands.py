@@ -251,7 +251,9 @@ def test_the_shell_knows_no_verb_by_name() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", ["status", "results --json", "show 9999", "show --no-such-option", ""])
+@pytest.mark.parametrize(
+    "words", ["status", "results --json", "show 9999", "show --no-such-option", "judge --chip v9", ""]
+)
 def test_a_forked_command_is_what_a_process_of_its_own_is(words: str, tmp_path: Path) -> None:
     """tests/support/forked_commands.py runs most commands of the tests; here is one of each kind of ending."""
     arguments = ("-C", PROJECT, *words.split())

@@ -1,7 +1,8 @@
 """Commands of the ratchet as forks of one process that has imported it: half a CPU second less for each.
 
 Run as a program it is that process: a line of JSON on stdin is a command, a line on stdout how it ended. A fork gets
-the command's folder, environment, files and arguments before the harness has read any of them.
+the command's folder, environment, files and arguments before the harness has read any of them. Commands that judge run
+in one fork, which saves each the second in which JAX is imported; the server of MCP runs them so, too.
 """
 
 import atexit
@@ -14,11 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TextIO
 
 _PROJECT = Path(__file__).parents[2]
 # Read when Python starts, or when a library is loaded: where they differ, a command is a process of its own.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OPENBLAS_", "OMP_")
+# The verbs that judge, and the word before a hypothesis.
+_JUDGING = {"experiment", "judge", "replay", "rescale", "champions", "sweep"}
 _ROOMS = ("advice", "judge.verdict", "ledger", "loop", "render", "verbs")
 # CPU seconds of all forks of this process's commands: benchmarks/cpu_of_tests.py adds them to those of children.
 cpu_seconds = 0.0
@@ -93,6 +96,7 @@ def _become(command: dict[str, Any]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     sys.path[0] = command["where"]
+    sys.argv = [str(_PROJECT / "harness" / "__main__.py"), *command["arguments"]]
 
 
 def _serve() -> None:
@@ -109,15 +113,61 @@ def _serve() -> None:
 
     assert "jax" not in sys.modules, "it reads its settings when it is imported"
     gc.freeze()
+    judge = _Judge()
     for line in sys.stdin:
         command = json.loads(line)
+        if _JUDGING & {word.partition(":")[0] for word in command["arguments"]}:
+            print(judge.answer(line), flush=True)
+            continue
         pid = os.fork()
         if not pid:
             _become(command)
-            sys.argv = [str(_PROJECT / "harness" / "__main__.py"), *command["arguments"]]
             sys.exit(program())
         _, status, used = os.wait4(pid, 0)
         print(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]), flush=True)
+
+
+class _Judge:
+    """A fork for all commands that judge: its process that has imported JAX for its children serves them one by one."""
+
+    def __init__(self) -> None:
+        self._pipes: tuple[TextIO, TextIO] | None = None
+
+    def answer(self, line: str) -> str:
+        """How the command of the line ended, as a line."""
+        if self._pipes is None:
+            asked, answered = os.pipe(), os.pipe()
+            if not os.fork():
+                os.close(asked[1])
+                os.close(answered[0])
+                _judge_each(os.fdopen(asked[0]), os.fdopen(answered[1], "w"))
+                sys.exit(0)
+            os.close(asked[0])
+            os.close(answered[1])
+            self._pipes = os.fdopen(asked[1], "w"), os.fdopen(answered[0])
+        self._pipes[0].write(line)
+        self._pipes[0].flush()
+        return self._pipes[1].readline().rstrip()
+
+
+def _judge_each(commands: TextIO, answers: TextIO) -> None:
+    from harness.shell.main import program
+
+    for line in commands:
+        before = os.times()
+        _become(json.loads(line))
+        try:
+            code = program()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # As a process that has ended, it keeps no folder and no file busy.
+        os.chdir("/")
+        for number in (1, 2):
+            os.dup2(0, number)
+        answers.write(json.dumps([code, sum(os.times()[:4]) - sum(before[:4])]) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness_copies import copy_harness
-from loop_fixtures import PROJECT, git, identify, ratchet
+from loop_fixtures import PROJECT, into_repository, ratchet
 
 pytestmark = pytest.mark.long
 
@@ -32,10 +32,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy_harness(home, "candidates")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (home / "harness" / "chips" / f"{NAME}.py").write_text(block, encoding="utf-8")
-    git(home, "init", "-q", "-b", "main")
-    identify(home)
-    git(home, "add", "-A")
-    git(home, "commit", "-qm", "A chip")
+    into_repository(home, "A chip")
     printed_by(home, "new", "mine", "--like", "rmsnorm", "--chip", NAME, "--set", "ROWS=256")
     assert f'CHIP = "{NAME}"' in (home / "mine" / "prepare.py").read_text()
     return home / "mine"

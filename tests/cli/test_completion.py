@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from loop_fixtures import git, identify
+from ledger_fixtures import into_repository
 
 from harness import contest as contests
 from harness.operators import Suite
@@ -118,10 +118,7 @@ def test_a_strangers_folder_neither_keeps_a_shell_waiting_nor_prints_to_it(tmp_p
     assert f'{row}"baseline"' in data
     hostile = json.dumps("\x1b[31m\v$(id)\v\u202e")
     record.write_text(data.replace(f'{row}"baseline"', row + hostile), encoding="utf-8")
-    git(tmp_path, "init", "--quiet")
-    identify(tmp_path)
-    git(tmp_path, "add", "--all")
-    git(tmp_path, "commit", "--quiet", "-m", "records")
+    into_repository(tmp_path, "records")
     attempts = asked(folder, "ratchet show ")
     assert "$(id)" in attempts
     assert not {"\x1b", "\u202e"} & {*attempts}

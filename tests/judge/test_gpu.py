@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.profiler import ProfileData
-from loop_fixtures import PROJECT, git, identify, ratchet
+from loop_fixtures import PROJECT, into_repository, ratchet
 from planted import POLICY, ROOT
 
 from harness.candidate import Candidate, rewrite
@@ -78,11 +78,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "prepare.py").write_bytes(prepare)
     (folder / "kernel.py").write_text(KERNEL)
     (folder / ".gitignore").write_text("profile_data/\n__pycache__/\n")
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "A contest for a GPU")
-    return folder
+    return into_repository(folder, "A contest for a GPU")
 
 
 def evaluated(contest: Path, source: str, work: str, sequence: int = 384) -> Evidence:

@@ -25,7 +25,7 @@ from ledger_fixtures import (
     run_attempt,
 )
 from ledger_fixtures import row as row_of
-from loop_fixtures import ratchet
+from loop_fixtures import into_repository, ratchet
 
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
@@ -562,10 +562,7 @@ def test_rows_of_older_schemas_lack_what_they_did_not_have(tmp_path: Path) -> No
     folder = tmp_path / "examples" / "rmsnorm"
     folder.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[2] / "examples" / "rmsnorm" / "attempts.jsonl", folder)
-    git(tmp_path, "init", "-q")
-    identify(tmp_path)
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "a ledger")
+    into_repository(tmp_path, "a ledger")
     kinds = {finding.kind for finding in audit(Ledger.open(folder)).findings}
     # The branch that accepted them is not here.
     assert {kind for kind in kinds if kind.startswith("row-")} == set()

@@ -1,6 +1,7 @@
 """The page docs/ADD_AN_OPERATOR.md, followed with the operator that it invents: one new folder, nothing else edited."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness_copies import copy_harness
-from loop_fixtures import PROJECT, git, identify, ratchet
+from loop_fixtures import PROJECT, into_repository, ratchet
 
 pytestmark = pytest.mark.long
 
@@ -44,10 +45,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "A project")
+    into_repository(folder, "A project")
     sizes = ("--set", "ROWS=512", "--set", "COLUMNS=256")
     asked(folder, "new", "mine", "--like", "squared-relu", *sizes, expect=0)
     asked(folder, "new", "matmul", "--like", "matmul", expect=0)
@@ -69,7 +67,7 @@ def test_the_page_has_all_files_of_the_folder() -> None:
 
 def test_it_is_stated_checked_and_in_the_keys_of_its_own_contest_alone(project: Path) -> None:
     command = [sys.executable, "-P", "-c", ASKED]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(project), "XDG_CACHE_HOME": str(project / "cache")}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(project), "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]}
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loop_fixtures import PROJECT, git, identify, ratchet
+from loop_fixtures import PROJECT, into_repository, ratchet
 
 from harness import contest as contests
 from harness.candidate import Candidate, constants
@@ -48,11 +48,7 @@ def contest(folder: Path, prepare: str = SMALL, kernel: str = (SOFTMAX / "kernel
 
 
 def committed(folder: Path) -> Path:
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "A contest of its own")
-    return folder
+    return into_repository(folder, "A contest of its own")
 
 
 # --- End to end --------------------------------------------------------------------------------

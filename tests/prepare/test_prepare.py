@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_fixtures import git, identify
-from loop_fixtures import PROJECT, ratchet
+from loop_fixtures import PROJECT, into_repository, ratchet
 
 from harness import contest as contests
 from harness.errors import RatchetError
@@ -165,11 +164,7 @@ def planted(folder: Path, marker: Path) -> Path:
             "except OSError:\n    pass\n"
         )
         (folder / name).write_text((SOFTMAX / name).read_text() + plant)
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "a contest of its own")
-    return folder
+    return into_repository(folder, "a contest of its own")
 
 
 @NEEDS_LANDLOCK

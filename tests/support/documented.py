@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop_fixtures import PROJECT, git, identify
+from loop_fixtures import PROJECT, git, into_repository
 
 PAGES = ("*.md", "docs/*.md", "examples/*/README.md")
 # What a line of a block begins with if it is a command; blocks of shell hold nothing else.
@@ -117,7 +117,4 @@ def project_copy(folder: Path, leave_out: str = "\0") -> None:
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "The project")
+    into_repository(folder, "The project")

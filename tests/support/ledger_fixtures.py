@@ -106,15 +106,12 @@ def git(repository: Path, *arguments: str, stdin: bytes = b"", **environment: st
 def new_repository(folder: Path, *, contest: str = "") -> Path:
     """A repository with one commit that holds a contest; returns the contest's folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
     place = folder / contest
     place.mkdir(parents=True, exist_ok=True)
     (place / "kernel.py").write_bytes(NAIVE)
     (place / "prepare.py").write_bytes(PREPARE)
     (folder / "README").write_text("the user's own\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "the user's own work")
+    into_repository(folder, "the user's own work")
     return place
 
 
@@ -122,6 +119,15 @@ def identify(repository: Path) -> None:
     """Says who commits here."""
     git(repository, "config", "user.name", "A User")
     git(repository, "config", "user.email", "user@example.org")
+
+
+def into_repository(folder: Path, subject: str) -> Path:
+    """Makes a repository of the folder, with one commit of all its files."""
+    git(folder, "init", "-q", "-b", "main")
+    identify(folder)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", subject)
+    return folder
 
 
 def candidate(contest: Path, bq: int) -> bytes:

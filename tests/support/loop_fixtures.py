@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import forked_commands
+from ledger_fixtures import git as git
+from ledger_fixtures import identify as identify
+from ledger_fixtures import into_repository as into_repository
 
 import harness
 from harness.loop.scaffold import scaffold
@@ -15,27 +18,10 @@ from harness.loop.scaffold import scaffold
 PROJECT = str(Path(harness.__file__).parent.parent)
 
 
-def git(repository: Path, *arguments: str) -> str:
-    """The output of a git command; raises if it fails."""
-    return subprocess.run(
-        ["git", "-C", str(repository), *arguments], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
-
-
-def identify(repository: Path) -> None:
-    """Gives the repository's commits an author."""
-    git(repository, "config", "user.name", "A User")
-    git(repository, "config", "user.email", "user@example.org")
-
-
 def committed_contest(folder: Path, sequence: int = 1024) -> Path:
     """A contest in a repository of its own, small enough to be judged quickly."""
     scaffold(folder, "attention", (("SEQUENCE", str(sequence)),))
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "A contest")
-    return folder
+    return into_repository(folder, "A contest")
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -316,7 +316,7 @@ def four_attempts(ledger: Ledger) -> None:
 
 
 def _beginning(repository: Path) -> tuple[dict[str, str], bytes, int]:
-    """What decides how attempts end there: files, settings, and how many commits there are."""
+    """Files, settings and the number of commits: they decide how attempts end there."""
     git_folder = repository / ".git"
     commits = len((git_folder / "logs" / "HEAD").read_bytes().splitlines())
     return hashes(repository), (git_folder / "config").read_bytes(), commits

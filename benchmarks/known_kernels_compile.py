@@ -4,12 +4,13 @@ A child of known_kernels.py. The reason why the judge refuses it is left in refu
 """
 
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
 from known_cases import Program, cases
 
 from harness.hardware import Chip, chip
@@ -22,6 +23,8 @@ from harness.sandbox.messages import Rejected
 REFUSED = "refused.txt"
 # The judge's static rules read no traces of an older JAX.
 _OLDEST_JUDGED = (0, 10, 2)
+# The abstract devices of an older JAX name no platform, as those of `aiming_at` do.
+_OLDEST_AIMED = (0, 10, 1)
 
 
 def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
@@ -31,6 +34,15 @@ def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
     except Rejected as rejected:
         return f"{rejected.failure.kind}: {rejected.failure.message}"
     return ""
+
+
+def aimed(target: Chip) -> AbstractContextManager[Any]:
+    """Within this context any JAX traces for that chip."""
+    if jax.__version_info__ >= _OLDEST_AIMED:
+        return aiming_at(target)
+    device = AbstractDevice(device_kind=target.device_kinds[0], num_cores=target.cores)
+    mesh = AbstractMesh((), (), axis_types=(), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)  # type: ignore[no-any-return]
 
 
 def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: str) -> None:
@@ -43,7 +55,7 @@ def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: st
         return jax.ShapeDtypeStruct(operand.shape, operand.dtype, sharding=SingleDeviceSharding(device))
 
     # What an operation asks about the chip while it is traced.
-    with asked_for(target), aiming_at(target):
+    with asked_for(target), aimed(target):
         case = cases(origin)[case_name]()
         for name, values in case.operands.items():
             if isinstance(values, np.ndarray):

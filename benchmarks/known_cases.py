@@ -48,9 +48,13 @@ def cases(origin: str) -> dict[str, Case]:
     return listed[origin] if origin in _SHARED else listed
 
 
-def explained(origin: str, case: str) -> str:
-    """The explanation, from a reading of the code, of why a case of a package stays out or is raced; "" without one."""
-    text: str = _table(origin, "EXPLAINED").get(case, "")
+def explained(origin: str, case: str, chip_name: str) -> str:
+    """The explanation, from a reading of the code, of why a case of a package stays out or is raced; "" without one.
+
+    An explanation under the case and a chip goes before the one under the case alone.
+    """
+    table = _table(origin, "EXPLAINED")
+    text: str = table.get((case, chip_name), table.get(case, ""))
     return text
 
 
@@ -60,10 +64,10 @@ def assumed(origin: str, case: str) -> Assumption | None:
     return assumption
 
 
-def _table(origin: str, name: str) -> dict[str, Any]:
+def _table(origin: str, name: str) -> dict[Any, Any]:
     """A table of a package's module by case; empty if there is none."""
-    listed: dict[str, Any] = getattr(import_module(module_of(origin)), name, {})
-    of_origin: dict[str, Any] = listed.get(origin, {}) if origin in _SHARED else listed
+    listed: dict[Any, Any] = getattr(import_module(module_of(origin)), name, {})
+    of_origin: dict[Any, Any] = listed.get(origin, {}) if origin in _SHARED else listed
     return of_origin
 
 

@@ -232,7 +232,14 @@ _GUARD = (
     "a guard of the package: it goes through a block a second time if a sum of exponentials comes near the largest "
     "float32 (pallas/fwd_pipeline.py line 979)"
 )
-_OLD = "the package's: it asks for any JAX 0.8, and only 0.8.0 has jax.dtypes.bit_width; this project needs a newer one"
+_ONLY_0_8_0 = "the package's: it asks for any JAX 0.8, and only 0.8.0 has jax.dtypes.bit_width"
+_OLD = (
+    f"{_ONLY_0_8_0}. A libtpu newer than the one of that JAX (0.0.24) compiles it, since 0.0.24 does not write which "
+    "result of a division a schedule takes"
+)
+_OLD_AND_NAMED = (
+    f"{_ONLY_0_8_0}; there it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x (util.py line 43)"
+)
 _PRODUCTS = (
     "the package multiplies with XLA around its kernel; no operator's statement allows that yet. The compiler takes "
     "one minute for v6e and more than eight for v7x"
@@ -241,7 +248,13 @@ _PRODUCTS = (
 EXPLAINED = {
     "flywheel-tpu": dict.fromkeys(_GUARDED, _GUARD),
     "gdn2-pallas": {"gated delta rule 2": _PRODUCTS},
-    "sglang-jax": {"ragged paged, decode": _OLD, "ragged paged, mixed": _OLD},
+    "sglang-jax": {
+        "ragged paged, decode": _OLD,
+        ("ragged paged, decode", "v7x"): _OLD_AND_NAMED,
+        "ragged paged, mixed": f"{_OLD}. A limit of the simulator: it takes a store whose condition does not hold "
+        "for one to an unknown address",
+        ("ragged paged, mixed", "v7x"): _OLD_AND_NAMED,
+    },
     "maxtext": {"ragged gather": "a kernel of the SparseCore where the chip has one, as v6e and v7x do"},
 }
 # By package.

@@ -233,13 +233,26 @@ _DECODED = (
     "raced as it says: a block's states are fetched (line {}) into the buffer that the block before it still stores "
     "(line {}), and the wait for that store comes one block later (line {})"
 )
-# By reading the package.
-EXPLAINED = {
+_BLOCKS_V5E = (
+    "the package's: for a shape without tuned blocks it holds 32 pages twice (tuned_block_sizes.py line 1468); these "
+    "16 MiB are all of the VMEM that a kernel gets on v5e without a limit of its own"
+)
+_COLUMNS_V5E = (
+    "the compiler's: on v5e, which has no vector arithmetic in bfloat16, it turns no vector of bfloat16 into a column"
+)
+# By reading the package; a reason that holds on one chip alone is under the kernel and the chip.
+EXPLAINED: dict[str | tuple[str, str], str] = {
     "quantized matmul by blocks, int8": "the package's: sums of int32 do not fit its scratch buffer of bfloat16 "
     "(blockwise_kernel.py lines 110 and 214), and where it has no tuned blocks it computes none (line 130)",
     "quantized matmul by blocks, fp8": "the package's: for a shape without tuned blocks it fetches 128 columns at a "
     "time, a half of a block, and so computes none (blockwise_kernel.py line 130)",
     "ragged paged, stacked": _IN_OUT.format("decode/non_sliding_window/kernel.py line 450"),
+    ("ragged paged v2, decode", "v5e"): _BLOCKS_V5E,
+    ("ragged paged v2, mixed", "v5e"): _BLOCKS_V5E,
+    ("ragged paged, stacked", "v5e"): "a limit of the simulator: on v5e the conditions by which the package chooses "
+    "between its kernels come out of vector registers",
+    ("gated delta rule v2, decode", "v5e"): _COLUMNS_V5E,
+    ("gated delta rule v2, scan", "v5e"): _COLUMNS_V5E,
     "latent attention v1": "a limit of the simulator: XLA's loop over the cache reads its trip count inside another "
     "loop",
     "latent attention v1, cache update": "the package's function is XLA's alone; its loop reads its trip count inside "

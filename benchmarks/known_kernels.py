@@ -299,7 +299,7 @@ def cell(case: Known, came: Outcome) -> Cell:
         time += "".join(mark for mark, text in marks if text)
     enters = "?" if came.refused is None else "no" if came.refused else "yes"
     texts = [text for text in (came.refused, *came.remarks, unknown, *_offences(came.result)) if text]
-    read = explained(case.origin, case.name) if texts and case.origin in PACKAGES else ""
+    read = explained(case.origin, case.name, case.chip.name) if texts and case.origin in PACKAGES else ""
     reasons = tuple(known_kernels_page.reason(text) for text in (*texts, read) if text)
     return Cell(enters, time, _steps(came.result), reasons)
 
@@ -317,7 +317,10 @@ def _stated(options: argparse.Namespace, cells: Cells) -> str:
     only = ",".join(dict.fromkeys(origin for origin, _ in cells)) if options.keep else options.only
     words = [f"--chips {','.join(chips)}", *([f"--only {only}"] if only else [])]
     words += ["--install"] if options.install else []
-    words += [f"--also PYTHON_WITH_JAX_{jax_version(python)}" for python in options.also]
+    words += [
+        f"--also PYTHON_WITH_JAX_{jax_version(python)}_AND_LIBTPU_{_version_in(python, 'libtpu')}"
+        for python in options.also
+    ]
     words += ["--on-tensorcore"] if options.on_tensorcore else []
     place = options.page.name if options.page.is_absolute() else options.page
     return " ".join((*words, f"--compile-minutes {options.compile_minutes:g}", f"--page {place}"))
@@ -353,10 +356,14 @@ def outcome(case: Known, cache: Path, also: list[str]) -> Outcome:
     return Outcome(result, refused(case, cache), by_another_jax, otherwise)
 
 
-@functools.cache
 def jax_version(python: str) -> str:
     """The version of JAX that an interpreter has."""
-    asked = "import importlib.metadata as m; print(m.version('jax'))"
+    return _version_in(python, "jax")
+
+
+@functools.cache
+def _version_in(python: str, distribution: str) -> str:
+    asked = f"import importlib.metadata as m; print(m.version({distribution!r}))"
     return subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -54,8 +54,9 @@ def reason(text: str) -> str:
 
 
 def merged(old: Cells, new: Cells, order: Iterable[Kernel]) -> Cells:
-    """The cells of `old` with those of `new` in their places. A kernel that is not in `order` is left out."""
-    return {kernel: old.get(kernel, {}) | new.get(kernel, {}) for kernel in order if kernel in old or kernel in new}
+    """The cells of `old` with those of `new` in their places, chips by name. A kernel not in `order` is left out."""
+    both = {kernel: old.get(kernel, {}) | new.get(kernel, {}) for kernel in order if kernel in old or kernel in new}
+    return {kernel: dict(sorted(cells.items())) for kernel, cells in both.items()}
 
 
 def read(text: str) -> Cells:

@@ -231,6 +231,9 @@ def dumped(case: Known, cache: Path) -> Path:
     ]
     if longer.is_file() and float(longer.read_text(encoding="utf-8")) >= case.compile_seconds:
         raise subprocess.TimeoutExpired(command, case.compile_seconds)
+    # What a compilation that did not end has left would be read together with the new schedules.
+    for path in directory.iterdir():
+        path.unlink()
     try:
         subprocess.run(
             command,

@@ -147,6 +147,8 @@ EXPLAINED: dict[str | tuple[str, str], str] = {
     ("flash causal", "v5e"): f"{_OLD}. A limit of the simulator: the libtpu of 0.10.1 does not write which result of a "
     "division a copy of XLA's takes, and on v5e one divides",
     "block-sparse causal": _OLD,
+    ("ragged paged v3, mixed", "v5e"): "a limit of the simulator: it takes a store whose condition does not hold for "
+    "one to an unknown address",
     "ragged paged v2, decode": _NAMED,
     "ragged paged v2, mixed": _NAMED,
     "ring on one device": _XLA,

@@ -250,6 +250,7 @@ EXPLAINED: dict[str | tuple[str, str], str] = {
     "quantized matmul by blocks, fp8": "the package's: for a shape without tuned blocks it fetches 128 columns at a "
     "time, a half of a block, and so computes none (blockwise_kernel.py line 130)",
     "ragged paged, stacked": _IN_OUT.format("decode/non_sliding_window/kernel.py line 450"),
+    ("ragged paged, batched", "v5e"): "ours: the compiler was stopped on a machine that had other work to do",
     ("ragged paged, stacked", "v5e"): "a limit of the simulator: on v5e the conditions by which the package chooses "
     "between its kernels come out of vector registers",
     ("gated delta rule v2, decode", "v5e"): _COLUMNS_V5E,

@@ -21,7 +21,7 @@ from harness.judge.verdict import roofline
 from harness.ledger import history
 from harness.ledger import lock as locking
 from harness.ledger.paths import place_of
-from harness.loop import kept_captures, simulated_capture
+from harness.loop import installed, kept_captures, simulated_capture
 from harness.records import Draw, Evidence, Key, Policy, Source, Trace
 
 Say = Callable[[str], None]
@@ -168,10 +168,12 @@ def evidence_here(bench: Bench) -> Evidence:
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
     """The known evidence about kernel.py as it stands, None if there is none for this text and key.
 
-    It is that of the last judgement, or of an accepted attempt. With `checked`, only evidence with correctness checks
+    It is that of the last judgement, or of an accepted attempt; none if a package that the kernel imports may be
+    another now. With `checked`, only evidence with correctness checks
     counts; with `with_lines`, only evidence with cycles by line.
     """
-    return _kept_judgement(contest, checked=checked, with_lines=with_lines) or _accepted_evidence(contest)
+    evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines) or _accepted_evidence(contest)
+    return evidence if evidence is not None and installed.is_unchanged(evidence) else None
 
 
 def _accepted_evidence(contest: Contest) -> Evidence | None:

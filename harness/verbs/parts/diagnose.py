@@ -173,12 +173,12 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
     if gains == sorted(gains, reverse=True):
         return ()
     ranks = ", ".join(
-        f"{number}. {'first in any case' if hint.ranked_by is None else percent(hint.ranked_by)}"
+        f"{number}. {'always first' if hint.ranked_by is None else percent(hint.ranked_by)}"
         for number, hint in enumerate(advice, 1)
     )
     return (
-        f"ranked by: {ranks}; a bound counts less if it is loose or such advice mostly lost, and an unknown gain "
-        "counts as a part of its cause's time",
+        f"in the order of the gain to expect: {ranks}. That is less than the bound where such advice mostly brought "
+        "less, and a part of the cause's time where the gain is unknown",
     )
 
 

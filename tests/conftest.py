@@ -17,6 +17,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Drawn examples are the same in every run, and no example fails because the machine is busy.
+settings.register_profile("ratchet", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ratchet")
 
 # Tests run two at a time: threads of a numerical library that wait for each other would take most of the time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

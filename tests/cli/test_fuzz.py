@@ -216,7 +216,7 @@ _WORDS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(st.one_of(_WORDS, st.text(max_size=8), st.integers().map(str)), max_size=60))
 def test_no_words_of_hlo_in_any_order_are_a_bug(words: list[str], tmp_path: Path) -> None:
     code, printed = exit_code(hlo(tmp_path, " ".join(words).encode("utf-8", "replace")))

@@ -49,7 +49,7 @@ def shapes() -> st.SearchStrategy[Shape]:
 
 @pytest.mark.long
 @given(shapes())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_is_printed_reads_as_the_same_here_and_in_xla(read_shape: Shape) -> None:
     text = str(read_shape)
     assert shape(text) == read_shape
@@ -82,7 +82,7 @@ def offset(sizes: tuple[int, ...], index: tuple[int, ...], tiles: tuple[tuple[in
         )
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_padding_is_what_the_elements_need(
     case: tuple[tuple[int, ...], list[int], tuple[tuple[int, ...], ...]],
 ) -> None:

@@ -26,7 +26,7 @@ def iotas(draw: st.DrawFn) -> tuple[str, list[list[int]]]:
 
 
 @given(iotas())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_iota_groups_are_numpys(case: tuple[str, list[list[int]]]) -> None:
     text, devices = case
     parsed = groups(text)
@@ -36,7 +36,7 @@ def test_iota_groups_are_numpys(case: tuple[str, list[list[int]]]) -> None:
 
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=4), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_mesh_groups_are_the_devices_along_the_named_axes(sizes: list[int], data: st.DataObject) -> None:
     named = data.draw(st.lists(st.sampled_from(range(len(sizes))), min_size=1, unique=True))
     axes = ",".join(f"'a{place}'={size}" for place, size in enumerate(sizes))

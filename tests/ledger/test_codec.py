@@ -49,7 +49,7 @@ def attempts(draw: st.DrawFn) -> Attempt:
 
 @pytest.mark.long
 @given(attempts(), NUMBERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_record_survives(made: Attempt, score: float | None) -> None:
     shown = dataclasses.replace(row(made), score=score)
     data = codec.encode_attempt(made, shown)
@@ -64,7 +64,7 @@ def test_every_record_survives(made: Attempt, score: float | None) -> None:
 
 @pytest.mark.long
 @given(TEXT, st.binary(max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_commit_messages_give_the_row_back(hypothesis: str, kernel: bytes) -> None:
     made = attempt(12, kernel, hypothesis=hypothesis)
     message = messages.log_message(row(made))
@@ -186,7 +186,6 @@ def test_slugs(hypothesis: str, expected: str) -> None:
 
 
 @given(st.integers(1, 10**7), TEXT)
-@settings(deadline=None)
 def test_every_file_name_is_plain_and_gives_its_number_back(number: int, hypothesis: str) -> None:
     name = experiments.file_name(number, hypothesis)
     assert experiments.number_of(name) == number
@@ -206,7 +205,6 @@ LINES = st.lists(
 
 
 @given(LINES, LINES, st.sampled_from([b"", b"no newline", b"-"]), st.sampled_from([b"", b"no newline"]))
-@settings(deadline=None)
 def test_a_diff_can_be_applied_again(old: list[bytes], new: list[bytes], old_end: bytes, new_end: bytes) -> None:
     before, after = b"".join(old) + old_end, b"".join(new) + new_end
     assert diff.applied(before, diff.unified(before, after)) == after

@@ -31,7 +31,7 @@ def xla_sharding(mesh: Mesh, spec: tuple[tuple[str, ...], ...]) -> str:
 
 
 @given(meshes(), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_axes_of_a_sharding_are_those_of_jaxs_partition_spec(mesh: Mesh, data: st.DataObject) -> None:
     order = data.draw(st.permutations([name for name, _ in mesh.axes]))
     ends = sorted(data.draw(st.lists(st.integers(0, len(order)), min_size=2, max_size=2)))
@@ -48,7 +48,7 @@ def test_the_axes_of_a_sharding_are_those_of_jaxs_partition_spec(mesh: Mesh, dat
 
 
 @given(meshes(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_axes_of_groups_are_those_they_were_made_of(mesh: Mesh, data: st.DataObject) -> None:
     names = [name for name, _ in mesh.axes]
     along = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))

@@ -241,7 +241,7 @@ CHARACTERS = "(){}[],=%:*<>?\"' \n0aT-"
 
 
 @given(st.sampled_from(DUMPS), st.lists(st.tuples(st.integers(0, 3000), st.sampled_from(CHARACTERS)), max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_damaged_text_is_read_or_refused_and_nothing_else(path: Path, damage: list[tuple[int, str]]) -> None:
     text = gzip.decompress(path.read_bytes()).decode()
     for place, character in damage:

@@ -74,7 +74,7 @@ def reported(kind: Any, accesses: list[Any]) -> list[str]:
 
 
 @given(st.lists(_access, max_size=25))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_it_reports_what_jax_reports(accesses: list[Any]) -> None:
     assert reported(quick_interpreter.quick(JAX_STATE), accesses) == reported(JAX_STATE, accesses)
 

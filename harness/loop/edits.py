@@ -11,7 +11,7 @@ from harness.advice.edits import SimulatedEdits, is_made_by
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.verdict.roofline import finished_run, latency_seconds
-from harness.loop import screening
+from harness.loop import installed, screening
 from harness.loop.settings import value_of
 from harness.records import Edit, Evidence, Key, Policy
 
@@ -57,7 +57,7 @@ def simulate(
     is checked for being right, and nothing recorded; what was simulated is kept for `kept_edits`. Empty if `base` was
     not simulated.
     """
-    if (kept := kept_edits(contest, candidate, edits)) is not None:
+    if installed.is_unchanged(base) and (kept := kept_edits(contest, candidate, edits)) is not None:
         return kept
     run = finished_run(base)
     before = run.mean_seconds if run else None

@@ -85,7 +85,7 @@ class _Option:
 def target(text: str, folder: Path = Path()) -> ExistingFunction:
     """The function `package.module:function`, or `file.py:function` with a path relative to `folder`.
 
-    Raises RatchetError `unknown-function`, `not-installed`, `syntax-error` or `reserved-line`.
+    Raises RatchetError `unknown-function`, `not-installed`, `not-copied`, `syntax-error` or `reserved-line`.
     """
     module, _, function = text.rpartition(":") if ":" in text else (text, "", "")
     if module.endswith(".py"):
@@ -99,13 +99,13 @@ def target(text: str, folder: Path = Path()) -> ExistingFunction:
     try:
         return _find(module, function, _MOST_IMPORTS, module)
     except RatchetError as error:
-        file = folder.joinpath(*module.split(".")).with_suffix(".py")
-        if error.kind != "not-installed" or not file.is_file():
+        inside = folder.joinpath(*module.split("."))
+        if error.kind != "not-installed" or not (inside.with_suffix(".py").is_file() or inside.is_dir()):
             raise
     raise RatchetError(
         "unknown-function",
-        f"expected --from package.module:function, got {text!r}, whose module is no installed package but a file; "
-        f"write --from {'/'.join(module.split('.'))}.py:{function}",
+        f"expected --from package.module:function, got {text!r}, which is no installed package but lies here; write "
+        f"--from {'/'.join(module.split('.'))}{'/FILE' if inside.is_dir() else ''}.py:{function}",
     )
 
 
@@ -166,31 +166,86 @@ def other_jax_pinned(wanted: ExistingFunction) -> str:
 
 
 def _in_file(path: Path, function: str) -> ExistingFunction:
+    # The user named it, so it may be a link.
+    path = path.resolve()
     data = read_file(path)
     if data is None:
         raise RatchetError("unknown-function", f"expected --from file.py:function, found no file {path}")
-    try:
-        tree = ast.parse(data)
-    except (SyntaxError, ValueError) as error:
-        raise RatchetError("syntax-error", f"{path} is not valid Python: {error}") from None
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if function not in _defined(tree):
-        asked = f"{path.name} has no function {function}" if function else f"expected --from {path}:FUNCTION"
-        raise RatchetError("unknown-function", f"{asked}; {_has(path.name, functions)}")
     files = Candidate.of_file(path).files
+    trees = {name: _parse(text, path.name if name == KERNEL else name) for name, text in files.items()}
+    for name, tree in trees.items():
+        _require_copied_imports(tree, path.name if name == KERNEL else name, path, files)
+    definitions = _definitions(trees[KERNEL])
+    brought = {
+        alias.asname or alias.name: _definitions(trees[f"{node.module}.py"]).get(alias.name)
+        for node in trees[KERNEL].body
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.py" in trees
+        for alias in node.names
+    }
+    if function not in definitions and function not in brought:
+        asked = f"{path.name} has no function {function}" if function else f"expected --from {path}:FUNCTION"
+        functions = [name for name, node in definitions.items() if node is not None]
+        raise RatchetError("unknown-function", f"{asked}; it has {', '.join(functions) or 'none at all'}")
     # kernel.py is the file that calls the function.
     module = function if path.stem in ("kernel", "prepare") or not path.stem.isidentifier() else path.stem
-    if module in sys.stdlib_module_names or PathFinder.find_spec(module) is not None:
+    if _is_taken(module) or f"{module}.py" in files:
         module = f"existing_{module}"
-    helpers = {**{name: text for name, text in files.items() if name != KERNEL}, f"{module}.py": files[KERNEL]}
-    return ExistingFunction(module=module, function=function, path=path, node=functions.get(function), helpers=helpers)
+    return ExistingFunction(
+        module=module,
+        function=function,
+        path=path,
+        node=definitions.get(function) or brought.get(function),
+        helpers={**{name: text for name, text in files.items() if name != KERNEL}, f"{module}.py": files[KERNEL]},
+    )
 
 
-def _has(where: str, functions: Mapping[str, object]) -> str:
-    return f"{where} has {', '.join(functions) or 'no functions'}"
+def _parse(data: bytes, name: str) -> ast.Module:
+    try:
+        return ast.parse(data, name)
+    except (SyntaxError, ValueError) as error:
+        raise RatchetError("syntax-error", f"{name} is not valid Python: {error}") from None
 
 
-def _defined(tree: ast.Module) -> dict[str, ast.FunctionDef | None]:
+def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapping[str, bytes]) -> None:
+    """Raises RatchetError `not-copied` if a file imports from beside it what does not come along."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        where = f"{name} line {node.lineno}"
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise RatchetError(
+                "not-copied",
+                f"expected absolute imports, got a relative one in {where}: in a contest all files lie side by side, "
+                f"so write `from {node.module or 'name'} import ...`",
+            )
+        for top in (module.partition(".")[0] for module in modules):
+            file, inside = path.with_name(f"{top}.py"), path.with_name(top)
+            is_contests = top in ("kernel", "prepare")
+            if file.exists() and (is_contests or (file.name not in files and file != path)):
+                reason = "is a symbolic link" if file.is_symlink() else "has the name of an installed module"
+                if is_contests:
+                    reason = "has the name of one of the contest's own files"
+                way = "put a copy of the file there" if file.is_symlink() else "rename it, and import it by that name"
+                raise RatchetError("not-copied", f"{where} imports {top}, but {file.name} {reason}: {way}")
+            if inside.is_dir() and not _is_taken(top):
+                raise RatchetError(
+                    "not-copied",
+                    f"{where} imports from the folder {top}, but only files beside {path.name} are copied: put the "
+                    f"module beside {path.name}, and import it by its own name",
+                )
+
+
+def _is_taken(module: str) -> bool:
+    """True if an installed module has this name; what lies in the working directory does not count."""
+    homes = [place for place in sys.path if {"site-packages", "dist-packages"} & set(Path(place).parts)]
+    return module in sys.stdlib_module_names or PathFinder.find_spec(module, homes) is not None
+
+
+def _definitions(tree: ast.Module) -> dict[str, ast.FunctionDef | None]:
     """The names that a module defines at its top level; the node is None for what is no plain `def`."""
     names: dict[str, ast.FunctionDef | None] = {}
     for node in tree.body:
@@ -213,7 +268,7 @@ def _find(module: str, function: str, most: int, asked: str) -> ExistingFunction
                     home = _imported_from(node, module, path)
                     original = _find(home, alias.name, most - 1, asked)
                     return ExistingFunction(module=asked, function=function, path=original.path, node=original.node)
-    names = _defined(tree)
+    names = _definitions(tree)
     if function not in names:
         near = difflib.get_close_matches(function, names, 5, 0.4) or sorted(names)[:5]
         raise RatchetError(

@@ -180,7 +180,7 @@ def _wrap_function(
         first = refused[0]
         raise RatchetError(
             "does-not-trace",
-            f"{target.name} does not take the problem's arrays: {first.message}"
+            f"{target.name} does not take the problem's arrays: {first.message}{_on_stand_ins(contest)}"
             f"{existing.other_jax_pinned(target)}; nothing was "
             "written. Make a contest without --from, and call it in kernel.py as it wants to be called",
         )
@@ -188,6 +188,12 @@ def _wrap_function(
     sentence = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
     sentence += existing.other_jax_pinned(target)
     return variant.candidate, (f"{sentence}; edit kernel.py before the baseline", *_departures(variant))
+
+
+def _on_stand_ins(contest: Contest) -> str:
+    if not contest.stubs:
+        return ""
+    return f"; {' and '.join(contest.stubs)}, not installed, had stand-ins: install them if the kernel needs them"
 
 
 def _departures(variant: existing.Variant) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness.records import Recheck
 from harness.records.report_words import champion_words, source_label
 from harness.records.search_state import Constant, KindTried, PastAttempt, SearchState
-from harness.render.hints import SHOWN
+from harness.render.hints import SHOWN, gain_text
 from harness.render.layout import clean
 from harness.render.results import recheck_words
 from harness.render.sections import GAP, SHORT_FIELD, Block, Line, Words, named, named_items, screen
@@ -39,8 +39,9 @@ def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
     if state.hints:
         yield from (GAP, Line("What to try next:"))
         for number, hint in enumerate(state.hints[:SHOWN], 1):
+            gain = f"{gain_text(hint)}: " if hint.because else ""
             yield Words(hint.observation, lead=f"  {number}. ")
-            yield Words(hint.suggestion, lead="     -> ")
+            yield Words(f"{gain}{hint.suggestion}", lead="     -> ")
     yield from (Words(text, lead="note: ") for text in state.messages)
 
 

@@ -157,19 +157,56 @@ def test_a_function_of_a_file_is_copied_with_the_files_that_it_imports(tmp_path:
     Candidate.in_folder(folder).set((("ROWS", "64"),))
 
 
+def test_a_function_that_a_file_brings_from_another_and_a_linked_file_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "norms.py").write_text(NORM)
+    (tmp_path / "sizes.py").write_text("ROWS = 128\n")
+    (tmp_path / "api.py").write_text("from norms import norm as ours\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.py").symlink_to(tmp_path / "norms.py")
+    brought = existing.target("api.py:ours", tmp_path)
+    assert (brought.name, brought.node is not None) == ("api.py:ours", True)
+    assert sorted(brought.helpers) == ["api.py", "norms.py", "sizes.py"]
+    linked = existing.target("elsewhere/link.py:norm", tmp_path)
+    assert sorted(linked.helpers) == ["norms.py", "sizes.py"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("norms.py", "norms.py has _body, norm"),
-        ("norms.py:nrm", "no function nrm; norms.py has _body, norm"),
+        ("norms.py", "norms.py:FUNCTION; it has _body, norm"),
+        ("norms.py:nrm", "no function nrm; it has _body, norm"),
         ("norms:norm", "write --from norms.py:norm"),
         ("nowhere.py:norm", "found no file"),
-        ("broken.py:norm", "not valid Python"),
+        ("broken.py:norm", "broken.py is not valid Python: invalid syntax (broken.py, line 1)"),
+        ("folder:norm", "write --from folder/FILE.py:norm"),
+        ("relative.py:norm", "got a relative one in relative.py line 1"),
+        (
+            "inside.py:norm",
+            "inside.py line 1 imports from the folder folder, but only files beside inside.py are copied",
+        ),
+        ("back.py:norm", "back.py line 1 imports kernel, but kernel.py has the name of one of the contest's own files"),
+        (
+            "shadow.py:norm",
+            "shadow.py line 1 imports random, but random.py has the name of an installed module: rename",
+        ),
+        ("far.py:norm", "far.py line 1 imports linked, but linked.py is a symbolic link: put a copy of the file there"),
     ],
 )
 def test_what_is_no_function_of_a_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "norms.py").write_text(NORM)
     (tmp_path / "broken.py").write_text("def norm(:\n")
+    (tmp_path / "folder").mkdir()
+    for name, line in (
+        ("relative", "from .sizes import ROWS"),
+        ("inside", "from folder.sizes import ROWS"),
+        ("back", "import kernel"),
+        ("shadow", "from random import ROWS"),
+        ("far", "import linked"),
+        ("kernel", ""),
+        ("random", ""),
+    ):
+        (tmp_path / f"{name}.py").write_text(f"{line}\n{NORM}")
+    (tmp_path / "linked.py").symlink_to(tmp_path / "norms.py")
     refused = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "rmsnorm", "--from", text, expect=4)
     assert words in refused.stderr
     assert not (tmp_path / "mine").exists()

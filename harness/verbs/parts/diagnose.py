@@ -17,7 +17,7 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import history
 from harness.ledger.paths import place_of
-from harness.loop import edits
+from harness.loop import edits, installed
 from harness.loop.bench import Bench
 from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
@@ -149,6 +149,8 @@ def _simulate_edits(
         return (), f"{without}the contest cannot be loaded"
     if number is not None and history.attempt(place_of(folder), number).key.timed != contest.key("simulated").timed:
         return (), f"{without}attempt {number} was judged under another key"
+    if number is not None and not installed.is_unchanged(evidence):
+        return (), f"{without}a package that attempt {number} imports may have changed since"
     if arguments.only_reads:
         return (), f"{without}this only reads"
     with Bench(contest=contest).locked("diagnose"), progress_of(arguments) as progress:

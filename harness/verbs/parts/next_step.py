@@ -10,7 +10,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
-from harness.loop import edits, search_state
+from harness.loop import edits, installed, search_state
 from harness.loop.package_kernel import for_kernel
 from harness.records import Hint, Recheck, Row
 from harness.render.layout import terminal_width
@@ -58,7 +58,8 @@ def _search_inputs(
         report = reporting.report(last.evidence, chip(last.evidence.chip))
         champion_text = candidates.get(last.number, Candidate(text=b""))
         # What `diagnose` simulated for the same kernel.
-        simulated = edits.kept_edits(contest, champion_text) or ()
+        is_same = installed.is_unchanged(last.evidence)
+        simulated = (edits.kept_edits(contest, champion_text) if is_same else None) or ()
         advice = reporting.advise(last.evidence, report, rows, simulated)
         advice = for_kernel(advice, last.evidence, champion_text)
     is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed

@@ -24,7 +24,8 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
     options = [f"--set {name}={','.join(dict.fromkeys(values))}" for name, values in values_of.items()]
     for edit in edits:
         if len(edit.constants) > 1:
-            options.append(f"{edit.new} for that of {', '.join(edit.constants)} which sets {edit.window}'s block")
+            # Constants of one size, of which the text does not tell which sets the block.
+            options.append(f"one of {', '.join(f'--set {name}={edit.new}' for name in edit.constants)}")
     words = f"{hint.suggestion} ({' or '.join(dict.fromkeys(options))})" if options else hint.suggestion
     return replace(hint, edits=edits, suggestion=words)
 

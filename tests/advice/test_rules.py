@@ -860,3 +860,12 @@ def test_bubbles_behind_a_unit_that_always_works_are_bounded_by_what_it_leaves(
     assert finding is not None
     assert finding.gain == (None if bound is None else pytest.approx(bound))
     assert ("which works in 90.0% of the cycles" in finding.observation) == (bound is not None)
+
+
+def test_re_reads_of_an_operand_are_mended_by_blocks_of_the_others() -> None:
+    """Rows of a are the axis that b lacks: a larger block of them reads b less often, and nothing else does."""
+    kernel = outer_product(640, 2)
+    finding = looked("operand re-reads", Case(lambda: kernel))
+    assert finding is not None
+    assert "b is read 640x" in finding.observation
+    assert [(edit.window, edit.axis, edit.new) for edit in finding.edits] == [("a", -2, 256)]

@@ -13,6 +13,7 @@ from harness.units import decimal, kibibytes, percent
 # Half of the bandwidth in use is enough for re-reads to matter even where arithmetic binds.
 _NOTABLE_BANDWIDTH = 0.50
 # What a stream of transfers reaches: the published target of a memory-bound program, 70 %, is passed before it.
+_TARGET_HBM = 0.7
 _SATURATED_HBM = 0.90
 # Traffic within a tenth of the least possible is as good as it.
 _LEAST_TRAFFIC = 1.10
@@ -103,8 +104,22 @@ def other_rereads(seen: Observed) -> RuleCase | None:
         gain=None,
         cost=_saving(seen, [most], 2) or 0.0,
         knob="block",
-        edits=doubling_edits(seen),
+        edits=_doubled_beside(seen, most),
     )
+
+
+def _doubled_beside(seen: Observed, window: Window) -> tuple[Edit, ...]:
+    """The doubled blocks of other inputs along axes that `window` lacks, as far as their lengths tell; else all."""
+    edits = doubling_edits(seen)
+    lengths = {
+        (each.name, axis - len(each.array.shape)): n for each in seen.inputs for axis, n in enumerate(each.array.shape)
+    }
+    beside = [
+        edit
+        for edit in edits
+        if edit.window != window.name and lengths[edit.window, edit.axis] not in window.array.shape
+    ]
+    return tuple(beside) or edits
 
 
 @rule(
@@ -162,8 +177,9 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     if double and seen.steps:
         advice = fetch_ahead(seen, " and ".join(double))
     suggestion, knob, kind, edits = advice
+    target = " (target: over 70%)" if report.bandwidth_util < _TARGET_HBM else ""
     return RuleCase(
-        observation=f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth (target: over 70%), with no "
+        observation=f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth{target}, with no "
         f"more than the least traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}",
         suggestion=suggestion,
         # All that is left is above what the transfers take at full bandwidth; what this change saves is not known.
@@ -220,10 +236,15 @@ def _read_again(seen: Observed, first: int = 1) -> list[Window]:
 def _rereads_observed(seen: Observed, again: list[Window]) -> str:
     report = seen.report
     extra = sum(window.hbm_bytes or 0 for window in again)
-    names = " and ".join(window.name for window in again)
-    verb = "are" if len(again) > 1 else "is"
+    # Operands that are read equally often are named together.
+    names: dict[str, list[str]] = {}
+    for window in again:
+        names.setdefault(f"{times_read(window):.0f}x", []).append(window.name)
+    words = ", ".join(
+        f"{' and '.join(group)} {'are' if len(group) > 1 else 'is'} read {times}" for times, group in names.items()
+    )
     return (
-        f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {names} {verb} read {times_read(again[0]):.0f}x, "
+        f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {words}, "
         f"{decimal(extra, 'B', 2)} of {decimal(report.hbm_bytes or 0, 'B', 2)} HBM traffic ({report.traffic_source}): "
         f"{report.intensity or 0:.0f} FLOPs/byte against a ridge of {report.ridge:.0f}"
     )

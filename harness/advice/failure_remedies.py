@@ -96,14 +96,6 @@ _BEYOND_THE_CHIP = (
     "make blocks smaller: the kernel's limit is all the VMEM that the chip has, and a larger one changes nothing"
 )
 
-# What attention adds to the sentence of a kind, or says in its place.
-_OF_ATTENTION = {
-    "flop-claim": "make compute_flops() return the judge's figure: useful work, unmasked pairs only",
-    "vmem-exceeded": f"{_BY_KIND['vmem-exceeded']}: the scores of a step are a float32 for each pair of its query and "
-    "key rows",
-    "non-finite": "subtract the row maximum before exp, and start the running maximum at a finite, very low number",
-}
-
 _BY_STAGE: dict[Stage, str] = {
     "contract": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
     "static": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
@@ -118,6 +110,21 @@ _BY_STAGE: dict[Stage, str] = {
 }
 
 
+# The sentence of a kind for one operation, in the place of the general one.
+_BY_OPERATION = {
+    "attention": {
+        "flop-claim": "make compute_flops() return the judge's figure: useful work, unmasked pairs only",
+        "vmem-exceeded": f"{_BY_KIND['vmem-exceeded']}: the scores of a step are a float32 for each pair of its query "
+        "and key rows",
+        "non-finite": "subtract the row maximum before exp, and start the running maximum at a finite, very low number",
+    },
+    "quantized_matmul": {
+        "wrong-result": "if weights are scaled before the product, scale its sums instead: a weight of eight bits is "
+        f"exact in bfloat16, a scaled one is rounded; else, {_BY_STAGE['correctness']}"
+    },
+}
+
+
 def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = False) -> str:
     """One thing to do about `failure` of a kernel for the problem's `operation`.
 
@@ -125,6 +132,6 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
     """
     if failure.kind == "vmem-exceeded" and has_all_vmem:
         return _BEYOND_THE_CHIP
-    if operation == "attention" and failure.kind in _OF_ATTENTION:
-        return _OF_ATTENTION[failure.kind]
+    if failure.kind in _BY_OPERATION.get(operation, {}):
+        return _BY_OPERATION[operation][failure.kind]
     return _BY_KIND.get(failure.kind, _BY_STAGE[failure.stage])

@@ -65,7 +65,7 @@ def new(
         contest.require_conforming()
         if target is not None:
             contest, lacking = _add_stand_ins(contest, target, settings, progress)
-            candidate, words = _wrap_function(contest, target, settings, progress)
+            candidate, words, is_right = _wrap_function(contest, target, settings, progress)
             words = (*words, *_copied(target), *lacking)
             for name, data in candidate.files.items():
                 path = directory / name
@@ -74,18 +74,19 @@ def new(
                     undo.callback(path.unlink, missing_ok=True)
                 path.write_bytes(data)
         else:
-            words = ()
+            words, is_right = (), True
             if settings:
                 _require_traceable(contest, like, progress)
         commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
         undo.pop_all()
+    first = "" if is_right else "mend the kernel, then "
     shown = directory if not directory.is_absolute() else directory.resolve()
     return (
         *((f"made a git repository in {shown}",) if is_new else ()),
         f"made {', '.join(path.name for path in written)} in {shown} and committed them ({commit[:10]})",
         _signature(contest.problem.statement(), contest.kernel_path.read_bytes()),
         *words,
-        f'next: ./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
+        f'next: {first}./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
     )
 
 
@@ -157,8 +158,11 @@ def _with_stub(contest: Contest, package: str) -> Contest:
 
 def _wrap_function(
     contest: Contest, target: existing.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
-) -> tuple[Candidate, tuple[str, ...]]:
-    """The first kernel.py around `target` that passes at small shapes, else the first that traces; with sentences."""
+) -> tuple[Candidate, tuple[str, ...], bool]:
+    """The first kernel.py around `target` that passes at small shapes, else the first that traces.
+
+    With sentences on it, and whether it passes.
+    """
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
     statement = _for_one_function(contest)
     refused: list[Failure] = []
@@ -174,7 +178,7 @@ def _wrap_function(
             time = evidence.latency.seconds if evidence.latency else None
             took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
             sentence = f"kernel.py calls {target.name} {variant.words}: right at small shapes, {took}"
-            return candidate, (sentence, *_departures(variant))
+            return candidate, (sentence, *_departures(variant)), True
         traced.append((replace(variant, candidate=candidate), evidence.failure))
     if not traced:
         first = refused[0]
@@ -187,7 +191,7 @@ def _wrap_function(
     variant, failure = traced[0]
     sentence = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
     sentence += existing.other_jax_pinned(target)
-    return variant.candidate, (f"{sentence}; edit kernel.py before the baseline", *_departures(variant))
+    return variant.candidate, (sentence, *_departures(variant)), False
 
 
 def _on_stand_ins(contest: Contest) -> str:

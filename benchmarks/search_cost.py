@@ -26,7 +26,7 @@ from tabulate import tabulate
 
 from harness import contest as contests
 from harness.contest import Contest
-from harness.loop import existing, scaffold, search_space
+from harness.loop import existing, find_function, scaffold, search_space
 from harness.loop.search import Method, Settings, Study
 from harness.loop.search_space import Grid
 from harness.loop.tuning_table.kernels import KERNELS
@@ -151,7 +151,7 @@ class Bench:
         """The text of the kernel.py whose constants are set."""
         if self._kernel is None:
             return self.contest.candidate().source
-        target = existing.target(self._kernel.function)
+        target = find_function.target(self._kernel.function)
         return next(existing.variants(target, self.statement, ())).candidate.source
 
     def job(self, settings: list[Settings]) -> str:

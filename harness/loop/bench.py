@@ -23,6 +23,7 @@ from harness.ledger import lock as locking
 from harness.ledger.paths import place_of
 from harness.loop import installed, kept_captures, simulated_capture
 from harness.records import Draw, Evidence, Key, Policy, Source, Trace
+from harness.records.titles import taken_back
 
 Say = Callable[[str], None]
 
@@ -168,22 +169,26 @@ def evidence_here(bench: Bench) -> Evidence:
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
     """The known evidence about kernel.py as it stands, None if there is none for this text and key.
 
-    It is that of the last judgement, or of an accepted attempt; none if a package that the kernel imports may be
-    another now. With `checked`, only evidence with correctness checks
-    counts; with `with_lines`, only evidence with cycles by line.
+    It is that of the last judgement, or of an accepted attempt; None too if a package that the kernel imports may have
+    changed. With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles
+    by line.
     """
     evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines) or _accepted_evidence(contest)
     return evidence if evidence is not None and installed.is_unchanged(evidence) else None
 
 
 def _accepted_evidence(contest: Contest) -> Evidence | None:
-    """The evidence of the newest accepted attempt with this text under this key, if its schedules are still here."""
+    """The evidence of the newest accepted attempt with this text under this key, if its schedules are still here.
+
+    An attempt that was revoked because it fails does not count.
+    """
     digest, key = contest.candidate().sha256, _simulated_key(contest)
     try:
         place = place_of(contest.directory)
-        for row in reversed(history.rows(place, _NEWEST)[0]):
+        rows, _ = history.rows(place, _NEWEST)
+        for row, fate in reversed(list(zip(rows, taken_back(rows), strict=True))):
             is_same = row.kernel_sha256 == digest and row.key is not None and row.key.counts_for(key)
-            if is_same and row.outcome == "accept" and row.source == "simulated":
+            if is_same and fate != "revoked" and row.outcome == "accept" and row.source == "simulated":
                 evidence = history.attempt(place, row.number).evidence
                 return evidence if dump_directory.of(evidence, contest.directory) else None
     except RatchetError:

@@ -17,7 +17,7 @@ from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
 from harness.ledger import git
 from harness.ledger.git import write
-from harness.loop import existing, scaffold, trace_text
+from harness.loop import existing, find_function, scaffold, trace_text
 from harness.records import KERNEL, Failure, Statement, SuiteMember
 from harness.records.report_words import simulated
 from harness.units import seconds
@@ -50,7 +50,7 @@ def new(
       function.
     """
     # First of all, because it may not be installed.
-    target = existing.target(around, base or Path()) if around else None
+    target = find_function.target(around, base or Path()) if around else None
     _require_own_folder(directory)
     with ExitStack() as undo:
         for folder in reversed([folder for folder in (directory, *directory.parents) if not folder.exists()]):
@@ -124,7 +124,7 @@ def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
 
 
 def _add_stand_ins(
-    contest: Contest, target: existing.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
+    contest: Contest, target: find_function.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
 ) -> tuple[Contest, tuple[str, ...]]:
     """The contest with STUBS for packages that `target` imports and that are not installed; sentences on them."""
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
@@ -140,7 +140,7 @@ def _add_stand_ins(
         contest = _with_stub(contest, package)
     return contest, tuple(
         f"{package} is not installed, and {target.module} imports it: STUBS of prepare.py lets a stand-in take its "
-        f"place. Where the kernel needs it, remove it there and install it ({existing.install(package)})"
+        f"place. Where the kernel needs it, remove it there and install it ({find_function.install(package)})"
         for package in lacking
     )
 
@@ -157,7 +157,7 @@ def _with_stub(contest: Contest, package: str) -> Contest:
 
 
 def _wrap_function(
-    contest: Contest, target: existing.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
+    contest: Contest, target: find_function.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
 ) -> tuple[Candidate, tuple[str, ...], bool]:
     """The first kernel.py around `target` that passes at small shapes, else the first that traces.
 
@@ -204,7 +204,7 @@ def _departures(variant: existing.Variant) -> tuple[str, ...]:
     return (f"not at the function's defaults: {', '.join(variant.departures)}",) if variant.departures else ()
 
 
-def _copied(target: existing.ExistingFunction) -> tuple[str, ...]:
+def _copied(target: find_function.ExistingFunction) -> tuple[str, ...]:
     """A sentence on the files that now lie beside kernel.py, if there are any."""
     if not target.helpers:
         return ()

@@ -14,7 +14,7 @@ from loop_fixtures import PROJECT, ratchet
 from harness import contest as contests
 from harness.candidate import Candidate, constants
 from harness.errors import RatchetError
-from harness.loop import existing, scaffold
+from harness.loop import find_function, scaffold
 from harness.shell.main import main
 
 pytestmark = pytest.mark.long
@@ -163,10 +163,10 @@ def test_a_function_that_a_file_brings_from_another_and_a_linked_file_are_taken(
     (tmp_path / "api.py").write_text("from norms import norm as ours\n")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link.py").symlink_to(tmp_path / "norms.py")
-    brought = existing.target("api.py:ours", tmp_path)
+    brought = find_function.target("api.py:ours", tmp_path)
     assert (brought.name, brought.node is not None) == ("api.py:ours", True)
     assert sorted(brought.helpers) == ["api.py", "norms.py", "sizes.py"]
-    linked = existing.target("elsewhere/link.py:norm", tmp_path)
+    linked = find_function.target("elsewhere/link.py:norm", tmp_path)
     assert sorted(linked.helpers) == ["norms.py", "sizes.py"]
 
 
@@ -225,16 +225,16 @@ def test_what_is_no_function_of_a_file_is_refused(tmp_path: Path, text: str, wor
 )
 def test_what_is_no_function_of_a_package_is_refused_and_never_imported(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(RatchetError, match=words):
-        existing.target(text, tmp_path)
+        find_function.target(text, tmp_path)
 
 
 def test_a_name_that_a_package_hands_on_is_followed() -> None:
-    target = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha")
+    target = find_function.target("jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha")
     assert (target.path.name, target.module.rpartition(".")[2]) == ("splash_attention_kernel.py", "splash_attention")
 
 
 def test_a_class_may_be_what_is_called() -> None:
-    target = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:CausalMask")
+    target = find_function.target("jax.experimental.pallas.ops.tpu.splash_attention:CausalMask")
     assert (target.path.name, target.node) == ("splash_attention_mask.py", None)
 
 

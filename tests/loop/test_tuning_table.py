@@ -247,7 +247,7 @@ def test_without_tokamax_it_says_how_to_get_it(version: tuple[int, int], monkeyp
     def missing(function: str) -> None:
         raise RatchetError("not-installed", function)
 
-    monkeypatch.setattr("harness.loop.existing.target", missing)
+    monkeypatch.setattr("harness.loop.find_function.target", missing)
     monkeypatch.setattr(sys, "version_info", version)
     with pytest.raises(
         RatchetError, match=f"{re.escape(shlex.quote(sys.executable))} -m pip install tokamax$"

@@ -17,6 +17,7 @@ from harness.units import count, percent, seconds
 
 # Published: under 5 % is excellent, over 10 % a red flag.
 _EXCELLENT_BUBBLES, _RED_FLAG_BUBBLES = 0.05, 0.10
+# A unit so busy is itself what the kernel waits for.
 _NEARLY_FULL = 0.8
 _MANY_STEPS = 256
 # The first and last two to three steps are fill and drain: with fewer steps than this nothing else is left.

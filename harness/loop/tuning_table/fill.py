@@ -20,7 +20,7 @@ from harness.judge.evaluate.request import Progress
 from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
-from harness.loop import existing, scaffold, screening, search_space
+from harness.loop import existing, find_function, scaffold, screening, search_space
 from harness.loop.bench import Bench
 from harness.loop.screening import Places
 from harness.loop.search import SearchProgress, Settings, Study, study_name
@@ -96,7 +96,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> TunedKer
     if name in KERNELS:
         kernel = KERNELS[name]
         try:
-            target = existing.target(kernel.function)
+            target = find_function.target(kernel.function)
         except RatchetError as error:
             if error.kind == "not-installed" and name.startswith("tokamax"):
                 newer = "Python 3.12 or newer (./ratchet.sh --python 3.12 status), then "

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.evaluate.timing import latency
@@ -87,11 +88,11 @@ def judge(
 def _refuse_identical(run: Run, candidate: Candidate, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` if this very program was judged before under the same key.
 
-    A kernel that failed a check is another one if its text was changed: at smaller shapes its program may differ.
+    A kernel that failed a check is another one if its code was changed: at smaller shapes its program may differ.
     """
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key is not None and row.key.counts_for(run.key)
-        if same and row.kernel_sha256 != candidate.sha256 and _failed_a_check(run, row):
+        if same and _failed_a_check_as_other_code(run, row, candidate):
             continue
         if same and row.failure_kind not in MAY_PASS_NEXT_TIME:
             raise RatchetError(
@@ -103,9 +104,15 @@ def _refuse_identical(run: Run, candidate: Candidate, trace: Trace) -> None:
             )
 
 
-def _failed_a_check(run: Run, row: Row) -> bool:
-    failure = history.attempt(run.ledger.place, row.number).evidence.failure if row.failure_kind else None
-    return failure is not None and failure.stage == "correctness"
+def _failed_a_check_as_other_code(run: Run, row: Row, candidate: Candidate) -> bool:
+    """True if the attempt failed a check, and its candidate is known to differ from this one in more than comments."""
+    if row.failure_kind and row.kernel_sha256 != candidate.sha256:
+        with suppress(RatchetError):
+            failure = history.attempt(run.ledger.place, row.number).evidence.failure
+            before = history.candidate(run.ledger.place, row.number)
+            is_check = failure is not None and failure.stage == "correctness"
+            return is_check and bool(kinds_of_change(before.source, candidate.source))
+    return False
 
 
 def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:

@@ -202,6 +202,8 @@ def test_a_kernel_that_was_wrong_at_smaller_shapes_alone_is_judged_when_mended(t
     assert right.count(scale) == 1
     kernel.write_text(right.replace(scale, f"{scale} * (1 if sequence == 1024 else 2)"))
     assert "wrong-result" in ratchet(contest, "experiment: wrong elsewhere", expect=1).stdout
+    kernel.write_text(f"{kernel.read_text()}# No other code, and no other draw of the inputs.\n")
+    assert "[identical-candidate]" in ratchet(contest, "experiment: a comment", expect=4).stderr
     kernel.write_text(right)
     assert "ACCEPTED" in ratchet(contest, "experiment: right everywhere", expect=0).stdout
 

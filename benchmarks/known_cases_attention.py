@@ -251,8 +251,7 @@ EXPLAINED = {
     "sglang-jax": {
         "ragged paged, decode": _OLD,
         ("ragged paged, decode", "v7x"): _OLD_AND_NAMED,
-        "ragged paged, mixed": f"{_OLD}. A limit of the simulator: it takes a store whose condition does not hold "
-        "for one to an unknown address",
+        "ragged paged, mixed": _OLD,
         ("ragged paged, mixed", "v7x"): _OLD_AND_NAMED,
     },
     "maxtext": {"ragged gather": "a kernel of the SparseCore where the chip has one, as v6e and v7x do"},

@@ -152,8 +152,7 @@ EXPLAINED: dict[str | tuple[str, str], str] = {
     "division a copy of XLA's takes, and on v5e one divides",
     "block-sparse causal": _OLD,
     ("ragged paged v3, decode", "v5e"): _PLACED,
-    ("ragged paged v3, mixed", "v5e"): f"{_PLACED}. It also takes a store whose condition does not hold for one to an "
-    "unknown address",
+    ("ragged paged v3, mixed", "v5e"): _PLACED,
     "ragged paged v2, decode": _NAMED,
     "ragged paged v2, mixed": _NAMED,
     "ring on one device": _XLA,

@@ -212,10 +212,12 @@ class Memory:
         return Unknown(f"operand {index}, which the caller handed over in a register")
 
     def store(self, predicate: "bool | Unknown", address: "int | Unknown", value: "int | Unknown") -> None:
-        """Writes a word of scalar memory under a predicate.
+        """Writes a word of scalar memory if the predicate holds.
 
         If the address or the predicate is unknown, so are the words that the store may have written.
         """
+        if not isinstance(predicate, Unknown) and not predicate:
+            return
         if isinstance(address, Unknown):
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
             self._stored_anywhere = True
@@ -225,7 +227,7 @@ class Memory:
             self.words.update(dict.fromkeys(self.words, doubt))
         elif isinstance(predicate, Unknown):
             self.words[address] = predicate
-        elif predicate:
+        else:
             self.words[address] = value
 
     def signalled(self, operation: str, *, sparse_core: bool) -> None:

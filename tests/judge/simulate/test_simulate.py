@@ -697,6 +697,17 @@ def test_a_store_behind_one_to_an_unknown_place_gives_its_reason() -> None:
     assert word.reason == "scalar memory that a store at the contents of a vector may have changed"
 
 
+def test_a_store_whose_predicate_does_not_hold_changes_no_word_wherever_it_would_go() -> None:
+    """A word that is loaded in vain may be the address of a store that does not happen."""
+    memory = Memory(Channel(machine_of(chip("v5e"))), {}, account=Account(parse_schedule("x", " 0x0   :  {}\n")))
+    memory.words = {4: 1}
+    memory.store(False, Unknown("a word that nothing wrote"), 2)
+    memory.store(False, 4, 2)
+    assert memory.load(4) == 1
+    memory.store(Unknown("a flag"), Unknown("a word that nothing wrote"), 2)
+    assert isinstance(memory.load(4), Unknown)
+
+
 def test_a_table_brought_to_scalar_memory_must_not_decide() -> None:
     result = execute(
         "%s1_s0 = smov 0",

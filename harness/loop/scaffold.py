@@ -101,7 +101,9 @@ def scaffold(
     for name in contents:
         if (directory / name).exists():
             raise RatchetError(
-                "exists", f"{directory / name} is there already; nothing was written. Choose a new folder"
+                "exists",
+                f"{directory / name} is there already; nothing was written. Choose a new folder, or remove this one if "
+                "`new` was stopped while it made it",
             )
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():

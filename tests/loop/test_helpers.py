@@ -46,7 +46,7 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     # One that fails is put back, whole, and can be brought back.
     sizes.write_text("BLOCK = 100\n")
     failed = ratchet(folder, "experiment: an odd block", "--quiet", expect=1)
-    assert "your text: ./ratchet.sh checkout 3" in failed.stdout
+    assert "sizes.py is the champion's again (attempt 2); your text: ./ratchet.sh checkout 3" in failed.stdout
     assert sizes.read_text() == "BLOCK = 512\n"
     ratchet(folder, "checkout", "3", expect=0)
     assert sizes.read_text() == "BLOCK = 100\n"
@@ -60,7 +60,7 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     ratchet(folder, "checkout", "1", "--force", expect=0)
     assert sizes.read_text() == "BLOCK = 128\n"
     assert "clean" in ratchet(folder, "fsck", expect=0).stdout
-    numbers = [entry["number"] for entry in json.loads(ratchet(folder, "results", "--json").stdout)["rows"]]
+    numbers = [entry["row"]["number"] for entry in json.loads(ratchet(folder, "results", "--json").stdout)["rows"]]
     assert numbers == [1, 2, 3]
 
 

@@ -46,7 +46,17 @@ def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | 
     if not contest.kernel_path.is_file() or contest.candidate() != Ledger.open(contest.directory).champion_candidate():
         return ""
     back = command(f"checkout {attempt.number}", directory)
-    return f"kernel.py is the champion's again (attempt {attempt.champion.attempt}); your text: {back}"
+    names = _restored(contest, attempt.number) or ("kernel.py",)
+    return (
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} the champion's again "
+        f"(attempt {attempt.champion.attempt}); your text: {back}"
+    )
+
+
+def _restored(contest: Contest, number: int) -> tuple[str, ...]:
+    """The champion's files, in their order, that the attempt with this number had changed or not had."""
+    theirs = history.candidate(place_of(contest.directory), number).files
+    return tuple(sorted(name for name, data in contest.candidate().files.items() if theirs.get(name) != data))
 
 
 def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None, *, full: bool) -> str:

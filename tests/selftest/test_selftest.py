@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from weakened import GUARDS, Guard, judge_without, redefined
+from weakened import GUARDS, Guard, judge_without, redefined, taken
 
 from harness import contest as contests
 from harness.contest import PACKAGE
@@ -124,7 +124,10 @@ def test_what_is_taken_away_is_there(guard: Guard) -> None:
     for module, source in guard.without:
         names = {name for name in redefined(source) if not name.startswith("_strict")}
         assert names
-        assert names <= redefined((PACKAGE / module).read_text()), f"{module} no longer defines {names}"
+        original = (PACKAGE / module).read_text()
+        assert names <= redefined(original), f"{module} no longer defines {names}"
+        for name, count in taken(source).items():
+            assert taken(original).get(name, count) == count, f"{module}: {name} takes other arguments"
 
 
 def survivor(guard: Guard, folder: Path) -> PlantedResult:
@@ -150,7 +153,8 @@ def test_without_a_guard_its_candidate_survives(guard: Guard, tmp_path: Path) ->
     "guard", [planted_one for planted_one in GUARDS if planted_one.name not in CHEAP], ids=lambda guard: guard.name
 )
 def test_without_any_one_guard_something_survives(guard: Guard, tmp_path: Path) -> None:
-    assert survivor(guard, tmp_path).judgement.outcome == "accept"
+    judgement = survivor(guard, tmp_path).judgement
+    assert judgement.outcome == "accept", judgement
 
 
 @pytest.mark.long

@@ -95,7 +95,7 @@ GUARDS = (
         "judge/evaluate/trace/integrity.py",
         "def require_self_contained(helpers): pass",
     ),
-    _guard("names in the source", "imports_ctypes", "judge/evaluate/trace/imports.py", "def flags(tree): return ()"),
+    _guard("names in the source", "imports_ctypes", "judge/evaluate/trace/imports.py", "def flags(*_): return ()"),
     _guard(
         "names of attributes",
         "ctypes_by_numpy",
@@ -140,7 +140,7 @@ GUARDS = (
     ),
     _guard("output limit", "floods", "sandbox/child.py", "_OUTPUT_LIMIT = 1 << 60"),
     # What the trace shows.
-    _guard("one device", "sharded", "judge/evaluate/trace/one_core.py", "def refuse_sharded(jaxpr): pass"),
+    _guard("one device", "sharded", "judge/evaluate/trace/one_core.py", "def refuse_sharded(*_): pass"),
     _guard(
         "claim of FLOPs",
         "flops_overstated",
@@ -310,7 +310,7 @@ GUARDS = (
         _OWN_SHAPE,
     ),
     _guard(
-        "known operations", "inputs_fused", "judge/evaluate/trace/semantics.py", "def refuse_unclassified(jaxpr): pass"
+        "known operations", "inputs_fused", "judge/evaluate/trace/semantics.py", "def refuse_unclassified(*_): pass"
     ),
     # What the simulator knows.
     _guard(
@@ -441,3 +441,13 @@ def redefined(source: str) -> set[str]:
         elif isinstance(node, ast.ClassDef):
             names.add(node.name)
     return names
+
+
+def taken(source: str) -> dict[str, int]:
+    """How many parameters each function at the top of a module has, by its name; those that take any are left out."""
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    return {
+        node.name: len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs])
+        for node in functions
+        if not (node.args.vararg or node.args.kwarg)
+    }

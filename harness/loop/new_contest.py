@@ -99,8 +99,9 @@ def _require_own_folder(directory: Path) -> None:
         raise RatchetError(
             "exists",
             f"expected a new folder, or an empty one, got {directory}, which holds {other[0]}"
-            f"{f' and {len(other) - 1} more' if other[1:] else ''}; nothing was written. To judge a kernel in a "
-            "file, name a new folder and the file: ./ratchet.sh new FOLDER --like OPERATION --from FILE.py:FUNCTION",
+            f"{f' and {len(other) - 1} more' if other[1:] else ''}; nothing was written. If `new` was "
+            "stopped before it committed, remove the folder. To judge a kernel in a file, name a new folder and the "
+            "file: ./ratchet.sh new FOLDER --like OPERATION --from FILE.py:FUNCTION",
         )
 
 

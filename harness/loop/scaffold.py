@@ -101,9 +101,7 @@ def scaffold(
     for name in contents:
         if (directory / name).exists():
             raise RatchetError(
-                "exists",
-                f"{directory / name} is there already; nothing was written. Choose a new folder, or remove this one if "
-                "`new` was stopped while it made it",
+                "exists", f"{directory / name} is there already; nothing was written. Choose a new folder"
             )
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():

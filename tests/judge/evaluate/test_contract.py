@@ -378,6 +378,13 @@ def test_a_kernel_that_changes_the_process_that_traces_it_is_refused(tmp_path: P
     assert name in failure.message
 
 
+def test_a_kernel_may_import_what_jax_has_for_sparsecores(tmp_path: Path) -> None:
+    with tracer(tmp_path) as bench:
+        importing = bench.traced(naive(("import math\n", "import math\nimport jax.experimental.pallas.tpu_sc\n")))
+        plain = bench.traced(naive())
+    assert importing.trace.fingerprint == plain.trace.fingerprint
+
+
 # --- the device that a candidate asks for -------------------------------------------------------
 
 ASKS = """import jax

@@ -19,6 +19,10 @@ from typing import Any
 
 import jax
 from jax._src import monitoring
+
+# Imported here for its effect: it adds rules for primitives of JAX, on the SparseCore. Packages with kernels for both
+# kinds of core import it, and these rules must be in the snapshot before.
+from jax.experimental.pallas import tpu_sc  # noqa: F401
 from jax.extend import core
 
 import harness

@@ -134,6 +134,18 @@ def test_foreign_work_is_refused(bench: Tracer, kind: str) -> None:
     assert (failure.stage, failure.kind) == ("static", kind)
 
 
+@pytest.mark.parametrize(("dtype", "is_taken"), [("float32", True), ("bfloat16", False)])
+def test_a_sum_of_products_row_by_row_may_be_outside_in_float32(bench: Tracer, dtype: str, is_taken: bool) -> None:
+    source = with_wrapper(
+        f'    rows = jnp.einsum("sd,sd->s", q.astype("{dtype}"), k.astype("{dtype}"))\n'
+        "    return honest(q + rows[:, None].astype(q.dtype), k, v)\n"
+    )
+    if is_taken:
+        bench.traced(source)
+    else:
+        assert bench.failure(source).kind == "dot-outside-pallas"
+
+
 def test_foreign_work_is_found_inside_jit_and_loops(bench: Tracer) -> None:
     hidden = (
         "    def step(i, x):\n        return jax.jit(lambda y: y @ jnp.eye(128, dtype=y.dtype))(x)\n"

@@ -116,7 +116,14 @@ OUTSIDE = (
         _BODY,
     ),
     entry(
-        "conv_general_dilated dot_general ragged_dot_general scaled_matmul scaled_matmul_wrapper",
+        "dot_general",
+        "guarded",
+        "in some order",
+        "in some order",
+        "of float32 rows with one row each: products and sums of float32; others are refused as `dot-outside-pallas`",
+    ),
+    entry(
+        "conv_general_dilated ragged_dot_general scaled_matmul scaled_matmul_wrapper",
         "guarded",
         "not run",
         "products",

@@ -1,5 +1,7 @@
 """The program that is checked and the one that is compiled are one: as data, in normal form, and shown to be."""
 
+import dataclasses
+import enum
 import functools
 import io
 import pickle
@@ -16,6 +18,8 @@ import pytest
 from jax import lax
 from jax._src import tree_util
 from jax._src.interpreters import mlir
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 from planted import V5E
 
@@ -210,6 +214,41 @@ def test_a_program_comes_back_as_it_was(case: divergences.Case) -> None:
         back = program_codec.decode(program_codec.encode(closed))
     assert normal_form.of_traced(back) == normal_form.of_traced(closed)
     straight, other = (exported(program, "tpu").mlir_module() for program in (closed, back))
+    assert normal_form.difference(straight, other) is None
+
+
+class _Way(enum.Enum):
+    LEFT = 1
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["starts"], meta_fields=["way"])
+@dataclasses.dataclass(frozen=True)
+class _Tables:
+    starts: Any
+    way: _Way
+
+
+def test_a_program_may_pass_its_tables_in_a_class_of_its_own() -> None:
+    def kernel(tables: _Tables, x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + tables.starts[pl.program_id(0)]
+
+    def scaled(starts: Any, x: Any) -> Any:
+        def block(step: Any, tables: _Tables) -> Any:
+            return tables.starts[step], 0
+
+        spec = pl.BlockSpec((8, 128), block)
+        grid_spec = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=(2,), in_specs=[spec], out_specs=spec)
+        call = pl.pallas_call(kernel, out_shape=x, grid_spec=grid_spec)
+        return call(_Tables(starts, _Way.LEFT), x)
+
+    shapes = jax.ShapeDtypeStruct((2,), jnp.int32), jax.ShapeDtypeStruct((16, 128), jnp.int32)
+    with asked_device.aiming_at(V5E):
+        closed = jax.make_jaxpr(scaled)(*shapes)
+        back = program_codec.decode(program_codec.encode(closed))
+    straight, other = (
+        jax.export.export(jax.jit(core.jaxpr_as_fun(program)), platforms=("tpu",))(*shapes).mlir_module()
+        for program in (closed, back)
+    )
     assert normal_form.difference(straight, other) is None
 
 

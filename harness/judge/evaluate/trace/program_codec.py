@@ -149,6 +149,9 @@ class _Encoder(pickle.Pickler):
             return ClosedOver, (obj.val,)
         if kind is array.ArrayImpl:
             return _array, (np.asarray(obj),)
+        if kind is tree_util.PyTreeDef and not _is_of_jax(obj):
+            # Of the arguments of an index map, for example, which a package keeps in a class of its own.
+            return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
             raise _ForeignPartError(f"an object of the class {kind.__name__}")
         if isinstance(obj, enum.Enum):
@@ -159,6 +162,16 @@ class _Encoder(pickle.Pickler):
             # What JAX itself makes of one (0.10.2, 0.12.0) has a truth value for its type.
             return kind, (np.asarray(obj), obj.aval)
         return NotImplemented
+
+
+def _is_of_jax(tree: Any) -> bool:
+    """True if another process knows every class in the tree, and what the nodes of each hold besides their children."""
+    if (node := tree.node_data()) is not None:
+        try:
+            _Encoder(io.BytesIO()).dump(node)
+        except (_ForeignPartError, pickle.PicklingError, TypeError, AttributeError):
+            return False
+    return all(map(_is_of_jax, tree.children()))
 
 
 _Unpickler: Any = pickle._Unpickler
@@ -254,11 +267,19 @@ def _array(value: Any) -> Any:
     return jax.numpy.asarray(value)
 
 
+def _flat_tree(leaves: int) -> Any:
+    """A tree of so many leaves in place of one with classes that only the candidate's process has.
+
+    No lowering of JAX can depend on such a class, only on the leaves.
+    """
+    return tree_util.tree_structure((0,) * leaves)
+
+
 def _not_carried(*_: object, **__: object) -> Any:
     raise RuntimeError("a rule for derivatives, which does not travel with a program")
 
 
-_MAKERS = (_debug_info, _array)
+_MAKERS = (_debug_info, _array, _flat_tree)
 
 
 def _not_portable(what: str) -> Rejected:

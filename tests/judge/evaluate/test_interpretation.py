@@ -324,3 +324,30 @@ def test_memory_seen_as_another_shape_and_writes_under_a_mask(checked: bool) -> 
     expected = np.zeros((ROWS // 2, 2, COLUMNS), np.float32)
     expected[:, 0, :100] = 2 * x[1::2, :100]
     np.testing.assert_array_equal(out, expected)
+
+
+def slots_kernel(x_ref: Any, o_ref: Any, slots: Any, semaphore: Any) -> None:
+    """Clears one slot, as integers of another shape, while a copy fills the other."""
+    copy = pltpu.make_async_copy(x_ref, slots.at[0], semaphore)
+    copy.start()
+    slots.bitcast(jnp.int32).reshape(2, -1, 8, COLUMNS)[1] = jnp.zeros((1, 8, COLUMNS), jnp.int32)
+    copy.wait()
+    o_ref[...] = slots[0] + slots[1]
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_write_to_one_slot_seen_as_another_shape_does_not_touch_the_other(checked: bool) -> None:
+    def program(x: Any) -> Any:
+        scratch = [pltpu.VMEM((2, ROWS, COLUMNS), x.dtype), pltpu.SemaphoreType.DMA(())]
+        anywhere = pl.BlockSpec(memory_space=pl.ANY)
+        return pl.pallas_call(
+            slots_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), in_specs=[anywhere], scratch_shapes=scratch
+        )(x)
+
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(ml_dtypes.bfloat16)
+    interpret = interpretation.checking_parameters(chip("v5e"), 1) if checked else True
+    runnable = interpretation.runnable(jax.make_jaxpr(program)(x), interpret, chip("v5e"))
+    out = np.asarray(jax.jit(runnable)(x)[0])
+    np.testing.assert_array_equal(out, x)
+    if checked:
+        assert interpretation.race_of(None, "") is None

@@ -15,7 +15,7 @@ from jax import lax, tree_util
 from jax._src.state.discharge import transform_array, transform_swap_array
 from jax._src.state.indexing import NDIndexer, Slice
 from jax._src.state.primitives import get_p, swap_p
-from jax._src.state.types import BitcastTransform
+from jax._src.state.types import BitcastTransform, ReshapeTransform
 from jax._src.state.utils import bitcast
 from jax.extend import core
 
@@ -101,12 +101,13 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 
 
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
-    """The same transforms, with the indices of a reinterpreted reference moved ahead if they select whole rows.
+    """The same transforms, with indices of a reinterpreted or reshaped reference moved ahead as far as they can be.
 
-    Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
+    Those of its leading axes, and of a reinterpreted one all if they select whole rows. Otherwise the whole reference
+    would be accessed, including parts that a copy is writing at the time.
     """
-    reordered = list(transforms)
     shape = tuple(reference.aval.shape)
+    reordered = _leading_first(shape, list(transforms))
     for place, transform in enumerate(reordered[:-1]):
         following = reordered[place + 1]
         if isinstance(transform, BitcastTransform) and isinstance(following, NDIndexer):
@@ -118,6 +119,38 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
             break
         shape = tuple(reordered[place].get_indexer_shape())
     return tuple(reordered)
+
+
+def _leading_first(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
+    """The same transforms, with the first indices of leading axes that no transform before them changes moved ahead.
+
+    Reinterpreting changes the last axis but one, reshaping those from the first of another length on.
+    """
+    place = next((place for place, each in enumerate(transforms) if isinstance(each, NDIndexer)), 0)
+    indexer = transforms[place] if place else None
+    if indexer is None or indexer.int_indexer_shape:
+        return transforms
+    shapes = [shape, *(each.shape for each in transforms[:place] if isinstance(each, ReshapeTransform))]
+    count = 0
+    while all(count < len(each) - 2 and each[count] == shape[count] for each in shapes):
+        count += 1
+    indices = indexer.indices[:count]
+    if all(map(_is_whole, indices, shape)):
+        return transforms
+    kept = tuple(index.size for index in indices if isinstance(index, Slice))
+
+    def later(lengths: tuple[int, ...]) -> tuple[int, ...]:
+        return (*kept, *lengths[count:])
+
+    return [
+        NDIndexer((*indices, *(Slice(0, length) for length in shape[count:])), shape, ()),
+        *(
+            ReshapeTransform(later(each.shape)) if isinstance(each, ReshapeTransform) else each
+            for each in transforms[:place]
+        ),
+        NDIndexer((*(Slice(0, size) for size in kept), *indexer.indices[count:]), later(indexer.shape), ()),
+        *transforms[place + 1 :],
+    ]
 
 
 def _is_whole(index: Any, length: int) -> bool:

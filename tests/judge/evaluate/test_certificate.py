@@ -217,8 +217,8 @@ def test_a_program_comes_back_as_it_was(case: divergences.Case) -> None:
     assert normal_form.difference(straight, other) is None
 
 
-class _Way(enum.Enum):
-    LEFT = 1
+class _Way(enum.StrEnum):
+    LEFT = "left"
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["starts"], meta_fields=["way"])
@@ -228,7 +228,7 @@ class _Tables:
     way: _Way
 
 
-def test_a_program_may_pass_its_tables_in_a_class_of_its_own() -> None:
+def test_a_program_may_pass_its_tables_and_names_in_classes_of_its_own() -> None:
     def kernel(tables: _Tables, x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = x_ref[...] + tables.starts[pl.program_id(0)]
 
@@ -238,7 +238,7 @@ def test_a_program_may_pass_its_tables_in_a_class_of_its_own() -> None:
 
         spec = pl.BlockSpec((8, 128), block)
         grid_spec = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=(2,), in_specs=[spec], out_specs=spec)
-        call = pl.pallas_call(kernel, out_shape=x, grid_spec=grid_spec)
+        call = pl.pallas_call(kernel, out_shape=x, grid_spec=grid_spec, metadata={"way": _Way.LEFT})
         return call(_Tables(starts, _Way.LEFT), x)
 
     shapes = jax.ShapeDtypeStruct((2,), jnp.int32), jax.ShapeDtypeStruct((16, 128), jnp.int32)

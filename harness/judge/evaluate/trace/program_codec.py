@@ -153,6 +153,9 @@ class _Encoder(pickle.Pickler):
             # Of the arguments of an index map, for example, which a package keeps in a class of its own.
             return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
+            if isinstance(obj, enum.Enum) and isinstance(obj, (str, int)):
+                # In what a kernel says about itself, for example: it is its value, with names for people.
+                return type(obj.value), (obj.value,)
             raise _ForeignPartError(f"an object of the class {kind.__name__}")
         if isinstance(obj, enum.Enum):
             return kind, (obj.value,)

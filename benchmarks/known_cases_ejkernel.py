@@ -141,18 +141,12 @@ _OLD = "the package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat 
 _NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
 _XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
 _SLOW = "the compiler's: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"
-_PLACED = (
-    "a limit of the simulator: it places results at addresses of 30 bits, and XLA's copy shifts its result's left by "
-    "four, which loses the upper bits, before it checks it"
-)
 # By reading the package; a reason that holds on one chip alone is under the kernel and the chip.
 EXPLAINED: dict[str | tuple[str, str], str] = {
     "flash causal": _OLD,
     ("flash causal", "v5e"): f"{_OLD}. A limit of the simulator: the libtpu of 0.10.1 does not write which result of a "
     "division a copy of XLA's takes, and on v5e one divides",
     "block-sparse causal": _OLD,
-    ("ragged paged v3, decode", "v5e"): _PLACED,
-    ("ragged paged v3, mixed", "v5e"): _PLACED,
     "ragged paged v2, decode": _NAMED,
     "ragged paged v2, mixed": _NAMED,
     "ring on one device": _XLA,

@@ -129,9 +129,11 @@ class Names:
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
             sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
+            # Arrays lie in tiles of 8 to 32 rows of 128: none overlaps the next one. No more is left between them: a
+            # program that counts rows of 512 bytes shifts an address left by four, which has to stay below 2^31.
+            is_narrow = bits.isdigit() and int(bits) >= 16 and len(sizes) > 1 and sizes[-2] <= 8
             for place, size in enumerate(reversed(sizes)):
-                # Arrays lie in tiles of 8 to 32 rows of 128: none overlaps the next one.
-                tile = (128, 32)[place] if place < 2 else 1
+                tile = (128, 8 if is_narrow else 32)[place] if place < 2 else 1
                 elements *= -(-size // tile) * tile
             granules += -(-elements * (8 if kind == "pred" else int(bits)) // 256)
         self._next_operand += max(granules, ALLOCATION_SPACING)

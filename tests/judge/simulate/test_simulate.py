@@ -27,7 +27,7 @@ from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.simulate.runs import OpRun
-from harness.judge.simulate.scalar import FIRST_OPERAND, result_places
+from harness.judge.simulate.scalar import FIRST_OPERAND, Names, result_places
 from harness.judge.simulate.scalar_memory import Arrival, Memory
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import is_for_first_core
@@ -672,6 +672,17 @@ def test_predicated_matmuls_only_count_where_they_run() -> None:
     ran = execute("%p1_p0 = pmov 1", text.format(""), text.format("!"))
     assert ran.mxu_flops == 2 * 16 * 128 * 128
     assert ran.executions == (1, 1, 1)
+
+
+def test_an_address_behind_a_cache_of_pages_can_be_shifted() -> None:
+    """XLA's copies count rows: they shift an address left by four, back, and halt where it is not what it was."""
+    names = Names()
+    pages = "[shape: bf16[512,64,8,2,128], index: {}, kind: {}, shape index: {}]"
+    first, second = (
+        names.operand("hbm", pages.format(index, kind, "{}")) for index, kind in enumerate(("input", "output"))
+    )
+    granules = 512 * 64 * 8 * 2 * 128 * 2 // 32
+    assert first + granules <= second < 1 << 27
 
 
 @pytest.mark.parametrize("operand", [1 << 26, 207880192])

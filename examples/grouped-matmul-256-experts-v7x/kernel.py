@@ -15,7 +15,7 @@ PROBLEM_DESCRIPTION = "rows of each group times that group's matrix, added up in
 
 BM = 256
 BN = 512
-BK = 512
+BK = 2048
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 

@@ -14,11 +14,11 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "streamed_experts"
 PROBLEM_DESCRIPTION = "rows of each group times that group's matrix, added up in float32"
 
-BM = 256
+BM = 128
 # Buffers: tiles of LHS, matrices, tiles of the output.
-TILES_IN = 4
+TILES_IN = 8
 MATRICES = 4
-TILES_OUT = 6
+TILES_OUT = 12
 # How much VMEM the compiler may give the kernel, in bytes; a v7x has 64 MiB.
 VMEM_LIMIT = 56 * 2**20
 

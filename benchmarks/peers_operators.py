@@ -241,6 +241,8 @@ _SPLASH_BACKWARD = tuple(
 )
 # Of matrices of 2048 x 768.
 _EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
+# Of matrices of 2048 x 512.
+_SMALL_EXPERTS = _grid((64, 128, 256, 512), (1024, 2048), (256, 512))
 _DEPTHS = (256, 512, 1024, 2048, 3584, 7168, 14336)
 _XLA = "XLA"
 # With XLA's own 32 MiB it fetches all of Q before its product begins.
@@ -269,6 +271,10 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     ),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
     "examples/grouped-matmul-experts-v6e": (Peer("JAX megablox", _gmm, _EXPERTS), Peer("XLA ragged_dot", _ragged_dot)),
+    "examples/grouped-matmul-256-experts-v7x": (
+        Peer("JAX megablox", _gmm, _SMALL_EXPERTS),
+        Peer("XLA ragged_dot", _ragged_dot),
+    ),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
     "examples/paged-decode-v6e": (
         Peer("JAX paged attention", paged, PAGED),

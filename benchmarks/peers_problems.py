@@ -272,6 +272,7 @@ OPERATOR_AIMS: dict[str, float | None] = {
     "examples/attention-gemma-v6e": 0.90,
     "examples/attention-llama-v6e": 0.90,
     "examples/grouped-matmul": None,
+    "examples/grouped-matmul-256-experts-v7x": 0.90,
     "examples/grouped-matmul-experts-v6e": 0.92,
     "examples/grouped-matmul-transposed": None,
     "examples/matmul": 1.00,

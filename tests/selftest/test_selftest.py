@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from weakened import GUARDS, Guard, judge_without, redefined, taken
+from weakened import GUARDS, Guard, judge_without, parameter_counts, redefined
 
 from harness import contest as contests
 from harness.contest import PACKAGE
@@ -126,8 +126,8 @@ def test_what_is_taken_away_is_there(guard: Guard) -> None:
         assert names
         original = (PACKAGE / module).read_text()
         assert names <= redefined(original), f"{module} no longer defines {names}"
-        for name, count in taken(source).items():
-            assert taken(original).get(name, count) == count, f"{module}: {name} takes other arguments"
+        for name, count in parameter_counts(source).items():
+            assert parameter_counts(original).get(name, count) == count, f"{module}: {name} takes other arguments"
 
 
 def survivor(guard: Guard, folder: Path) -> PlantedResult:

@@ -443,8 +443,8 @@ def redefined(source: str) -> set[str]:
     return names
 
 
-def taken(source: str) -> dict[str, int]:
-    """How many parameters each function at the top of a module has, by its name; those that take any are left out."""
+def parameter_counts(source: str) -> dict[str, int]:
+    """The number of parameters of each function at the top of a module, by its name, but of those that take any."""
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     return {
         node.name: len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs])

@@ -138,11 +138,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def judged_contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A contest of 1024 positions with a baseline, judged once for all files of a process; tests change copies."""
+    """A contest of a norm with a baseline, judged once for all files of a process; tests change copies."""
     # What the quick run does not need it does not import.
-    from loop_fixtures import committed_contest, ratchet
+    from loop_fixtures import norm_contest, ratchet
 
-    folder = committed_contest(tmp_path_factory.mktemp("judged") / "a contest")
+    folder = norm_contest(tmp_path_factory.mktemp("judged") / "a contest")
     ratchet(folder, "experiment: baseline", expect=0)
     return folder
 

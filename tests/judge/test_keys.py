@@ -61,7 +61,7 @@ def test_judge_and_prepare_record_nothing(contest: Path) -> None:
 
 @pytest.mark.slow
 def test_another_chip_judges_the_champion_first_and_keeps_what_it_found(contest: Path) -> None:
-    done = ratchet(contest, "experiment: smaller blocks --deep", "--chip", "v6e", "--set", "BKV=128", expect=1)
+    done = ratchet(contest, "experiment: smaller blocks --deep", "--chip", "v6e", "--set", "BR=8", expect=1)
     attempt = record(contest, 2)
     assert "chip v5e -> v6e" in done.stderr
     assert "evaluated again first" in done.stderr
@@ -70,7 +70,7 @@ def test_another_chip_judges_the_champion_first_and_keeps_what_it_found(contest:
     assert attempt["champion"]["seconds"] == attempt["champion_evidence"]["latency"]["seconds"]
 
     # What is known of the champion is not found out again.
-    done = ratchet(contest, "experiment: smaller queries", "--chip", "v6e", "--set", "BKV=512", expect=0)
+    done = ratchet(contest, "experiment: larger blocks", "--chip", "v6e", "--set", "BR=32", expect=0)
     assert "ACCEPTED" in done.stdout
     assert "evaluated again first" not in done.stderr
     assert record(contest, 3)["champion_evidence"] is None
@@ -81,27 +81,27 @@ def test_another_chip_judges_the_champion_first_and_keeps_what_it_found(contest:
     unchanged = ratchet(contest, "experiment: nothing", "--chip", "v6e", "--json", expect=0)
     time = json.loads(unchanged.stdout)["attempt"]["evidence"]["latency"]["seconds"]
     assert time == attempt["champion"]["seconds"]
-    ratchet(contest, "experiment: tiny again", "--chip", "v6e", "--set", "BKV=128", "--again", expect=1)
+    ratchet(contest, "experiment: tiny again", "--chip", "v6e", "--set", "BR=8", "--again", expect=1)
     assert record(contest, 5)["champion"]["seconds"] == time
 
 
 def test_a_kernel_changed_by_hand_is_said_and_can_be_made_the_champion(contest: Path) -> None:
     kernel = contest / "kernel.py"
-    kernel.write_text(kernel.read_text().replace("BKV = 256", "BKV = 512"))
+    kernel.write_text(kernel.read_text().replace("BR = 16", "BR = 32"))
     git(contest, "commit", "-qam", "By hand")
     judged = ratchet(contest, "experiment: by hand", "--rebaseline", expect=0)
     assert "rebaseline" in judged.stdout
-    assert "BKV = 512" in git(contest, "show", "HEAD:kernel.py")
+    assert "BR = 32" in git(contest, "show", "HEAD:kernel.py")
     assert "the champion's" in ratchet(contest, "status", expect=0).stdout
 
 
 def test_a_cpu_takes_no_title_from_a_simulated_champion(contest: Path) -> None:
     kernel = (contest / "kernel.py").read_text()
     rows = ratchet(contest, "results", "--json", expect=0).stdout
-    refused = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BQ=256", expect=4)
+    refused = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BR=32", expect=4)
     assert "[cpu-champion]" in refused.stderr
     assert "judge --on cpu" in refused.stderr
-    swept = ratchet(contest, "sweep", "experiment: blocks", "--on", "cpu", "--set", "BQ=128,256", expect=4)
+    swept = ratchet(contest, "sweep", "experiment: blocks", "--on", "cpu", "--set", "BR=16,32", expect=4)
     assert "[cpu-champion]" in swept.stderr
     assert "screen" not in swept.stderr
     assert (contest / "kernel.py").read_text() == kernel
@@ -110,9 +110,9 @@ def test_a_cpu_takes_no_title_from_a_simulated_champion(contest: Path) -> None:
 
 @pytest.mark.slow
 def test_a_measured_latency_is_only_compared_with_a_measured_one(contest: Path) -> None:
-    ratchet(contest, "experiment: this clock", "--on", "cpu", "--set", "BKV=512", "--rebaseline", expect=0)
+    ratchet(contest, "experiment: this clock", "--on", "cpu", "--set", "BR=32", "--rebaseline", expect=0)
     kernel = (contest / "kernel.py").read_text()
-    done = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BQ=256", "--json")
+    done = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BR=64", "--json")
     assert done.returncode in (0, 1, 3), done.stderr
     attempt = json.loads(done.stdout)["attempt"]
     paired, latency = attempt["paired"], attempt["evidence"]["latency"]
@@ -130,7 +130,7 @@ def test_without_the_compiler_one_sentence_says_what_to_do(contest: Path, tmp_pa
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_LIBTPU)
     path = os.pathsep.join([str(tmp_path), PROJECT])
     kernel = (contest / "kernel.py").read_bytes()
-    done = ratchet(contest, "experiment: x", "--set", "BQ=512", environment={"PYTHONPATH": path})
+    done = ratchet(contest, "experiment: x", "--set", "BR=32", environment={"PYTHONPATH": path})
     assert done.returncode == 4, done.stderr
     assert "[no-libtpu]" in done.stderr
     assert (contest / "kernel.py").read_bytes() == kernel

@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planted import POLICY, V5E, naive
+from planted import POLICY, ROWS, V5E, norm
 
 from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.verdict import decision, early_rejection
-from harness.operators import Attention
 from harness.operators.space import DRAWN
 from harness.records import Draw, Evidence
 from harness.records.evidence import Mode
@@ -27,16 +26,15 @@ pytestmark = pytest.mark.long
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-MEDIUM = Attention(sequence=1024, head_dim=128)
-SCALED = "    scores = scores * scale\n"
-# Right at every reduced shape, which has fewer blocks of keys.
-WRONG_AT_FULL = naive((SCALED, "    scores = scores * scale * (1.5 if pl.num_programs(1) == 4 else 1)\n"))
-WRONG = naive((SCALED, "    scores = scores * scale * 1.5\n"))
+FINISHED = "    y_ref[...] = (h * scale"
+# Right at every reduced shape, which has fewer blocks of rows.
+WRONG_AT_FULL = norm((FINISHED, f"{FINISHED} * (1.5 if pl.num_programs(0) == 32 else 1)"))
+WRONG = norm((FINISHED, f"{FINISHED} * 1.5"))
 # Too large for VMEM, and wrong as well: it reads what nothing wrote.
-WRONG_AND_GREEDY = naive(
-    (SCALED, "    scores = scores * scale * 1.5 + greed_ref[pl.ds(pl.program_id(0) * 8, 8), :1][:1, :1] * 0\n"),
-    ("[accumulator, accumulator, accumulator]", "[accumulator] * 3 + [pltpu.VMEM((1 << 16, 128), jnp.float32)]"),
-    ("acc_ref, *, scale", "acc_ref, greed_ref, *, scale"),
+WRONG_AND_GREEDY = norm(
+    (FINISHED, f"{FINISHED} * (1.5 + greed_ref[pl.ds(pl.program_id(0) * 8, 8), :1][:1, :1] * 0)"),
+    ("normalise(h_ref, w_ref, y_ref, *,", "normalise(h_ref, w_ref, y_ref, greed_ref, *,"),
+    ("name=KERNEL_NAME, **", "name=KERNEL_NAME, scratch_shapes=[pltpu.VMEM((1 << 16, 128), jnp.float32)], **"),
 )
 Progress = Callable[[str, str, float], None]
 
@@ -53,7 +51,7 @@ def judged(
         Request(
             directory=contest,
             candidate=Candidate(text=kernel.encode()),
-            problem=MEDIUM,
+            problem=ROWS,
             chip=V5E,
             policy=POLICY,
             work=contest / "profile_data" / "0001",
@@ -102,50 +100,50 @@ def outcome(evidence: Evidence) -> tuple[object, ...]:
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    return judged(tmp_path_factory.mktemp("contest"), naive())
+    return judged(tmp_path_factory.mktemp("contest"), norm())
 
 
 def test_each_family_is_checked_once_at_every_length_that_it_is_for(complete: Evidence) -> None:
     families: dict[tuple[str, int], set[str]] = {}
     for check in complete.checks:
         families.setdefault((check.mode, check.shape[0]), set()).add(check.family)
-    fixed = {family for family in MEDIUM.families(full=False) if not family.startswith(DRAWN)}
-    drawn_at_full, composite = MEDIUM.families(full=True)
-    assert set(families) == {("reduced", 512), ("interpret", 768), ("interpret", 1024), ("full", 1024)}
-    assert families["interpret", 768] == fixed
-    assert families["reduced", 512] > set(MEDIUM.families(full=False)) - fixed
-    assert not families["reduced", 512] & fixed
-    assert families["interpret", 1024] == {drawn_at_full}
-    assert families["full", 1024] > {composite}
-    assert drawn_at_full not in families["full", 1024]
+    fixed = {family for family in ROWS.families(full=False) if not family.startswith(DRAWN)}
+    drawn_at_full, composite = ROWS.families(full=True)
+    assert set(families) == {("reduced", 64), ("interpret", 96), ("interpret", 512), ("full", 512)}
+    assert families["interpret", 96] == fixed
+    assert families["reduced", 64] > set(ROWS.families(full=False)) - fixed
+    assert not families["reduced", 64] & fixed
+    assert families["interpret", 512] == {drawn_at_full}
+    assert families["full", 512] > {composite}
+    assert drawn_at_full not in families["full", 512]
 
 
 def test_draws_of_every_earlier_place_are_repeated_somewhere(tmp_path: Path) -> None:
     places: tuple[tuple[Mode, int, str], ...] = (
-        ("interpret", 512, "needles"),
-        ("interpret", 768, "needles"),
-        ("interpret", 1024, "drawn-all"),
-        ("reduced", 512, "drawn-ties"),
-        ("reduced", 768, "equal-keys"),
-        ("full", 1024, "drawn-all"),
-        ("full", 1024, ""),
-        ("reduced", 512, ""),
+        ("interpret", 64, "spikes"),
+        ("interpret", 96, "spikes"),
+        ("interpret", 512, "drawn-outliers"),
+        ("reduced", 64, "drawn-even"),
+        ("reduced", 96, "small"),
+        ("full", 512, "drawn-outliers"),
+        ("full", 512, ""),
+        ("reduced", 64, ""),
     )
     draws = tuple(
-        Draw(mode=mode, shape=(length, 128), family=family, seed=seed)
+        Draw(mode=mode, shape=(length, 256), family=family, seed=seed)
         for seed, (mode, length, family) in enumerate(places, start=11)
     )
-    result = judged(tmp_path, naive(), draws=draws)
+    result = judged(tmp_path, norm(), draws=draws)
     repeated = {(check.shape[0], check.seed): check.family for check in result.checks if check.seed in range(11, 19)}
     for draw in draws:
         family = repeated[draw.shape[0], draw.seed]
-        assert family == draw.family if draw.family else family not in MEDIUM.families(full=False)
+        assert family == draw.family if draw.family else family not in ROWS.families(full=False)
 
 
 def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, complete: Evidence) -> None:
-    result = judged(tmp_path, naive(), is_slower=lambda evidence: evidence.latency is not None)
+    result = judged(tmp_path, norm(), is_slower=lambda evidence: evidence.latency is not None)
     assert result.failure is None
-    assert {check.shape for check in result.checks} == {(512, 128), (768, 128)}
+    assert {check.shape for check in result.checks} == {(64, 256), (96, 256)}
     # What ran, and what did not, is what runs otherwise.
     assert len(result.checks) + len(result.unchecked) == len(complete.checks)
     assert complete.unchecked == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hostile import attack
-from planted import POLICY, V5E, naive
+from planted import POLICY, ROWS, V5E, norm
 
 from harness import files
 from harness.candidate import Candidate
@@ -17,7 +17,6 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import Seen, SeenPrograms
 from harness.judge.evaluate.request import Listener, Request
-from harness.operators import Attention
 from harness.records import Evidence, Failure, Policy
 from harness.sandbox import confinement
 
@@ -27,10 +26,9 @@ pytestmark = [
     pytest.mark.skipif(confinement.landlock_version() is None, reason="nothing is kept without Landlock"),
 ]
 
-MEDIUM = Attention(sequence=1024, head_dim=128)
-SCALED = "    scores = scores * scale\n"
+FINISHED = "    y_ref[...] = (h * scale"
 # The same program as far as the compiler sees it; another one, on other lines; a wrong one.
-SAME, OTHER, WRONG = naive(), naive((SCALED, f"\n{SCALED}")), naive((SCALED, "    scores = scores * scale * 1.5\n"))
+SAME, OTHER, WRONG = norm(), norm((FINISHED, f"\n{FINISHED}")), norm((FINISHED, f"{FINISHED} * 1.5"))
 
 
 def judged(
@@ -47,7 +45,7 @@ def judged(
         Request(
             directory=contest,
             candidate=Candidate(text=kernel.encode()),
-            problem=MEDIUM,
+            problem=ROWS,
             chip=V5E,
             policy=policy,
             work=contest / "profile_data" / "0001",

@@ -68,8 +68,8 @@ class Tracer:
         self._child = child
         self._directory = directory
 
-    def trace(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> TraceReply | Failure:
-        """The trace, or why that or those for smaller shapes fail."""
+    def full_trace(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> TraceReply | Failure:
+        """The trace at the problem's own shape, or why it fails."""
         (self._directory / "kernel.py").write_bytes(source if isinstance(source, bytes) else source.encode())
         pickled = self._directory / "problem.pickle"
         pickled.write_bytes(pickle.dumps(problem))
@@ -77,6 +77,11 @@ class Tracer:
         self._children.ask(self._child, "trace", "contract", "trace", request, TraceReply, 60)
         _, reply = self._children.wait()
         assert isinstance(reply, TraceReply | Failure), reply
+        return reply
+
+    def trace(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> TraceReply | Failure:
+        """The trace, or why that or those for smaller shapes fail."""
+        reply = self.full_trace(source, problem, chip)
         if isinstance(reply, Failure):
             return reply
         shapes = self.shapes()
@@ -90,7 +95,8 @@ class Tracer:
         return reply
 
     def traced(self, source: str, problem: Problem = SMALL) -> TraceReply:
-        reply = self.trace(source, problem)
+        """The trace at the problem's own shape, which must not fail."""
+        reply = self.full_trace(source, problem)
         assert isinstance(reply, TraceReply), reply
         return reply
 

@@ -2,9 +2,11 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_commands import serving
 from harness_copies import copy_harness
 from loop_fixtures import PROJECT, into_repository, ratchet
 
@@ -26,16 +28,17 @@ def printed_by(where: Path, *words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A contest for the new chip, in a folder of a harness that has nothing new but the page's file; judged twice."""
     home = tmp_path_factory.mktemp("new-chip")
     copy_harness(home, "candidates")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (home / "harness" / "chips" / f"{NAME}.py").write_text(block, encoding="utf-8")
     into_repository(home, "A chip")
-    printed_by(home, "new", "mine", "--like", "rmsnorm", "--chip", NAME, "--set", "ROWS=256")
-    assert f'CHIP = "{NAME}"' in (home / "mine" / "prepare.py").read_text()
-    return home / "mine"
+    with serving(home):
+        printed_by(home, "new", "mine", "--like", "rmsnorm", "--chip", NAME, "--set", "ROWS=256")
+        assert f'CHIP = "{NAME}"' in (home / "mine" / "prepare.py").read_text()
+        yield home / "mine"
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,12 @@
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import serving
 from harness_copies import copy_harness
 from loop_fixtures import copied, git, ratchet
 
@@ -30,7 +32,7 @@ WIDER = ("operators/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6")
 def template(judged_contest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest with a baseline and an accepted attempt."""
     folder = copied(judged_contest, tmp_path_factory.mktemp("rescale") / "a contest")
-    ratchet(folder, "experiment: larger blocks", "--set", "BKV=512", expect=0)
+    ratchet(folder, "experiment: larger blocks", "--set", "BR=64", expect=0)
     return folder
 
 
@@ -39,23 +41,29 @@ def contest(template: Path, tmp_path: Path) -> Path:
     return copied(template, tmp_path / "a contest")
 
 
-@pytest.fixture(scope="module")
-def later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A harness of its own, for changing it as its next version would be."""
-    folder = tmp_path_factory.mktemp("later")
-    copy_harness(folder)
-    yield folder
+@contextmanager
+def changed(folder: Path, change: tuple[str, str, str]) -> Iterator[dict[str, str]]:
+    """The environment of a command under a harness of its own with this change, as its next version would have."""
+    name, old, new = change
+    path = copy_harness(folder) / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with serving(folder):
+        yield {"PYTHONPATH": str(folder)}
     shutil.rmtree(folder)
 
 
-def changed(later: Path, *changes: tuple[str, str, str]) -> dict[str, str]:
-    """The environment of a command under the harness with these changes and no others."""
-    for name, old, new in (SLOWER_WAITS, WIDER):
-        path = later / "harness" / name
-        text = path.read_text().replace(new, old)
-        assert old in text
-        path.write_text(text.replace(old, new) if (name, old, new) in changes else text)
-    return {"PYTHONPATH": str(later)}
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with changed(tmp_path_factory.mktemp("slower"), SLOWER_WAITS) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def wider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with changed(tmp_path_factory.mktemp("wider"), WIDER) as environment:
+        yield environment
 
 
 def notes(contest: Path) -> tuple[Note, ...]:
@@ -69,10 +77,10 @@ def record(contest: Path, number: int) -> dict[str, Any]:
     return document
 
 
-def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: Path, later: Path) -> None:
+def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: Path, slower: dict[str, str]) -> None:
     head, files = git(contest, "rev-parse", "HEAD"), sorted((contest / "experiments").glob("*.json"))
     recorded = {path: path.read_bytes() for path in files}
-    done = ratchet(contest, "rescale", "--json", expect=0, environment=changed(later, SLOWER_WAITS))
+    done = ratchet(contest, "rescale", "--json", expect=0, environment=slower)
     kept = notes(contest)
     assert {(note.kind, note.attempt) for note in kept} == {("timed", 1), ("timed", 2)}
     assert json.loads(done.stdout)["key_digest"] == kept[0].key_digest
@@ -86,16 +94,18 @@ def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: 
     assert git(contest, "log", "-1", "--format=%s", "refs/ratchet/root/log").startswith("notes: ")
     assert audit(Ledger.open(contest)).findings == ()
     # There is nothing left to do, and where the judge is the old one there never was.
-    again = ratchet(contest, "rescale", expect=0, environment=changed(later, SLOWER_WAITS))
+    again = ratchet(contest, "rescale", expect=0, environment=slower)
     assert again.stdout.startswith("nothing to do: all 2 accepted attempts have a time under key ")
     assert ratchet(contest, "rescale", expect=0).stdout.startswith("nothing to do: ")
     assert notes(contest) == kept
 
 
-def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(contest: Path, later: Path) -> None:
+def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(
+    contest: Path, slower: dict[str, str]
+) -> None:
     head = git(contest, "rev-parse", "HEAD")
-    arguments = ("experiment: small blocks again", "--set", "BKV=128")
-    done = ratchet(contest, *arguments, expect=1, environment=changed(later, SLOWER_WAITS))
+    arguments = ("experiment: small blocks again", "--set", "BR=32")
+    done = ratchet(contest, *arguments, expect=1, environment=slower)
     assert "another timing key" in done.stderr
     assert "REJECTED" in done.stdout
     assert done.stderr.index("timed again, so that the table has one scale") > 0
@@ -107,12 +117,11 @@ def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(cont
     assert audit(Ledger.open(contest)).findings == ()
 
 
-def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, later: Path) -> None:
-    environment = changed(later, WIDER)
-    before = ratchet(contest, "status", expect=0, environment=environment).stdout
+def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, wider: dict[str, str]) -> None:
+    before = ratchet(contest, "status", expect=0, environment=wider).stdout
     assert "not checked under today's keys" in before
     assert "without a time" not in before
-    done = ratchet(contest, "experiment: it stands", "--record", expect=0, environment=environment)
+    done = ratchet(contest, "experiment: it stands", "--record", expect=0, environment=wider)
     assert "kept as a note on attempt 2" in done.stdout
     (note,) = notes(contest)
     assert note.passes
@@ -121,23 +130,22 @@ def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, late
     # It was no attempt and made no commit, and the next attempt need not check the champion again.
     assert Ledger.open(contest).next_number() == 3
     assert git(contest, "log", "--format=%s", "-1").strip() == "larger blocks"
-    done = ratchet(contest, "experiment: small blocks", "--set", "BKV=128", expect=1, environment=environment)
+    done = ratchet(contest, "experiment: small blocks", "--set", "BR=32", expect=1, environment=wider)
     assert "evaluated again first" not in done.stderr
     assert len(notes(contest)) == 1
     assert audit(Ledger.open(contest)).findings == ()
 
 
-def test_a_kernel_that_cannot_be_timed_says_why_and_the_others_are_timed(contest: Path, later: Path) -> None:
-    # Today's contest is another: its kernel takes one more input, which attempt 1 and 2 know nothing of.
-    environment = changed(later, SLOWER_WAITS)
+def test_a_kernel_that_cannot_be_timed_says_why_and_the_others_are_timed(contest: Path, slower: dict[str, str]) -> None:
+    # Today's contest is another: the blocks of attempt 1 divide its rows, those of attempt 2 do not.
     prepare = contest / "prepare.py"
-    prepare.write_text(prepare.read_text().replace("HEAD_DIM = 128", "HEAD_DIM = 100"))
+    prepare.write_text(prepare.read_text().replace("ROWS = 512", "ROWS = 528"))
     git(contest, "commit", "-qam", "Another problem")
-    done = ratchet(contest, "rescale", expect=0, environment=environment)
+    done = ratchet(contest, "rescale", expect=0, environment=slower)
     kept = notes(contest)
     assert {note.attempt for note in kept} == {1, 2}
     for note in kept:
-        assert (note.seconds is None) == bool(note.failure_kind and note.reason)
+        assert (note.seconds is None) == (note.attempt == 2) == bool(note.failure_kind and note.reason)
         if note.seconds is None:
             assert f"attempt {note.attempt} has no time: {note.failure_kind}" in " ".join(done.stdout.split())
 
@@ -149,7 +157,7 @@ def test_every_champion_is_checked_with_one_command_and_one_commit(contest: Path
     git(contest, "add", "mine")
     done = ratchet(contest, "champions", "--page", str(page), "--commit", expect=0)
     assert "1 of 1 champions pass" in done.stdout
-    assert "| `.` | attention forward" in page.read_text()
+    assert "| `.` | rmsnorm, 512 rows of 256" in page.read_text()
     assert git(contest, "rev-parse", "HEAD^").strip() == before
     changed_files = git(contest, "diff", "--name-only", "HEAD^", "HEAD").split()
     assert changed_files == ["CHAMPIONS.md", "experiments/.gitattributes", "experiments/notes.jsonl"]
@@ -160,13 +168,13 @@ def test_every_champion_is_checked_with_one_command_and_one_commit(contest: Path
     assert len(notes(contest)) == 1
 
 
-def test_a_lost_kernel_is_said_and_the_others_are_timed(contest: Path, later: Path) -> None:
+def test_a_lost_kernel_is_said_and_the_others_are_timed(contest: Path, slower: dict[str, str]) -> None:
     # A clone that has neither the log nor the record of attempt 1.
     git(contest, "update-ref", "-d", "refs/ratchet/root/log")
     (first,) = (contest / "experiments").glob("0001-*.json")
     git(contest, "rm", "-q", str(first))
     git(contest, "commit", "-qm", "Lose an attempt")
-    done = ratchet(contest, "rescale", expect=0, environment=changed(later, SLOWER_WAITS))
+    done = ratchet(contest, "rescale", expect=0, environment=slower)
     assert [note.attempt for note in notes(contest)] == [2]
     assert "1 recorded kernel timed again" in done.stdout
 

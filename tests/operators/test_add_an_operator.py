@@ -5,9 +5,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_commands import serving
 from harness_copies import copy_harness
 from loop_fixtures import PROJECT, into_repository, ratchet
 
@@ -38,7 +40,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The harness with the new folder in it, and a contest of the new operator and of an old one beside it."""
     folder = tmp_path_factory.mktemp("operator")
     copy_harness(folder)
@@ -47,9 +49,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text)
     into_repository(folder, "A project")
     sizes = ("--set", "ROWS=512", "--set", "COLUMNS=256")
-    asked(folder, "new", "mine", "--like", "squared-relu", *sizes, expect=0)
-    asked(folder, "new", "matmul", "--like", "matmul", expect=0)
-    return folder
+    with serving(folder):
+        asked(folder, "new", "mine", "--like", "squared-relu", *sizes, expect=0)
+        asked(folder, "new", "matmul", "--like", "matmul", expect=0)
+        yield folder
 
 
 def asked(folder: Path, *words: str, expect: int) -> str:

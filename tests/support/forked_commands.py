@@ -2,7 +2,8 @@
 
 Run as a program it is that process: a line of JSON on stdin is a command, a line on stdout how it ended. A fork gets
 the command's folder, environment, files and arguments before the harness has read any of them. Commands that judge run
-in one fork, which saves each the second in which JAX is imported; the server of MCP runs them so, too.
+in one fork, which saves each the second in which JAX is imported; the server of MCP runs them so, too. `serving` is for
+commands of a copy of the harness.
 """
 
 import atexit
@@ -11,7 +12,8 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,13 +41,27 @@ class _Server:
     is_busy: bool = False
 
 
-_server = _Server()
+# By the folder of the harness, which is their PYTHONPATH.
+_servers = {str(_PROJECT): _Server()}
 _STARTED_WITH = _at_start({**os.environ, "PYTHONPATH": str(_PROJECT)})
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
     """True if a fork is what a process of its own with this environment would be."""
-    return not _server.is_busy and _at_start(environment) == _STARTED_WITH
+    server = _servers.get(environment["PYTHONPATH"])
+    if server is None or server.is_busy:
+        return False
+    return _at_start({**environment, "PYTHONPATH": str(_PROJECT)}) == _STARTED_WITH
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[None]:
+    """Forks commands of the copy of the harness in `folder` as well; the copy must not change any more."""
+    _servers[str(folder)] = _Server()
+    try:
+        yield
+    finally:
+        _close(_servers.pop(str(folder)))
 
 
 def run(
@@ -53,14 +69,15 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """Runs `python -m harness ARGUMENTS` in the folder `where`. Raises TimeoutError."""
     global cpu_seconds
-    if _server.process is None or _server.process.poll() is not None:
-        _server.process = subprocess.Popen(
+    server = _servers[environment["PYTHONPATH"]]
+    if server.process is None or server.process.poll() is not None:
+        server.process = subprocess.Popen(
             [sys.executable, __file__], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-    process = _server.process
+    process = server.process
     assert process.stdin is not None
     assert process.stdout is not None
-    _server.is_busy = True
+    server.is_busy = True
     try:
         with TemporaryDirectory() as folder:
             out, err = Path(folder) / "out", Path(folder) / "err"
@@ -74,12 +91,17 @@ def run(
             cpu_seconds += seconds
             return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
     finally:
-        _server.is_busy = False
+        server.is_busy = False
 
 
 @atexit.register
-def _close() -> None:
-    process = _server.process
+def _close_all() -> None:
+    for server in _servers.values():
+        _close(server)
+
+
+def _close(server: _Server) -> None:
+    process = server.process
     if process is not None and process.stdin is not None and process.stdout is not None:
         process.stdin.close()
         process.wait(60)
@@ -96,7 +118,7 @@ def _become(command: dict[str, Any]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     sys.path[0] = command["where"]
-    sys.argv = [str(_PROJECT / "harness" / "__main__.py"), *command["arguments"]]
+    sys.argv = [str(Path(command["environment"]["PYTHONPATH"]) / "harness" / "__main__.py"), *command["arguments"]]
 
 
 def _serve() -> None:
@@ -104,7 +126,8 @@ def _serve() -> None:
     import importlib
     import pkgutil
 
-    sys.path[0] = str(_PROJECT)
+    # Not this file's folder: the harness is in PYTHONPATH.
+    sys.path[0] = os.environ["PYTHONPATH"]
     for room in _ROOMS:
         package = importlib.import_module(f"harness.{room}")
         for module in pkgutil.iter_modules(package.__path__, f"harness.{room}."):

@@ -1,7 +1,7 @@
 """The rows, attempts and kernels of a contest, from the union of its log, branch, experiments/ and attempts.jsonl."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.candidate import Candidate
@@ -356,21 +356,31 @@ def _records(place: Place, number: int) -> Iterator[tuple[bytes | RecordError, s
             yield error, record.where
 
 
-def candidate(place: Place, number: int) -> Candidate:
+def candidate(
+    place: Place, number: int, accepted: Sequence[Accepted] | None = None, rebuilt: dict[int, Candidate] | None = None
+) -> Candidate:
     """The candidate of an attempt, as a checkout would write it.
 
     From the log; else from the commit that accepted it; else its diff, applied to the kernel
-    it was compared with. Raises RatchetError `unknown-attempt` or `no-kernel`.
+    it was compared with. Callers that ask for many give the accepts, and a dictionary that keeps rebuilt candidates.
+    Raises RatchetError `unknown-attempt` or `no-kernel`.
     """
+    if rebuilt is None:
+        rebuilt = {}
+    if number in rebuilt:
+        return rebuilt[number]
     commit = log_commit_of(place, number)
     blob = git.blob_ids(place.repository, (f"{commit}:{KERNEL_NAME}",))[0] if commit is not None else None
     if blob is not None:
         return Candidate(text=git.in_working_tree_form(place.repository, blob, place.kernel))
-    for accept in accepted_anywhere(place):
-        accepted = candidate_at(place, accept.commit) if accept.number == number else None
-        if accepted is not None:
-            return accepted
-    return _rebuilt(place, attempt(place, number))
+    if accepted is None:
+        accepted = accepted_anywhere(place)
+    for accept in accepted:
+        at_accept = candidate_at(place, accept.commit) if accept.number == number else None
+        if at_accept is not None:
+            return at_accept
+    rebuilt[number] = _rebuilt(place, attempt(place, number), accepted, rebuilt)
+    return rebuilt[number]
 
 
 def candidate_at(place: Place, commit: str) -> Candidate | None:
@@ -385,7 +395,7 @@ def candidate_at(place: Place, commit: str) -> Candidate | None:
     return None if kernel is None else Candidate.of_kernel(kernel, read)
 
 
-def _rebuilt(place: Place, attempt: Attempt) -> Candidate:
+def _rebuilt(place: Place, attempt: Attempt, accepted: Sequence[Accepted], rebuilt: dict[int, Candidate]) -> Candidate:
     explained = f"the kernel.py of attempt {attempt.number} is not in this clone and cannot be rebuilt from its diff"
     remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
     old = b""
@@ -394,7 +404,7 @@ def _rebuilt(place: Place, attempt: Attempt) -> Candidate:
         if champion is not None:
             old = champion.text
         elif attempt.champion.attempt < attempt.number:
-            old = candidate(place, attempt.champion.attempt).text
+            old = candidate(place, attempt.champion.attempt, accepted, rebuilt).text
         else:
             # A record that nobody's ratchet wrote; following it would go round in circles.
             reason = f"it names attempt {attempt.champion.attempt} as the champion before it"

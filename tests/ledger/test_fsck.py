@@ -31,12 +31,12 @@ from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.ledger.codec import decode_attempt, decode_attempt_row, encode_attempt, encode_row
-from harness.ledger.fsck import audit, replayed
+from harness.ledger.fsck import audit, checks, inventory, replayed
 from harness.ledger.git import read_blobs
 from harness.ledger.git.write import require_signing
 from harness.ledger.messages import accept_message, log_message
 from harness.ledger.paths import place_of
-from harness.records import Attempt, Evidence, Judgement, Latency, Replay, Row
+from harness.records import Attempt, Evidence, Finding, Judgement, Latency, Replay, Row
 from harness.records.stored import SCHEMA
 
 pytestmark = pytest.mark.long
@@ -563,6 +563,10 @@ def test_rows_of_older_schemas_lack_what_they_did_not_have(tmp_path: Path) -> No
     folder.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[2] / "examples" / "rmsnorm" / "attempts.jsonl", folder)
     into_repository(tmp_path, "a ledger")
-    kinds = {finding.kind for finding in audit(Ledger.open(folder)).findings}
-    # The branch that accepted them is not here.
-    assert {kind for kind in kinds if kind.startswith("row-")} == set()
+    place, findings, notes = Ledger.open(folder).place, list[Finding](), list[str]()
+    filed = inventory.filed(place, findings)
+    # Each is made again from the one before it, which the other checks of an audit do many times.
+    assert len(filed) > 20
+    for record in filed:
+        findings += checks.derived(place, record, notes)
+    assert {finding.kind for finding in findings if finding.kind.startswith("row-")} == set()

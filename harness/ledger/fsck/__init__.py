@@ -29,7 +29,7 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
         findings += checks.derived(place, record, notes)
     findings += rulings.verdicts(everything, present, notes)
     findings += checks.fingerprints((*logged, *filed))
-    kernels = checks.kernels(place, logged, filed, findings, notes)
+    kernels = checks.kernels(place, accepted, logged, filed, findings, notes)
     findings += checks.branch(place, accepted, logged, filed)
     findings += checks.files(place, logged, filed, apart)
     findings += checks.state(place, notes)

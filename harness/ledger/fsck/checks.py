@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.key import key_digest
@@ -119,7 +120,12 @@ def fingerprints(everything: Sequence[HeldAttempt]) -> Iterator[Finding]:
 
 
 def kernels(
-    place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], findings: list[Finding], notes: list[str]
+    place: Place,
+    accepted: Sequence[history.Accepted],
+    logged: Sequence[HeldAttempt],
+    filed: Sequence[HeldAttempt],
+    findings: list[Finding],
+    notes: list[str],
 ) -> int:
     """Checks the hash of each log commit's kernel.py and of each rebuilt one; returns how many were hashed."""
     blobs = read(place, [f"{record.commit.id}:{KERNEL_NAME}" for record in logged if record.commit])
@@ -139,14 +145,22 @@ def kernels(
                 )
             )
     have = {record.row.number for record in logged}
+    rebuilt: dict[int, Candidate] = {}
     for record in filed:
         if record.row.number in have:
             continue
         try:
-            hashed += history.candidate(place, record.row.number).sha256 == record.attempt.kernel_sha256
+            candidate = history.candidate(place, record.row.number, accepted, rebuilt)
+            hashed += candidate.sha256 == record.attempt.kernel_sha256
         except RatchetError as error:
             notes.append(f"{record.where}: {error}")
     return hashed
+
+
+def _is_accepted(place: Place, accept: history.Accepted) -> bool:
+    """True if the commit's kernel.py and its helpers are the candidate that it accepts."""
+    candidate = history.candidate_at(place, accept.commit)
+    return candidate is not None and candidate.sha256.startswith(accept.kernel_digits)
 
 
 def branch(
@@ -155,13 +169,10 @@ def branch(
     """Findings if an accept on a branch is not logged, lacks its record, or contradicts it in its trailers."""
     in_log = {record.row.number for record in logged}
     by_number = {record.row.number: record for record in (*filed, *logged)}
-    for accept in accepted:
+    names = [f"{accept.commit}:{place.kernel}" for accept in accepted]
+    for accept, name, kernel in zip(accepted, names, read(place, names), strict=True):
         where = f"commit {accept.commit[:12]} (accept of attempt {accept.number})"
-        names = (f"{accept.commit}:{place.kernel}",)
-        kernel = read(place, names)[0]
-        candidate = history.candidate_at(place, accept.commit)
-        is_accepted = candidate is not None and candidate.sha256.startswith(accept.kernel_digits)
-        if not is_accepted and not _is_kernel(place, kernel, names[0], accept.kernel_digits):
+        if not _is_kernel(place, kernel, name, accept.kernel_digits) and not _is_accepted(place, accept):
             yield finding(
                 "branch-kernel",
                 where,

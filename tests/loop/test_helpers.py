@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from loop_fixtures import committed_contest, git, ratchet
-
-from harness.selftest.planted import CANDIDATES
+from loop_fixtures import git, norm_contest, ratchet
+from planted import norm
 
 pytestmark = pytest.mark.long
 
@@ -15,16 +14,16 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 
 def with_helpers(folder: Path) -> Path:
     """A contest whose kernel.py takes its block from one helper and its body from another, made by hand."""
-    committed_contest(folder, 512)
+    norm_contest(folder)
     (folder / ".gitignore").unlink()
-    source = (CANDIDATES / "bases" / "attention.py").read_text()
-    begin, end = source.index("def attend("), source.index("def kernel_fn(")
-    imports = "import jax\nimport jax.numpy as jnp\nfrom jax.experimental import pallas as pl\n\n\n"
+    source = norm().replace("BR", "BLOCK")
+    begin, end = source.index("def normalise("), source.index("def kernel_fn(")
+    imports = "import jax\nimport jax.numpy as jnp\n\n\n"
     (folder / "online.py").write_text(f"from sizes import BLOCK  # noqa: F401\n{imports}{source[begin:end]}")
     (folder / "sizes.py").write_text("BLOCK = 128\n")
-    kernel = source[:begin].replace("BLOCK = 128\n", "") + source[end:]
+    kernel = source[:begin].replace("BLOCK = 16\n", "") + source[end:]
     last = "from jax.experimental.pallas import tpu as pltpu\n"
-    kernel = kernel.replace(last, f"{last}from online import attend\nfrom sizes import BLOCK\n")
+    kernel = kernel.replace(last, f"{last}from online import normalise\nfrom sizes import BLOCK\n")
     (folder / "kernel.py").write_text(kernel)
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "By hand")

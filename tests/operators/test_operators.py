@@ -56,11 +56,11 @@ def committed(folder: Path) -> Path:
 
 def test_the_problem_of_the_page_is_judged(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    small = PREPARE.replace("= 4096, 8, 1024, 1024", "= 1024, 4, 512, 512")
+    small = PREPARE.replace("= 4096, 8, 1024, 1024", "= 512, 4, 256, 256")
     assert small != PREPARE
     folder = committed(contest(tmp_path / "grouped", small, KERNEL))
     printed = ratchet(folder, "judge", expect=0).stdout
-    assert printed.startswith("PASSED  grouped matmul of 1024 rows in 4 groups, 512 x 512, bfloat16")
+    assert printed.startswith("PASSED  grouped matmul of 512 rows in 4 groups, 256 x 256, bfloat16")
     assert re.search(r"Timing inputs: +balanced [\d.]+ us · skewed [\d.]+ us \[simulated v5e", printed)
 
 
@@ -85,7 +85,7 @@ def test_a_wrong_kernel_of_the_page_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     wrong = KERNEL.replace("(row >= start_ref[group]) & ", "")
     assert wrong != KERNEL
-    small = PREPARE.replace("= 4096, 8, 1024, 1024", "= 1024, 4, 512, 512")
+    small = PREPARE.replace("= 4096, 8, 1024, 1024", "= 512, 4, 256, 256")
     done = ratchet(committed(contest(tmp_path / "grouped", small, wrong)), "judge", expect=1)
     assert "wrong-dependence" in done.stdout or "wrong-result" in done.stdout
 

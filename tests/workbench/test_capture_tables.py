@@ -335,7 +335,7 @@ def test_the_memory_is_held_against_the_parameters(runs: dict[str, Path]) -> Non
 
 def _unlike() -> dict[str, str]:
     cut = Ran(FETCH_DONE, 0.0, 5.0, {"memory_access_breakdown": b"\xff\xff\xff"})
-    huge = (f"%{'a' * 1_000_000} = f32[8]{{0}} add(f32[8]{{0}} %x)", {"hlo_category": "non-fusion elementwise"})
+    huge = (f"%{'a' * 100_000} = f32[8]{{0}} add(f32[8]{{0}} %x)", {"hlo_category": "non-fusion elementwise"})
     gpu = {"Stream #7(Compute)": [Ran("gemm", 0.0, 4.0, {"hlo_op": "dot.2", "hlo_module": "jit_f", "program_id": 3})]}
     other = {**V6E, "device_type_string": "TPU v5 lite", "peak_teraflops_per_second": 197.0}
     zeros = {"fusion.3": [Ran("CYCLES", 0.0, 0.0, {"counter_value": 0, "performance_counter_id": 3257466888})]}
@@ -347,7 +347,9 @@ def _unlike() -> dict[str, str]:
             plane(1, "/device:TPU:0", {"XLA Ops": [Ran(ADD, 0.0, 5.0)]}, V6E),
             plane(2, "/device:TPU:1", {"XLA Ops": [Ran(ADD, 0.0, 5.0)]}, other),
         ),
-        "names of a megabyte": space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran(huge, 0.0, 5.0)]}, V6E)),
+        "names of a hundred thousand letters": space(
+            plane(1, "/device:TPU:0", {"XLA Ops": [Ran(huge, 0.0, 5.0)]}, V6E)
+        ),
         "two thousand modules": space(
             plane(1, "/device:TPU:0", {"XLA Modules": modules, "XLA Ops": [Ran(ADD, 0.0, 5.0)]}, V6E)
         ),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from planted import POLICY, ROOT, V5E, naive
+from planted import POLICY, ROOT, V5E, naive, norm
 
 from harness import contest as contests
 from harness.candidate import Candidate
@@ -14,21 +14,22 @@ from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.verdict import decision, early_rejection
 from harness.loop import scaffold
-from harness.operators import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
+from harness.operators import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, RMSNorm, Suite
 from harness.records import Evidence, Trace, weighted_geometric_mean
 
 pytestmark = pytest.mark.long
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-SHORT, LONG = Attention(sequence=512, head_dim=128), Attention(sequence=1024, head_dim=128)
+SHORT, LONG = (RMSNorm(rows=rows, columns=256, residual=False) for rows in (64, 512))
 SUITE = Suite(members=(Member(name="short", problem=SHORT), Member(name="long", problem=LONG, weight=3.0)))
-SHAPES = "    (sequence, d), kv_sequence = q.shape, k.shape[0]\n"
+SHAPES = "    rows, columns = x.shape\n"
+FINISHED = "    y_ref[...] = (h * scale"
 
 
-def blocks(short: tuple[int, int], long: tuple[int, int]) -> str:
-    """The contest's kernel with blocks of queries and keys of its own at each member."""
-    return naive((SHAPES, f"{SHAPES}    BQ, BKV = {long} if sequence == 1024 else {short}\n"))
+def blocks(short: int, long: int) -> str:
+    """The norm's kernel with blocks of rows of its own at each member."""
+    return norm((SHAPES, f"{SHAPES}    BR = {long} if rows == 512 else {short}\n"))
 
 
 def judged(
@@ -69,7 +70,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def first(contest: Path) -> tuple[Evidence, list[str]]:
     """The good kernel, whose programs nothing has seen before."""
-    return judged(contest, naive())
+    return judged(contest, norm())
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_a_good_kernel_passes_at_every_member(good: Evidence) -> None:
     assert good.failure is None
     assert [member.name for member, _ in good.named_members] == ["short", "long"]
     assert all(each.checks and each.failure is None for each in good.members)
-    assert {check.shape for check in good.all_checks if check.mode == "full"} == {(512, 128), (1024, 128)}
+    assert {check.shape for check in good.all_checks if check.mode == "full"} == {(64, 256), (512, 256)}
     assert decision.decide(good, None, None, POLICY, V5E).outcome == "accept"
 
 
@@ -115,8 +116,8 @@ def test_each_member_is_compiled_once_and_traced_before_any(first: tuple[Evidenc
 
 
 def test_a_kernel_that_is_right_at_one_member_only_fails(contest: Path) -> None:
-    wrong = "    scores = scores * scale * (1.5 if pl.num_programs(1) == 4 else 1)\n"
-    result, _ = judged(contest, naive(("    scores = scores * scale\n", wrong)))
+    wrong = f"{FINISHED} * (1.5 if pl.num_programs(0) == 32 else 1)"
+    result, _ = judged(contest, norm((FINISHED, wrong)))
     assert result.failure is not None
     assert result.failure.kind == "wrong-result"
     assert result.failure.message.startswith("long: ")
@@ -125,14 +126,13 @@ def test_a_kernel_that_is_right_at_one_member_only_fails(contest: Path) -> None:
 
 
 def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
-    # Right where keys are alike, and only for the shape that the suite names.
+    # Right where the mean square of a row is 1, and only for the shape that the suite names.
     shortcut = (
-        f"{SHAPES}    if sequence == 512:\n"
-        "        return pl.pallas_call(lambda v_ref, o_ref: o_ref.__setitem__(..., jnp.broadcast_to("
-        "v_ref[...].astype(jnp.float32).mean(0, keepdims=True), o_ref.shape).astype(o_ref.dtype)), "
-        "out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype))(v)\n"
+        f"{SHAPES}    if rows == 64:\n"
+        "        return pl.pallas_call(lambda x_ref, w_ref, y_ref: y_ref.__setitem__(..., x_ref[...] * w_ref[...]), "
+        "out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, w.reshape(1, columns))\n"
     )
-    result, begun = judged(contest, naive((SHAPES, shortcut)))
+    result, begun = judged(contest, norm((SHAPES, shortcut)))
     assert result.failure is not None
     assert result.failure.message.startswith("short: ")
     # The other member is traced and no more.
@@ -141,7 +141,7 @@ def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
 
 @pytest.mark.slow
 def test_a_member_that_does_not_trace_ends_it_before_anything_is_compiled(contest: Path) -> None:
-    result, begun = judged(contest, naive(("BQ = 128", "BQ = 1024")))
+    result, begun = judged(contest, norm(("BR = 16", "BR = 128")))
     assert result.failure is not None
     assert result.failure.kind == "trace-error"
     assert result.failure.message.startswith("short: ")
@@ -149,23 +149,23 @@ def test_a_member_that_does_not_trace_ends_it_before_anything_is_compiled(contes
 
 
 def test_a_gain_of_the_mean_that_costs_one_member_too_much_is_rejected(contest: Path, good: Evidence) -> None:
-    # 60 % less time at the heavier member, and a third more at the other.
-    candidate, _ = judged(contest, blocks((128, 128), (256, 512)), against=good)
+    # Far less time at the heavier member, and more at the other.
+    candidate, _ = judged(contest, blocks(8, 128), against=good)
     assert seconds(candidate) < 0.9 * seconds(good)
     verdict = decision.decide(candidate, good, None, POLICY, V5E)
     assert verdict.outcome == "reject"
     assert verdict.reasons[0].startswith("short takes ")
     assert "no member may lose more than 1.0%" in verdict.reasons[0]
     assert {member.name: (member.time_ratio or 0) > 1 for member in verdict.members} == {"short": True, "long": False}
-    # That is certain without a check at the full shape, and none is run.
-    assert candidate.unchecked
-    assert not any(check.mode == "full" for check in candidate.all_checks)
+    # That is certain without a check at the full shape, and none is run where there is a smaller one.
+    assert all(member.unchecked for member in candidate.members)
+    assert not any(check.mode == "full" for check in candidate.members[1].checks)
 
 
 @pytest.mark.slow
 def test_a_gain_at_one_member_is_a_gain_where_the_other_stays_the_same(contest: Path) -> None:
-    champion, _ = judged(contest, blocks((256, 512), (128, 256)))
-    candidate, _ = judged(contest, blocks((256, 512), (256, 512)), against=champion)
+    champion, _ = judged(contest, blocks(32, 16))
+    candidate, _ = judged(contest, blocks(32, 64), against=champion)
     assert not candidate.unchecked
     assert decision.is_simulated_gain(candidate, champion, POLICY, V5E)
     verdict = decision.decide(candidate, champion, None, POLICY, V5E)
@@ -185,8 +185,8 @@ def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> No
         backward = backward.replace(name, f"BACKWARD_{name}")
     backward = backward.replace("def kernel_fn(", "def backward(")
     members = (
-        Member(name="forward", problem=SHORT),
-        Member(name="backward", problem=AttentionBackward(sequence=512, head_dim=128), function="backward"),
+        Member(name="forward", problem=Attention(sequence=256, head_dim=128)),
+        Member(name="backward", problem=AttentionBackward(sequence=256, head_dim=128), function="backward"),
     )
     suite = Suite(members=members)
     result, _ = judged(folder, f"{naive()}\n{backward}", suite=suite)
@@ -203,7 +203,7 @@ def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, go
     evaluation.evaluate(
         Request(
             directory=contest,
-            candidate=Candidate(text=naive().encode()),
+            candidate=Candidate(text=norm().encode()),
             problem=SUITE,
             chip=V5E,
             policy=POLICY,
@@ -218,7 +218,7 @@ def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, go
 
 def test_a_device_does_not_time_a_suite(contest: Path) -> None:
     with pytest.raises(RatchetError, match="--on simulated judges it") as caught:
-        judged(contest, naive(), on="cpu")
+        judged(contest, norm(), on="cpu")
     assert caught.value.kind == "suite-not-timed"
 
 

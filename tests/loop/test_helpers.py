@@ -20,7 +20,7 @@ def with_helpers(folder: Path) -> Path:
     begin, end = source.index("def normalise("), source.index("def kernel_fn(")
     imports = "import jax\nimport jax.numpy as jnp\n\n\n"
     (folder / "online.py").write_text(f"from sizes import BLOCK  # noqa: F401\n{imports}{source[begin:end]}")
-    (folder / "sizes.py").write_text("BLOCK = 128\n")
+    (folder / "sizes.py").write_text("BLOCK = 16\n")
     kernel = source[:begin].replace("BLOCK = 16\n", "") + source[end:]
     last = "from jax.experimental.pallas import tpu as pltpu\n"
     kernel = kernel.replace(last, f"{last}from online import normalise\nfrom sizes import BLOCK\n")
@@ -38,15 +38,15 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     # What an evaluation leaves is nothing that git would ask about, without an ignore file of the user's.
     assert git(folder, "status", "--porcelain", "--ignored=no") == ""
     # A constant of a helper is set like one of kernel.py, and accepted with it.
-    ratchet(folder, "experiment: one block", "--set", "BLOCK=512", "--quiet", expect=0)
-    assert sizes.read_text() == "BLOCK = 512\n"
-    assert git(folder, "show", "HEAD:sizes.py") == "BLOCK = 512\n"
+    ratchet(folder, "experiment: larger blocks", "--set", "BLOCK=64", "--quiet", expect=0)
+    assert sizes.read_text() == "BLOCK = 64\n"
+    assert git(folder, "show", "HEAD:sizes.py") == "BLOCK = 64\n"
     assert git(folder, "status", "--porcelain") == ""
     # One that fails is put back, whole, and can be brought back.
     sizes.write_text("BLOCK = 100\n")
     failed = ratchet(folder, "experiment: an odd block", "--quiet", expect=1)
     assert "sizes.py is the champion's again (attempt 2); your text: ./ratchet.sh checkout 3" in failed.stdout
-    assert sizes.read_text() == "BLOCK = 512\n"
+    assert sizes.read_text() == "BLOCK = 64\n"
     ratchet(folder, "checkout", "3", expect=0)
     assert sizes.read_text() == "BLOCK = 100\n"
     # No number for what is no Python; the helper is named.
@@ -57,7 +57,7 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     # A text that nobody else has is not overwritten.
     assert "unsaved-kernel" in ratchet(folder, "checkout", "1", expect=4).stderr
     ratchet(folder, "checkout", "1", "--force", expect=0)
-    assert sizes.read_text() == "BLOCK = 128\n"
+    assert sizes.read_text() == "BLOCK = 16\n"
     assert "clean" in ratchet(folder, "fsck", expect=0).stdout
     numbers = [entry["row"]["number"] for entry in json.loads(ratchet(folder, "results", "--json").stdout)["rows"]]
     assert numbers == [1, 2, 3]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hostile import Source, attack, is_alive
-from planted import NAIVE, POLICY, SMALL, V5E
+from planted import POLICY, ROWS, V5E, norm
 
 import harness
 from harness.candidate import Candidate
@@ -194,8 +194,8 @@ def test_every_process_of_a_judgement_is_a_fork(tmp_path: Path, monkeypatch: pyt
     evaluation.evaluate(
         Request(
             directory=tmp_path,
-            candidate=Candidate(text=NAIVE.encode()),
-            problem=SMALL,
+            candidate=Candidate(text=norm().encode()),
+            problem=ROWS,
             chip=V5E,
             policy=POLICY,
             work=tmp_path / "profile_data" / "work",

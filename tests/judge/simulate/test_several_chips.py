@@ -341,8 +341,8 @@ def test_a_dimension_is_split_over_two_axes(tmp_path: Path) -> None:
     parts = {"8192@x@y": "2048,128", "8192@x": "4096,128", "8192": "8192,128"}
     arguments = [f"f32[{size},128]" for size in parts]
     lowered = lower_program(f"{program}:scaled", arguments, chip("v5e"), mesh={"x": 2, "y": 2})
-    taken = lowered.hlo.partition("ENTRY")[2].partition("->")[0]
-    assert re.findall(r"f32\[([\d,]+)\]", taken) == list(parts.values())
+    entry = lowered.hlo.partition("ENTRY")[2].partition("->")[0]
+    assert re.findall(r"f32\[([\d,]+)\]", entry) == list(parts.values())
 
 
 def test_waits_for_other_chips_are_off_by_a_part_of_their_own(dumps) -> None:  # type: ignore[no-untyped-def]

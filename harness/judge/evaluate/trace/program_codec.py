@@ -149,7 +149,7 @@ class _Encoder(pickle.Pickler):
             return ClosedOver, (obj.val,)
         if kind is array.ArrayImpl:
             return _array, (np.asarray(obj),)
-        if kind is tree_util.PyTreeDef and not _is_of_jax(obj):
+        if kind is tree_util.PyTreeDef and _has_foreign_class(obj):
             # Of the arguments of an index map, for example, which a package keeps in a class of its own.
             return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
@@ -167,14 +167,11 @@ class _Encoder(pickle.Pickler):
         return NotImplemented
 
 
-def _is_of_jax(tree: Any) -> bool:
-    """True if another process knows every class in the tree, and what the nodes of each hold besides their children."""
-    if (node := tree.node_data()) is not None:
-        try:
-            _Encoder(io.BytesIO()).dump(node)
-        except (_ForeignPartError, pickle.PicklingError, TypeError, AttributeError):
-            return False
-    return all(map(_is_of_jax, tree.children()))
+def _has_foreign_class(tree: Any) -> bool:
+    """True if a node of the tree is of a class that only the candidate's process has."""
+    node = tree.node_data()
+    is_foreign = node is not None and node[0] is not types.NoneType and not _is_known(node[0])
+    return is_foreign or any(map(_has_foreign_class, tree.children()))
 
 
 _Unpickler: Any = pickle._Unpickler

@@ -83,7 +83,7 @@ KERNELS = (
         sizes=(("ROWS", "1024"), ("COLUMNS", "1024")),
         neutral=16,
         wastes=(Waste(after="w_ref[...].astype(jnp.float32)).astype(y_ref.dtype)\n", ref="y_ref[:8, :128]"),),
-        wrong=(("jnp.mean(h * h, axis=1, keepdims=True) + eps", "jnp.mean(h * h, axis=1, keepdims=True)"),),
+        wrong=(("jnp.mean(h * h, axis=1, keepdims=True) + EPS", "jnp.mean(h * h, axis=1, keepdims=True)"),),
     ),
 )
 

@@ -3,9 +3,9 @@
     python examples/driver/drive.py CONTEST [--attempts 10]
 
 It knows nothing of the kernel or of the harness: only the documents that commands print, and exit
-codes. It changes whole numbers at the top of kernel.py and never its text: where nothing is left for
-it to change, it prints the advice that needs an editor. A program with better ideas replaces `moves`
-and keeps the rest.
+codes. It changes whole numbers and flags at the top of kernel.py and never its text: where nothing is
+left for it to change, it prints the advice that needs an editor. A program with better ideas replaces
+`moves` and keeps the rest.
 """
 
 import argparse
@@ -68,8 +68,11 @@ def moves(state: dict[str, Any], screened: Known) -> Iterator[Constants]:
         for factor in (2, 4, 0.5, 0.25)
         for one, other in itertools.combinations(names, 2)
     ]
-    for factors in (*single, *double):
-        values = {name: int(numbers[name] * factor) for name, factor in factors.items()}
+    scaled = [
+        {name: int(numbers[name] * factor) for name, factor in factors.items()} for factors in (*single, *double)
+    ]
+    flipped = [{name: now[name] == "False"} for name in flags_of(now)]
+    for values in (*flipped, *scaled):
         move = _with_room({name: str(value) for name, value in values.items()}, now, known)
         if min(values.values()) >= 1 and not _is_known(now | move, known):
             yield move
@@ -86,6 +89,10 @@ def numbers_of(constants: Constants) -> dict[str, int]:
         for name, value in constants.items()
         if name not in LIMIT_NAMES and value.isdecimal() and int(value) > 0
     }
+
+
+def flags_of(constants: Constants) -> list[str]:
+    return [name for name, value in constants.items() if value in ("False", "True")]
 
 
 def _with_room(move: Constants, now: Constants, known: Known) -> Constants:
@@ -124,12 +131,14 @@ def _without_limits(constants: Constants) -> Constants:
 
 
 def first_search(now: Constants) -> list[str]:
-    """The command that searches all whole numbers of kernel.py at once."""
-    numbers = numbers_of(now)
-    words = ["tune", f"experiment: a search over {', '.join(numbers)}"]
+    """The command that searches all whole numbers and flags of kernel.py at once."""
+    numbers, flags = numbers_of(now), flags_of(now)
+    words = ["tune", f"experiment: a search over {', '.join((*numbers, *flags))}"]
     for name, number in numbers.items():
         values = dict.fromkeys(int(number * factor) for factor in FACTORS if number * factor >= 1)
         words += ["--set", f"{name}={','.join(map(str, values))}"]
+    for name in flags:
+        words += ["--set", f"{name}=False,True"]
     for name in LIMIT_NAMES:
         if now.get(name) == "None":
             words += ["--set", f"{name}={LIMITS[0]}"]
@@ -152,7 +161,7 @@ def drive(contest: Path, attempts: int) -> int:
         move: Constants = {}
         if advice["do"] == "baseline":
             words = ["experiment: baseline"]
-        elif is_untouched and not screened and numbers_of(now):
+        elif is_untouched and not screened and (numbers_of(now) or flags_of(now)):
             words = first_search(now)
         else:
             move = next(moves(state, screened), {})

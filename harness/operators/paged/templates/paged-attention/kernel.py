@@ -31,42 +31,46 @@ def dot(a, b, axes):
     return jax.lax.dot_general(a, b, axes, precision, preferred_element_type=jnp.float32)
 
 
-def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, next_ref, done_ref, arrived, *, scale):
+def attend(
+    total_ref, length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, next_ref, done_ref, arrived, *, scale
+):  # fmt: skip
     """One step: a sequence's queries [1, kv_heads, group, d] against its pages, by online softmax.
 
     kv [SLOTS, 2, kv_heads, PAGES_PER_BLOCK, page_size, d] has room for keys and values of blocks, next the sequence
-    and the block that are to be fetched next, done the number of blocks that were worked on.
+    and the block that are to be fetched next, done the number of blocks worked on, of `total` in all.
     """
-    sequence, sequences = pl.program_id(0), pl.num_programs(0)
+    sequence = pl.program_id(0)
     _, _, kv_heads, _, page_size, d = kv_ref.shape
     length, size = length_ref[sequence], PAGES_PER_BLOCK * page_size
 
-    def fetch(slot):
-        """Starts to copy the next block, if there is one."""
+    def fetch(number):
+        """Starts to copy the next block, the one of this number among the blocks of all sequences."""
         sequence, block = next_ref[0], next_ref[1]
+        slot, last = number % SLOTS, (length_ref[sequence] - 1) // page_size
+        first = block * PAGES_PER_BLOCK
 
-        @pl.when(sequence < sequences)
-        def start():
-            last = (length_ref[sequence] - 1) // page_size
-            for number in range(PAGES_PER_BLOCK):
-                # Beyond the last page that one is copied again: every block is full.
-                page = table_ref[sequence, jnp.minimum(block * PAGES_PER_BLOCK + number, last)]
-                for part, pages in enumerate((k_pages, v_pages)):
-                    pltpu.make_async_copy(pages.at[:, page], kv_ref.at[slot, part, :, number], arrived.at[slot]).start()
-            is_last = (block + 1) * PAGES_PER_BLOCK > last
-            next_ref[0] = jnp.where(is_last, sequence + 1, sequence)
-            next_ref[1] = jnp.where(is_last, 0, block + 1)
+        @pl.loop(first, first + PAGES_PER_BLOCK)
+        def copy(number):
+            # Beyond the last page that one is copied again: every block is full.
+            page = table_ref[sequence, jnp.minimum(number, last)]
+            for part, pages in enumerate((k_pages, v_pages)):
+                place = kv_ref.at[slot, part, :, number - first]
+                pltpu.make_async_copy(pages.at[:, page], place, arrived.at[slot]).start()
+
+        is_last = first + PAGES_PER_BLOCK > last
+        next_ref[0] = jnp.where(is_last, sequence + 1, sequence)
+        next_ref[1] = jnp.where(is_last, 0, block + 1)
 
     @pl.when(sequence == 0)
     def begin():
         next_ref[0] = next_ref[1] = done_ref[0] = 0
-        pl.loop(0, SLOTS - 1)(fetch)
 
     def work(block, sums):
         top, total, acc = sums
         done = done_ref[0]
         done_ref[0] = done + 1
-        fetch((done + SLOTS - 1) % SLOTS)
+        # The first block of all finds every slot empty.
+        pl.loop(jnp.where(done == 0, 0, done + SLOTS - 1), jnp.minimum(done + SLOTS, total_ref[0]))(fetch)
         slot = done % SLOTS
         # One wait for all copies of a block: a semaphore counts bytes.
         pltpu.make_async_copy(kv_ref.at[slot], kv_ref.at[slot], arrived.at[slot]).wait()
@@ -93,12 +97,13 @@ def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
     kv_heads, _, page_size, _ = k_pages.shape
     group = heads // kv_heads
     rows = pl.BlockSpec((1, kv_heads, group, d), lambda sequence, *_: (sequence, 0, 0, 0))
+    total = jnp.sum((lengths - 1) // (PAGES_PER_BLOCK * page_size) + 1, dtype=jnp.int32)
     in_place = pl.BlockSpec(memory_space=pl.ANY)
     out = pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct((sequences, kv_heads, group, d), q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2,
+            num_scalar_prefetch=3,
             grid=(sequences,),
             in_specs=[rows, in_place, in_place],
             out_specs=rows,
@@ -112,5 +117,5 @@ def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
         # A step fetches for later ones, so that they have to run in order.
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",), vmem_limit_bytes=VMEM_LIMIT),
         name=KERNEL_NAME,
-    )(lengths, page_indices, q.reshape(sequences, kv_heads, group, d), k_pages, v_pages)
+    )(total[None], lengths, page_indices, q.reshape(sequences, kv_heads, group, d), k_pages, v_pages)
     return out.reshape(q.shape)

@@ -68,11 +68,11 @@ def moves(state: dict[str, Any], screened: Known) -> Iterator[Constants]:
         for factor in (2, 4, 0.5, 0.25)
         for one, other in itertools.combinations(names, 2)
     ]
-    scaled = [{name: int(numbers[name] * factor) for name, factor in factors.items()} for factors in (*single, *double)]
-    flipped = [{name: now[name] == "False"} for name in flags_of(now)]
-    for values in (*flipped, *scaled):
+    scaled = ({name: int(numbers[name] * factor) for name, factor in factors.items()} for factors in (*single, *double))
+    flipped = ({name: now[name] == "False"} for name in flags_of(now))
+    for values in (*flipped, *(values for values in scaled if min(values.values()) >= 1)):
         move = _with_room({name: str(value) for name, value in values.items()}, now, known)
-        if min(values.values()) >= 1 and not _is_known(now | move, known):
+        if not _is_known(now | move, known):
             yield move
 
 

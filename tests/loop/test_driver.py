@@ -77,6 +77,13 @@ def test_moves_begin_with_what_won_last_and_repeat_nothing() -> None:
     assert [int(value) for move in moves(state({"N": "1"}), []) for value in move.values()] == [2, 4]
 
 
+def test_flags_are_turned_over() -> None:
+    driver = loaded()
+    now = {"FUSED": "False", "EXACT": "True"}
+    assert list(driver.moves(state(now, (now, "accept")), [])) == [{"FUSED": "True"}, {"EXACT": "False"}]
+    assert driver.first_search(now)[-4:] == ["--set", "FUSED=False,True", "--set", "EXACT=False,True"]
+
+
 def test_what_did_not_fit_is_tried_with_more_vmem() -> None:
     moves = loaded().moves
     too_large = {**SMALL, "BQ": "256"}

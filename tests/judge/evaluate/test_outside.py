@@ -11,7 +11,7 @@ from jax import lax
 from jax.extend import core
 
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import outside
+from harness.judge.evaluate.interpret import outside, undefined
 from harness.judge.evaluate.trace import integrity, semantics
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.sandbox.messages import Rejected
@@ -117,6 +117,24 @@ def test_quotients_shifts_and_conversions_without_a_result_are_marks() -> None:
     assert ((remainder == mark) == (np.arange(8) % 2 == 0)).all()
     assert (shift == mark).all()
     assert (integer[1:] == mark).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "held", "beyond"),
+    [
+        ("int8", [-128.0, 127.0], [-129.0, 128.0]),
+        ("uint8", [0.0, 255.0], [-1.0, 256.0]),
+        ("int16", [-32768.0, 32767.0], [32768.0]),
+        ("int32", [-(2.0**31), 2.0**31 - 128], [2.0**31]),
+    ],
+)
+def test_the_largest_number_of_an_integer_type_is_held_and_the_next_is_a_mark(
+    dtype: str, held: list[float], beyond: list[float]
+) -> None:
+    (numbers,) = marked(lambda x: x.astype(dtype), jnp.array(held, jnp.float32))
+    assert numbers.tolist() == held
+    (marks,) = marked(lambda x: x.astype(dtype), jnp.array(beyond, jnp.float32))
+    assert (marks == np.asarray(undefined.marks(jnp.zeros(1, dtype)))).all()
 
 
 @pytest.mark.parametrize(

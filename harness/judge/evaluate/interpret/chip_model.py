@@ -27,6 +27,7 @@ from harness.judge.evaluate.trace.jaxprs import (
 )
 
 _CONVERSION = "convert_element_type"
+_FLOAT32_DIGITS = 24
 # All their numbers are numbers of bfloat16.
 _EIGHT_BITS = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
 # What computes new values, and not a selection of given ones.
@@ -447,8 +448,10 @@ def converted(equation: Equation) -> Model | None:
             return None
         low, high = new_limits.min, new_limits.max
     else:
-        # The largest float below: 2^31 - 1 is none in float32. Fractions are cut off.
-        low, high = float(new_limits.min), float(new_limits.max) * (1 - 2.0**-24)
+        # The largest float32 that fits: 127 into 8 bits, 2^31 - 128 into 32, as 2^31 - 1 is no float32.
+        low, high = float(new_limits.min), float(new_limits.max)
+        if new_limits.bits > _FLOAT32_DIGITS:
+            high *= 1 - 2.0**-_FLOAT32_DIGITS
     params = equation.params
 
     def model(x: Any) -> Any:

@@ -74,7 +74,7 @@ PACKAGES = {
         "typing-inspection annotated-types"
     ),
     "jaxite": Package("jaxite==0.0.3"),
-    "pallas-forge": Package("pallas-forge==0.1.2"),
+    "pallas-forge": Package("pallas-forge==0.1.2", "yaml"),
     "recurrentgemma": Package(
         "recurrentgemma==1.0.1 einops jaxtyping wadler-lindig typeguard==2.13.3", "flax torch orbax sentencepiece"
     ),
@@ -270,18 +270,18 @@ def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
     # JAX sets it to the library of this environment.
     if case.python != sys.executable:
         variables.pop("TPU_LIBRARY_PATH", None)
-    folders = (HERE.parent, HERE, _installed(case.origin, cache, case.python))
+    folders = (HERE.parent, HERE, installed(case.origin, cache, case.python))
     return variables | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
-def _installed(origin: str, cache: Path, python: str) -> Path:
+def installed(origin: str, cache: Path, python: str) -> Path:
     """The folder where a package is installed for this command alone; each Python has its own compiled files."""
     return cache / f"packages-{'.'.join(map(str, _version_of(python)))}" / origin
 
 
 def install(origin: str, cache: Path, python: str) -> None:
     """Installs a package of PACKAGES beside the dumps, without what it depends on, unless it is there."""
-    folder = _installed(origin, cache, python)
+    folder = installed(origin, cache, python)
     if not folder.is_dir():
         asked = ["--no-deps", "--target", str(folder), *PACKAGES[origin].requirements.split()]
         subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *asked], check=True)
@@ -384,7 +384,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
         kept.write_bytes(pickle.dumps(result))
         return result
     except subprocess.CalledProcessError as error:
-        return f"not compiled: {_raised(error.stderr, _installed(case.origin, cache, case.python))}"
+        return f"not compiled: {_raised(error.stderr, installed(case.origin, cache, case.python))}"
     except subprocess.TimeoutExpired:
         return f"not compiled: tracing and compiling took longer than {case.compile_seconds / 60:g} minutes"
     except RatchetError as error:
@@ -471,7 +471,7 @@ def main() -> int:
         taking = pythons(origin, options.also)
         for python in taking if options.install else ():
             install(origin, options.cache, python)
-        if taking and _installed(origin, options.cache, taking[0]).is_dir():
+        if taking and installed(origin, options.cache, taking[0]).is_dir():
             chosen = [replace(case, python=taking[0]) if case.origin == origin else case for case in chosen]
         else:
             needed = ".".join(map(str, PACKAGES[origin].python))

@@ -1,0 +1,429 @@
+"""Contests for the rows of known_kernels.py whose operation is an operator's: the statement, and a thin kernel.py."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+CHIP = "v6e"
+
+_ATTENTION = ("q", "k", "v")
+_RAGGED = ("q", "kv_pages", "kv_lens", "page_indices", "cu_q_lens", "num_seqs")
+# The arrays of each template's statement, in its order.
+_ARRAYS = {
+    "attention": _ATTENTION,
+    "attention-causal": _ATTENTION,
+    "attention-gqa": _ATTENTION,
+    "attention-packed": (*_ATTENTION, "segment_ids"),
+    "attention-backward": (*_ATTENTION, "o", "lse", "do"),
+    "matmul": ("a", "b"),
+    "quantized-matmul": ("a", "q", "scales"),
+    "quantized-matmul-int8": ("a", "q", "scales", "row_scales"),
+    "quantized-matmul-fp8": ("a", "q", "scales", "row_scales"),
+    "grouped-matmul": ("lhs", "rhs", "group_sizes"),
+    "grouped-matmul-transposed": ("lhs", "rhs", "group_sizes"),
+    "paged-attention": ("q", "k_pages", "v_pages", "lengths", "page_indices"),
+    "ragged-paged-attention": _RAGGED,
+    "ragged-paged-attention-update": (*_RAGGED[:2], "new_kv", *_RAGGED[2:]),
+    "rmsnorm": ("x", "r", "w"),
+    "swiglu": ("x", "w_gate", "w_up"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """A template with its constants, and the package's function with the call that computes the template's outputs.
+
+    `before` are lines of kernel_fn in front of that call, in which the function is called `existing`.
+    """
+
+    like: str
+    settings: dict[str, Any]
+    module: str
+    function: str
+    call: str
+    before: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    chip: str = CHIP
+    # Which way branches go that depend on contents of vectors; "": there are none.
+    assume: str = ""
+
+    @property
+    def kernel(self) -> str:
+        """The text of kernel.py."""
+        head = (f"import {name}\n" if " " not in name else f"{name}\n" for name in self.imports)
+        lines = (*self.before, f"return {self.call}")
+        return (
+            f'"""{self.function} of {self.module.partition(".")[0]}, unchanged."""\n\n'
+            f"{''.join(head)}{chr(10) * bool(self.imports)}from {self.module} import {self.function} as existing\n\n\n"
+            f"def kernel_fn({', '.join(_ARRAYS[self.like])}):\n" + "".join(f"    {line}\n" for line in lines)
+        )
+
+
+_JNP = "import jax.numpy as jnp"
+_HEADS, _KV_HEADS, _HEAD_DIM, _PAGE = 4, 2, 128, 64
+_CAUSAL = {"HEADS": 2, "SEQUENCE": 2048, "CAUSAL": True}
+_GROUPS = {"M": 1024, "GROUPS": 4, "K": 512, "N": 512}
+_PAGES = {
+    "HEADS": _HEADS,
+    "KV_HEADS": _KV_HEADS,
+    "HEAD_DIM": _HEAD_DIM,
+    "SEQUENCES": 8,
+    "PAGES": 96,
+    "PAGE_SIZE": _PAGE,
+    "PAGES_PER_SEQUENCE": 12,
+}
+_TOKENS = _PAGES | {"TOKENS": 128}
+# Keys and values of one sequence that lie together are one page.
+_WHOLE = _PAGES | {"PAGES": 32, "PAGE_SIZE": 256, "PAGES_PER_SEQUENCE": 4}
+_SCALE = _HEAD_DIM**-0.5
+_BY_LENGTH = f"sm_scale={_SCALE!r}"
+
+# How many sequences decode, as servers of these packages say it: those with one query come first.
+_DISTRIBUTION = (
+    "place = jnp.arange(len(kv_lens), dtype=jnp.int32)",
+    "is_decoding = (cu_q_lens[1:] - cu_q_lens[:-1] == 1) & (place < num_seqs[0])",
+    "decoding = jnp.min(jnp.where(is_decoding, len(kv_lens), place))",
+    "distribution = jnp.stack([decoding, decoding, num_seqs[0]]).astype(jnp.int32)",
+    "pages, size, rows, d = kv_pages.shape",
+    "newest = new_kv.reshape(len(new_kv), -1, 2 * d)",
+)
+_NEWEST = "newest[..., :d], newest[..., d:]"
+
+
+def _updating(module: str, function: str, arguments: str, cache: str, back: str, **changes: Any) -> Contest:
+    """A ragged attention that writes the newest keys and values; `cache` are its pages, and `back` ours again."""
+    tables = "kv_lens, page_indices.reshape(-1), cu_q_lens, distribution"
+    return Contest(
+        like="ragged-paged-attention-update",
+        settings=_TOKENS | {"SUMS": "bfloat16"} | changes,
+        module=module,
+        function=function,
+        imports=(_JNP,),
+        before=(*_DISTRIBUTION, f"o, cache = existing(q, {_NEWEST}, {cache}, {tables}, {arguments})"),
+        call=f"(o, {back})",
+    )
+
+
+def _packed_rows(module: str, function: str, scale: str, **changes: Any) -> Contest:
+    return _updating(
+        module,
+        function,
+        scale,
+        "kv_pages.reshape(pages, size, rows // 2, 2, d)",
+        "cache.reshape(kv_pages.shape)",
+        **changes,
+    )
+
+
+def _grouped(module: str, function: str, options: str = "preferred_element_type=lhs.dtype", **changes: Any) -> Contest:
+    return Contest(
+        like="grouped-matmul",
+        settings=_GROUPS | changes,
+        module=module,
+        function=function,
+        call=f"existing(lhs, rhs, group_sizes, {options})",
+    )
+
+
+_V2 = Contest(
+    like="ragged-paged-attention",
+    settings=_TOKENS,
+    module="tpu_inference.kernels.ragged_paged_attention.v2.kernel",
+    function="ragged_paged_attention",
+    call=f"existing({', '.join(_RAGGED)}, {_BY_LENGTH}, vmem_limit_bytes=32 << 20)",
+)
+_V3 = "tpu_inference.kernels.ragged_paged_attention.v3"
+_V3_MIXED = _packed_rows(f"{_V3}.kernel", "ragged_paged_attention", _BY_LENGTH)
+_WEIGHTS = Contest(
+    like="quantized-matmul",
+    settings={"M": 256, "N": 1024, "K": 1024},
+    module="tpu_inference.kernels.quantized_matmul.kernel",
+    function="quantized_matmul_kernel",
+    call="existing(a, q.T, scales.reshape(-1))",
+)
+# It rounds rows of activations to the weights' type itself, which leaves numbers of that type as they are.
+_ROUNDING = replace(
+    _WEIGHTS,
+    like="quantized-matmul-int8",
+    imports=(_JNP,),
+    before=("c = existing(a.astype(jnp.float32), q.T, scales.reshape(-1), x_q_dtype=q.dtype)",),
+    call="(c * row_scales).astype(jnp.bfloat16)",
+)
+_TPU_INFERENCE: dict[str, Contest] = {
+    "quantized matmul int8": _ROUNDING,
+    "quantized matmul int8, weights only": _WEIGHTS,
+    "quantized matmul int8, 16 rows": replace(_ROUNDING, settings=_ROUNDING.settings | {"M": 16}),
+    "quantized matmul fp8": replace(_ROUNDING, like="quantized-matmul-fp8"),
+    "quantized matmul fp8, tuned shape": replace(
+        _ROUNDING, like="quantized-matmul-fp8", settings={"M": 512, "N": 512, "K": 2048}
+    ),
+    "ragged paged v2, decode": _V2,
+    "ragged paged v2, mixed": _V2,
+    "ragged paged v3, decode": _V3_MIXED,
+    "ragged paged v3, mixed": _V3_MIXED,
+    "ragged paged v3, head_dim 64": _updating(
+        f"{_V3}.kernel_hd64",
+        "ragged_paged_attention_hd64",
+        f"sm_scale={64**-0.5!r}",
+        "kv_pages.reshape(pages, size, rows // 4, 2, 2 * d)",
+        "cache.reshape(kv_pages.shape)",
+        HEAD_DIM=64,
+    ),
+    "ragged paged, batched": _packed_rows(
+        "tpu_inference.kernels.experimental.batched_rpa.wrapper", "ragged_paged_attention", _BY_LENGTH
+    ),
+    "ragged paged, stacked": _updating(
+        "tpu_inference.kernels.experimental.stacked_rpa.wrapper",
+        "ragged_paged_attention",
+        _BY_LENGTH,
+        "kv_pages.transpose(0, 2, 3, 1)",
+        "cache.transpose(0, 3, 1, 2)",
+        PAGE_SIZE=128,
+        PAGES_PER_SEQUENCE=6,
+    ),
+    "grouped matmul": _grouped(
+        "tpu_inference.kernels.megablox.gmm", "gmm", "preferred_element_type=lhs.dtype, tiling=(256, 256, 256)"
+    ),
+    "flash causal": Contest(
+        like="attention-causal",
+        settings=_CAUSAL,
+        module="tpu_inference.kernels.flash_attention.kernel",
+        function="flash_attention",
+        call=f"existing(q[None], k[None], v[None], causal=True, {_BY_LENGTH})[0]",
+    ),
+    "flash, encoder": Contest(
+        like="attention",
+        settings={"HEADS": 2, "SEQUENCE": 1024},
+        module="tpu_inference.kernels.flash_attention.kernel",
+        function="encoder_only_flash_attention",
+        imports=(_JNP,),
+        before=("q, k, v = (x.swapaxes(0, 1) for x in (q, k, v))",),
+        call=f"existing(q, k, v, jnp.array([len(q)], jnp.int32), {_BY_LENGTH}).swapaxes(0, 1)",
+    ),
+}
+
+_EJ = "ejkernel.kernels._pallas.tpu"
+
+
+def _ej(kernel: str, like: str, settings: dict[str, Any], call: str, **more: Any) -> Contest:
+    return Contest(like=like, settings=settings, module=f"{_EJ}.{kernel}", function=kernel, call=call, **more)
+
+
+_TURNED = "q, k, v = (x.swapaxes(0, 1)[None] for x in (q, k, v))"
+_TURNED_BACK = "existing(q, k, v, causal=True)[0].swapaxes(0, 1)"
+_EJ_V2 = _ej(
+    "ragged_page_attention_v2",
+    "ragged-paged-attention",
+    _TOKENS,
+    f"existing({', '.join(_RAGGED)}, softmax_scale={_SCALE!r}, vmem_limit_bytes=32 << 20)",
+)
+_EJ_V3 = _packed_rows(f"{_EJ}.ragged_page_attention_v3", "ragged_page_attention_v3", f"softmax_scale={_SCALE!r}")
+# Keys and values [sequences, keys, heads, head_dim] of pages that XLA gathers.
+_GATHERED = (
+    "k, v = (x[:, page_indices].reshape(len(x), len(q), -1, x.shape[-1]) for x in (k_pages, v_pages))",
+    "k, v = (x.transpose(1, 2, 0, 3) for x in (k, v))",
+)
+_EJKERNEL: dict[str, Contest] = {
+    "flash causal": _ej(
+        "flash_attention",
+        "attention-causal",
+        _CAUSAL,
+        "existing(q, k, v, causal=True)[0].swapaxes(0, 1)",
+        before=(_TURNED,),
+    ),
+    "block-sparse causal": _ej(
+        "blocksparse_attention", "attention-causal", _CAUSAL, "existing(q[None], k[None], v[None], causal=True)[0]"
+    ),
+    "ring on one device": _ej(
+        "ring_attention",
+        "attention-causal",
+        _CAUSAL,
+        "existing(q, k, v, causal=True)[0].swapaxes(0, 1)",
+        before=(_TURNED,),
+    ),
+    "ragged paged v2, decode": _EJ_V2,
+    "ragged paged v2, mixed": _EJ_V2,
+    "ragged paged v3, decode": _EJ_V3,
+    "ragged paged v3, mixed": _EJ_V3,
+    "paged": _ej("page_attention", "paged-attention", _PAGES, "existing(q, k_pages, v_pages, lengths, page_indices)"),
+    "ragged decode": _ej(
+        "ragged_decode_attention",
+        "paged-attention",
+        _WHOLE,
+        "existing(q, k, v, jnp.zeros_like(lengths), lengths)",
+        imports=(_JNP,),
+        before=_GATHERED,
+    ),
+    "grouped matmul": _grouped(f"{_EJ}.grouped_matmul", "grouped_matmul"),
+    "grouped matmul v2": _grouped(f"{_EJ}.grouped_matmulv2", "grouped_matmulv2"),
+    "grouped matmul v3": _grouped(f"{_EJ}.grouped_matmulv3", "grouped_matmulv3"),
+}
+
+_PRODUCT = Contest(
+    like="matmul",
+    settings={"M": 512, "N": 512, "K": 512},
+    module="pallas_forge",
+    function="tiled_matmul",
+    call="existing(a, b)",
+)
+_FORGE: dict[str, Contest] = {
+    "matmul": _PRODUCT,
+    "matmul, blocks of 512": replace(
+        _PRODUCT,
+        settings={"M": 1024, "N": 1024, "K": 1024},
+        call="existing(a, b, block_m=512, block_k=512, block_n=512)",
+    ),
+    "rmsnorm of a sum": Contest(
+        like="rmsnorm",
+        settings={"ROWS": 1024, "COLUMNS": 1024},
+        module="pallas_forge",
+        function="fused_rmsnorm_residual",
+        call="existing(x, r, w)",
+    ),
+    "swiglu": Contest(
+        like="swiglu",
+        settings={"TOKENS": 256, "MODEL": 512, "HIDDEN": 512},
+        module="pallas_forge",
+        function="fused_swiglu",
+        call="existing(x, w_gate, w_up)",
+    ),
+}
+_FLYWHEEL_FLASH = Contest(
+    like="attention-causal",
+    settings=_CAUSAL | {"HEADS": 4, "KV_HEADS": 2},
+    module="flywheel_tpu",
+    function="flash_attn_func",
+    call="existing(q[None], k[None], v[None], causal=True)[0]",
+    assume="never",
+)
+_FLYWHEEL_PAGES = Contest(
+    like="ragged-paged-attention",
+    settings=_TOKENS | {"PAGE_SIZE": 128, "PAGES_PER_SEQUENCE": 6},
+    module="flywheel_tpu",
+    function="flash_attn_varlen_func",
+    before=(
+        "longest = page_indices.shape[1] * kv_pages.shape[1]",
+        "tables = dict(block_table=page_indices, seqused_k=kv_lens, num_active=num_seqs[0])",
+        "limits = dict(max_seqlen_q=len(q), max_seqlen_k=longest, causal=True)",
+        "q = q.swapaxes(0, 1)",
+    ),
+    call="existing(q, kv_pages, None, cu_q_lens, None, **limits, **tables).swapaxes(0, 1)",
+    assume="never",
+)
+_FLYWHEEL: dict[str, Contest] = {
+    "flash causal": _FLYWHEEL_FLASH,
+    "flash, window": replace(
+        _FLYWHEEL_FLASH,
+        settings=_FLYWHEEL_FLASH.settings | {"WINDOW": 512},
+        call="existing(q[None], k[None], v[None], causal=True, window_size=(511, 0))[0]",
+    ),
+    "flash backward": Contest(
+        like="attention-backward",
+        settings={"HEADS": 2, "SEQUENCE": 1024, "CAUSAL": True},
+        module="flywheel_tpu.pallas.flash_bwd",
+        function="flash_attn_bwd",
+        call=f"existing(q, k, v, o, lse, do, causal=True, softmax_scale={_SCALE!r})",
+    ),
+    "flash, packed": Contest(
+        like="attention-packed",
+        settings={"HEADS": 4, "KV_HEADS": 2, "SEQUENCE": 2048, "SEGMENTS": 4},
+        module="flywheel_tpu",
+        function="flash_attn_varlen_func",
+        imports=(_JNP,),
+        before=(
+            "number = jnp.arange(5, dtype=jnp.int32)",
+            "starts = jnp.sum(segment_ids[None] < number[:, None], axis=1, dtype=jnp.int32)",
+        ),
+        call="existing(q, k, v, starts, starts, q.shape[1], q.shape[1], causal=True)",
+        assume="never",
+    ),
+    "flash over pages, decode": _FLYWHEEL_PAGES,
+    "flash over pages, mixed": _FLYWHEEL_PAGES,
+}
+_DECIAX = {
+    "flash": Contest(
+        like="attention-gqa",
+        settings={"BATCH": 2, "HEADS": 4, "KV_HEADS": 4, "SEQUENCE": 1024, "HEAD_DIM": 64},
+        module="deciax.kernels.attention.pallas",
+        function="flash_attention",
+        imports=(_JNP,),
+        before=(
+            "batch, heads, sequence, d = q.shape",
+            "rows = [x.swapaxes(1, 2).reshape(batch, sequence, heads * d) for x in (q, k, v)]",
+            "mask = jnp.ones((batch, sequence), jnp.int32)",
+            "o = existing(jnp.concatenate(rows, axis=-1), mask, heads=heads)",
+        ),
+        call="o.reshape(batch, sequence, heads, d).swapaxes(1, 2)",
+    )
+}
+_SGLANG = {"grouped matmul": _grouped("sgl_jax.srt.layers.gmm.megablox_gmm_kernel.gmm", "gmm")}
+
+
+def _maxtext_decode(function: str, kv_heads: int) -> Contest:
+    return Contest(
+        like="paged-attention",
+        settings=_WHOLE | {"KV_HEADS": kv_heads},
+        module="maxtext.kernels.attention.ragged_attention",
+        function=function,
+        # It has no scale of its own, and leaves the division by its sums to the caller.
+        before=(*_GATHERED, f"o, _, sums = existing((q * {_SCALE!r}).astype(q.dtype)[:, None], k, v, lengths)"),
+        call="(o / sums).reshape(q.shape).astype(q.dtype)",
+    )
+
+
+_MEGABLOX = "maxtext.kernels.megablox.pallas_mosaic_tpu_v2"
+_MAXTEXT = {
+    "ragged decode": _maxtext_decode("ragged_mha", _HEADS),
+    "ragged decode, grouped heads": _maxtext_decode("ragged_gqa", _KV_HEADS),
+    "grouped matmul": _grouped(f"{_MEGABLOX}_gmm_kernel", "gmm_v2"),
+    "grouped matmul transposed": replace(
+        _grouped(f"{_MEGABLOX}_tgmm_kernel", "tgmm_v2", "len(group_sizes), preferred_element_type=lhs.dtype"),
+        like="grouped-matmul-transposed",
+    ),
+}
+CONTESTS: dict[str, dict[str, Contest]] = {
+    "tpu-inference": _TPU_INFERENCE,
+    "ejkernel": _EJKERNEL,
+    "pallas-forge": _FORGE,
+    "flywheel-tpu": _FLYWHEEL,
+    "deciax": _DECIAX,
+    "sglang-jax": _SGLANG,
+    "maxtext": _MAXTEXT,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Whose fault a refusal of this kind is, found by reading the package; `why` names file and line."""
+
+    kind: str
+    is_fault: bool
+    why: str
+
+
+_LIMIT = (
+    "The package's limit: it keeps the first block's maximum, so weights may be e^60, and with values above 2^12, as "
+    "here, its sums leave float32 (pallas/fwd_pipeline.py lines 52 to 62). With values up to 2^10 it is right"
+)
+_SHARED_ROWS = (
+    "The package's: the copy of a block's output also writes rows of the next sequence, whose own copy starts while it "
+    "is under way (pallas/fwd_pipeline.py line 1212; line 582 waits for the other slot)"
+)
+_PAST_ITS_TILE = (
+    "The package's: where a tile's last group ends at its border, it reads one row block past its buffer ({}), and "
+    "throws the value away"
+)
+READ: dict[tuple[str, str], Reading] = {
+    ("flywheel-tpu", "flash causal"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
+    ("flywheel-tpu", "flash, window"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
+    ("flywheel-tpu", "flash, packed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("flywheel-tpu", "flash over pages, decode"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("ejkernel", "grouped matmul v3"): Reading(
+        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")
+    ),
+}
+# Why a row has no contest, although its operation is an operator's.
+UNTRIED: dict[tuple[str, str], str] = {
+    ("sglang-jax", "ragged paged, decode"): "the package asks for JAX 0.8, whose traces the judge does not read",
+    ("sglang-jax", "ragged paged, mixed"): "the package asks for JAX 0.8, whose traces the judge does not read",
+}

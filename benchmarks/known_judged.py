@@ -1,0 +1,217 @@
+"""Kernels of other packages, unchanged, in contests of their operations: which the judge takes, which it refuses, why.
+
+    .venv/bin/python benchmarks/known_judged.py [--only WORD,WORD] [--cache DIR] [--also PYTHON ...] [--install]
+        [--again] [--minutes 10] [--page KNOWN_KERNELS_JUDGED.md]
+
+The rows are those of known_kernels.py. If a row's operation is an operator's, known_contests.py makes a contest of it:
+the operator's template at a small shape, and a kernel.py of a few lines around the package's function. It is judged
+with all checks, as by `judge`; nothing is recorded. Contests and the judge's documents are kept in `--cache`; a contest
+is judged anew if it has changed or if `--again` says so.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import known_kernels
+from known_contests import CONTESTS, READ, UNTRIED, Contest
+from tabulate import tabulate
+
+from harness import units
+from harness.loop import scaffold
+
+HERE = Path(__file__).parent
+_MADE_BY = (
+    "Made by `python benchmarks/known_judged.py {arguments}`. If the operation of a kernel of "
+    "[KNOWN_KERNELS.md](KNOWN_KERNELS.md) is an operator's, it is called, unchanged, by a thin kernel.py in a "
+    "contest of that operator at a small shape (`benchmarks/known_contests.py`), and judged with all checks for v6e. "
+    "*right*: accepted. *refused rightly*: the package's fault, which was read in the file and line that are named. "
+    "*refused wrongly*: the kernel is right, or nothing shows that it is not. Times are simulated, at those small "
+    "shapes."
+)
+_NOT_TRIED = ("no operator", "not tried")
+_LONGEST = 300
+_JUDGED_NOW: set[Path] = set()
+
+
+def environment_of(origin: str, cache: Path, python: str) -> Path:
+    """The interpreter of an environment with the packages and everything that `python` has.
+
+    The judge takes imports only of what is installed beside JAX, so it is a copy of that environment, by links.
+    """
+    packages = known_kernels.installed(origin, cache, python)
+    folder = packages.parent.with_name(packages.parent.name.replace("packages", "environment"))
+    if not folder.is_dir():
+        prefix = _printed(python, "import sys; print(sys.prefix)")
+        shutil.copytree(prefix, folder, symlinks=True, copy_function=_link)
+    interpreter = folder / "bin" / "python"
+    home = Path(_printed(str(interpreter), "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    note = home / f"known-{origin}.txt"
+    if not note.is_file():
+        shutil.copytree(packages, home, symlinks=True, copy_function=_link, dirs_exist_ok=True)
+        note.write_text("", encoding="utf-8")
+    return interpreter
+
+
+def _link(source: str, target: str) -> None:
+    """Links a file, or copies it where links cannot be; what is there stays."""
+    if not os.path.exists(target):
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+
+def _printed(python: str, program: str) -> str:
+    return subprocess.run([python, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def make(contest: Contest, folder: Path, stubs: tuple[str, ...]) -> None:
+    """Writes the contest into `folder`, a repository of its own, in place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    settings = {"CHIP": contest.chip, **contest.settings}
+    scaffold.scaffold(
+        folder, contest.like, tuple((name, repr(value)) for name, value in settings.items()), own_kernel=False
+    )
+    (folder / "kernel.py").write_text(contest.kernel, encoding="utf-8")
+    constants = f"STUBS = {stubs}\n" * bool(stubs) + f"ASSUME = {contest.assume!r}\n" * bool(contest.assume)
+    prepare = folder / "prepare.py"
+    text = prepare.read_text(encoding="utf-8")
+    prepare.write_text(text.replace("\n\n\ndef problem", f"\n{constants}\n\ndef problem", 1), encoding="utf-8")
+    who = ("-c", "user.name=known_judged", "-c", "user.email=known_judged@localhost")
+    for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "Add the contest")):
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+
+
+def judge(folder: Path, python: Path, seconds: float) -> dict[str, Any]:
+    """The judge's document; instead of one that there is not, the reason as `error`."""
+    command = [str(python), "-m", "harness", "judge", "-C", str(folder), "--on", "simulated", "--json", "--quiet"]
+    variables = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    try:
+        run = subprocess.run(
+            command, cwd=HERE.parent, env=variables, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"judging took longer than {seconds / 60:g} minutes"}
+    try:
+        document: dict[str, Any] = json.loads(run.stdout)
+    except ValueError:
+        return {"error": run.stderr.strip().splitlines()[-1]}
+    return document
+
+
+def judged(
+    origin: str, contest: Contest, options: argparse.Namespace, python: str, stubs: tuple[str, ...]
+) -> tuple[dict[str, Any], bool]:
+    """The judge's document on a contest, and whether it was made now. Rows with the same contest share one."""
+    key = hashlib.sha256(repr((contest, stubs)).encode()).hexdigest()
+    folder: Path = options.cache / "contests" / f"{origin}-{contest.function}-{key[:8]}"
+    kept = folder.with_suffix(".json")
+    if kept.is_file() and (not options.again or folder in _JUDGED_NOW):
+        document: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return document, False
+    make(contest, folder, stubs)
+    document = judge(folder, environment_of(origin, options.cache, python), 60 * options.minutes)
+    kept.write_text(json.dumps(document), encoding="utf-8")
+    _JUDGED_NOW.add(folder)
+    return document, True
+
+
+def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str, str]:
+    """How the case was judged, its simulated time, and the reason that the judge gives and a reading of the package."""
+    if "error" in document:
+        return "not judged", "", _cell(str(document["error"]))
+    verdict, latency = document["verdict"], document["evidence"]["latency"]
+    time = units.seconds(latency["seconds"]) if latency and latency["seconds"] is not None else ""
+    if verdict["outcome"] == "accept":
+        return "right", time, ""
+    failure = verdict["failure"]
+    said = f"{failure['kind']}: {failure['message']}" if failure else "; ".join(verdict["reasons"])
+    read = READ.get((origin, case))
+    if read is None or read.kind not in said:
+        return f"{verdict['outcome']}, not looked into", time, _cell(said)
+    return f"refused {'rightly' if read.is_fault else 'wrongly'}", time, f"{_cell(said)}. {read.why}"
+
+
+def _cell(text: str) -> str:
+    """The text as a table of Markdown can hold it."""
+    return " ".join(text.replace("|", "/").split())[:_LONGEST].strip()
+
+
+def chosen(only: str) -> Iterator[tuple[str, str]]:
+    """The rows of packages whose package and name contain one of the words of `only`, which commas part."""
+    for origin, case in known_kernels.kernels():
+        if origin in known_kernels.PACKAGES and any(word in f"{origin} {case}" for word in only.split(",")):
+            yield origin, case
+
+
+def render(rows: list[list[str]], arguments: str) -> str:
+    """The page."""
+    counts = Counter(row[3].partition(",")[0] for row in rows)
+    tried = len(rows) - counts["no operator"] - counts["not tried"]
+    total = ", ".join(f"{count} {word}" for word, count in counts.most_common() if word not in _NOT_TRIED)
+    table = tabulate(
+        rows, ["package", "kernel", "operator", "judged", "simulated", "why"], tablefmt="github", disable_numparse=True
+    )
+    made = textwrap.fill(_MADE_BY.format(arguments=arguments), 120, break_long_words=False, break_on_hyphens=False)
+    summary = f"Of {len(rows)} kernels {tried} were tried: {total}."
+    return f"# Known kernels, judged\n\n{made}\n\n{summary}\n\n{table}\n"
+
+
+def main() -> int:
+    """Judges the chosen rows one after the other; exit code 1 if one is refused wrongly or was not looked into."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="rows whose package and name contain one of these words")
+    parser.add_argument("--cache", type=Path, default=known_kernels.CACHE, help="where packages and contests are kept")
+    parser.add_argument(
+        "--also", action="append", default=[], help="an interpreter of another environment, for what needs Python 3.12"
+    )
+    parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
+    parser.add_argument("--again", action="store_true", help="judge what is kept, too")
+    parser.add_argument("--minutes", type=float, default=10.0, help="stop judging a kernel after so long")
+    parser.add_argument("--page", type=Path, help="write the table for people to this file")
+    options = parser.parse_args()
+    rows: list[list[str]] = []
+    for origin, case in chosen(options.only):
+        contest = CONTESTS.get(origin, {}).get(case)
+        if contest is None:
+            untried = UNTRIED.get((origin, case), "")
+            rows.append([origin, case, "", "not tried" if untried else "no operator", "", untried])
+            continue
+        taking = known_kernels.pythons(origin, options.also)
+        if options.install and taking:
+            known_kernels.install(origin, options.cache, taking[0])
+        if not taking or not known_kernels.installed(origin, options.cache, taking[0]).is_dir():
+            print(f"{origin} {case}: the package is not installed (--install), or needs --also", file=sys.stderr)
+            continue
+        stubs = tuple(known_kernels.PACKAGES[origin].stubs.split())
+        document, is_new = judged(origin, contest, options, taking[0], stubs)
+        rows.append([origin, case, contest.like, *outcome(origin, case, document)])
+        print(" | ".join(rows[-1]), "" if is_new else "(kept)", file=sys.stderr, flush=True)
+    text = render(rows, _stated(options))
+    print(text)
+    if options.page is not None:
+        options.page.write_text(text, encoding="utf-8")
+    return 0 if all(row[3] in ("right", "refused rightly", *_NOT_TRIED) for row in rows) else 1
+
+
+def _stated(options: argparse.Namespace) -> str:
+    """The arguments of the command, without the places of one machine."""
+    words = [f"--only {options.only}"] if options.only else []
+    words += ["--install"] if options.install else []
+    words += [f"--also PYTHON_WITH_JAX_{known_kernels.jax_version(python)}" for python in options.also]
+    place = options.page.name if options.page and options.page.is_absolute() else options.page
+    return " ".join((*words, f"--page {place}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

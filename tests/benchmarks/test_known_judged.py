@@ -1,0 +1,72 @@
+"""Contests around other packages' kernels: each is a row's and gets its operator's arrays; how outcomes are counted."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import known_judged
+import known_kernels
+import pytest
+from known_contests import CONTESTS, READ, UNTRIED, Contest, Reading
+
+from harness import contest as contests
+from harness.operators import Suite
+
+_EVERY = {(origin, case): contest for origin, cases in CONTESTS.items() for case, contest in cases.items()}
+
+
+def test_each_contest_is_of_a_row_and_each_reading_of_a_contest() -> None:
+    rows = set(known_kernels.kernels())
+    assert not _EVERY.keys() - rows
+    assert not UNTRIED.keys() - rows
+    assert not READ.keys() - _EVERY.keys()
+    assert not UNTRIED.keys() & _EVERY.keys()
+
+
+@pytest.mark.parametrize("like", sorted({contest.like for contest in _EVERY.values()}))
+def test_a_contest_gets_the_arrays_of_its_operator(tmp_path: Path, like: str) -> None:
+    first = next(contest for contest in _EVERY.values() if contest.like == like)
+    known_judged.make(first, tmp_path / "one", ("vllm",))
+    made = contests.load(tmp_path / "one")
+    assert not isinstance(made.problem, Suite)
+    names = [array.name for array in made.problem.statement().inputs]
+    assert (made.stubs, made.chip.name) == (("vllm",), first.chip)
+    for contest in _EVERY.values():
+        function = ast.parse(contest.kernel).body[-1]
+        assert isinstance(function, ast.FunctionDef)
+        if contest.like == like:
+            assert [argument.arg for argument in function.args.args] == names
+
+
+def _document(outcome: str, failure: dict[str, str] | None, **more: Any) -> dict[str, Any]:
+    verdict = {"outcome": outcome, "failure": failure, "reasons": ["slower"]}
+    return {"verdict": verdict, "evidence": {"latency": {"seconds": 2e-6}}, **more}
+
+
+def test_an_outcome_is_a_fault_only_if_this_kind_of_refusal_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = "deciax", "flash"
+    race = _document("failed", {"kind": "race", "message": "two | writes"})
+    assert known_judged.outcome(*case, _document("accept", None)) == ("right", "2.000 us", "")
+    assert known_judged.outcome(*case, race)[0] == "failed, not looked into"
+    monkeypatch.setitem(READ, case, Reading(kind="race", is_fault=True, why="Line 3"))
+    assert known_judged.outcome(*case, race) == ("refused rightly", "2.000 us", "race: two / writes. Line 3")
+    assert known_judged.outcome(*case, _document("reject", None))[0] == "reject, not looked into"
+    assert known_judged.outcome(*case, {"error": "it took too long"})[0] == "not judged"
+    monkeypatch.setitem(READ, case, Reading(kind="race", is_fault=False, why="Line 3"))
+    assert known_judged.outcome(*case, race)[0] == "refused wrongly"
+
+
+def test_the_page_counts_what_was_tried() -> None:
+    rows = [["a", "b", "matmul", "right", "1 us", ""], ["a", "c", "", "no operator", "", ""]]
+    assert "Of 2 kernels 1 were tried: 1 right." in known_judged.render(rows, "")
+
+
+def test_a_contest_is_five_lines_around_a_function() -> None:
+    contest = Contest(like="matmul", settings={}, module="forge.products", function="product", call="existing(a, b)")
+    assert contest.kernel.splitlines()[2:] == [
+        "from forge.products import product as existing",
+        "",
+        "",
+        "def kernel_fn(a, b):",
+        "    return existing(a, b)",
+    ]

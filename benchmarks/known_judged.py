@@ -6,7 +6,8 @@
 The rows are those of known_kernels.py. If a row's operation is an operator's, known_contests.py makes a contest of it:
 the operator's template at a small shape, and a kernel.py of a few lines around the package's function. It is judged
 with all checks, as by `judge`; nothing is recorded. Contests and the judge's documents are kept in `--cache`; a contest
-is judged anew if it has changed or if `--again` says so.
+is judged anew if it has changed or if `--again` says so. What the JAX of this environment does not trace is judged by
+each `--also`, the interpreter of another one with the same project in it; so is a package that asks for a newer Python.
 """
 
 import argparse
@@ -109,21 +110,31 @@ def judge(folder: Path, python: Path, seconds: float) -> dict[str, Any]:
     return document
 
 
-def judged(
-    origin: str, contest: Contest, options: argparse.Namespace, python: str, stubs: tuple[str, ...]
-) -> tuple[dict[str, Any], bool]:
-    """The judge's document on a contest, and whether it was made now. Rows with the same contest share one."""
+def judged(origin: str, contest: Contest, options: argparse.Namespace, pythons: list[str]) -> dict[str, Any]:
+    """The judge's document on a contest, by the first of the interpreters whose JAX traces it, else by the last."""
+    for python in pythons:
+        document = _judged_by(origin, contest, options, python)
+        failure = document["verdict"]["failure"] if "verdict" in document else None
+        if failure is None or not known_kernels.ANOTHER_JAX.search(failure["message"]):
+            break
+    return document
+
+
+def _judged_by(origin: str, contest: Contest, options: argparse.Namespace, python: str) -> dict[str, Any]:
+    """The judge's document on a contest, kept or made now. Rows with the same contest share one."""
+    stubs = tuple(known_kernels.PACKAGES[origin].stubs.split())
     key = hashlib.sha256(repr((contest, stubs)).encode()).hexdigest()
-    folder: Path = options.cache / "contests" / f"{origin}-{contest.function}-{key[:8]}"
-    kept = folder.with_suffix(".json")
+    name = f"{origin}-{contest.function}-{key[:8]}-jax-{known_kernels.jax_version(python)}"
+    folder: Path = options.cache / "contests" / name
+    kept = folder.with_name(f"{name}.json")
     if kept.is_file() and (not options.again or folder in _JUDGED_NOW):
         document: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        return document, False
+        return document
     make(contest, folder, stubs)
     document = judge(folder, environment_of(origin, options.cache, python), 60 * options.minutes)
     kept.write_text(json.dumps(document), encoding="utf-8")
     _JUDGED_NOW.add(folder)
-    return document, True
+    return document
 
 
 def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str, str]:
@@ -173,7 +184,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="rows whose package and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=known_kernels.CACHE, help="where packages and contests are kept")
     parser.add_argument(
-        "--also", action="append", default=[], help="an interpreter of another environment, for what needs Python 3.12"
+        "--also", action="append", default=[], help="an interpreter of another environment, for what needs another JAX"
     )
     parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
     parser.add_argument("--again", action="store_true", help="judge what is kept, too")
@@ -188,15 +199,14 @@ def main() -> int:
             rows.append([origin, case, "", "not tried" if untried else "no operator", "", untried])
             continue
         taking = known_kernels.pythons(origin, options.also)
-        if options.install and taking:
-            known_kernels.install(origin, options.cache, taking[0])
-        if not taking or not known_kernels.installed(origin, options.cache, taking[0]).is_dir():
+        for python in taking if options.install else ():
+            known_kernels.install(origin, options.cache, python)
+        taking = [each for each in taking if known_kernels.installed(origin, options.cache, each).is_dir()]
+        if not taking:
             print(f"{origin} {case}: the package is not installed (--install), or needs --also", file=sys.stderr)
             continue
-        stubs = tuple(known_kernels.PACKAGES[origin].stubs.split())
-        document, is_new = judged(origin, contest, options, taking[0], stubs)
-        rows.append([origin, case, contest.like, *outcome(origin, case, document)])
-        print(" | ".join(rows[-1]), "" if is_new else "(kept)", file=sys.stderr, flush=True)
+        rows.append([origin, case, contest.like, *outcome(origin, case, judged(origin, contest, options, taking))])
+        print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     text = render(rows, _stated(options))
     print(text)
     if options.page is not None:

@@ -52,7 +52,7 @@ CACHE = HERE / ".cache" / "known"
 # The last line of a traceback.
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b")
 # Errors of code that was written for another JAX.
-_ANOTHER_JAX = re.compile(r"module 'jax\S*' has no attribute|cannot import name .* from 'jax")
+ANOTHER_JAX = re.compile(r"module 'jax\S*' has no attribute|cannot import name .* from 'jax")
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ def outcome(case: Known, cache: Path, also: list[str]) -> Outcome:
     result = simulated(case, cache)
     by_another_jax = otherwise = ""
     for python in pythons(case.origin, also):
-        if python == case.python or not isinstance(result, str) or not _ANOTHER_JAX.search(result):
+        if python == case.python or not isinstance(result, str) or not ANOTHER_JAX.search(result):
             continue
         other, version = replace(case, python=python), jax_version(python)
         by_other = simulated(other, cache)

@@ -408,6 +408,7 @@ _SHARED_ROWS = (
     "The package's: the copy of a block's output also writes rows of the next sequence, whose own copy starts while it "
     "is under way (pallas/fwd_pipeline.py line 1212; line 582 waits for the other slot)"
 )
+_OLD = "The package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
 _PAST_ITS_TILE = (
     "The package's: where a tile's last group ends at its border, it reads one row block past its buffer ({}), and "
     "throws the value away"
@@ -418,6 +419,13 @@ READ: dict[tuple[str, str], Reading] = {
     ("flywheel-tpu", "flash, packed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
     ("flywheel-tpu", "flash over pages, decode"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
     ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("ejkernel", "flash causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
+    ("ejkernel", "block-sparse causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
+    ("ejkernel", "ring on one device"): Reading(
+        kind="dot-outside-pallas",
+        is_fault=True,
+        why="The package's: on one device it calls no kernel, but XLA's attention (_pallas_impl_fwd.py line 336)",
+    ),
     ("ejkernel", "grouped matmul v3"): Reading(
         kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")
     ),

@@ -17,11 +17,12 @@ _LONGEST_REASON = 400
 _MADE_BY = (
     "Made by `python benchmarks/known_kernels.py {arguments}`. With `--keep` and fewer words after `--only` it "
     "makes those rows anew and keeps the others, which may be of another limit of minutes. A kernel *enters* if "
-    "the judge's static rules take it (`?`: not known); its results are checked in a contest, not here. Times are"
-    " simulated; `*`: something was not understood or is assumed, `†`: compiled otherwise than it is shipped, "
-    "`‡`: compiled by another JAX than this environment's, which does not trace it, `none`: there is no latency. "
-    "`steps` are those of its grids, which show where a package takes other blocks on another chip. A row of its "
-    "own says whose fault a reason is, found by reading the package."
+    "the judge's static rules take it (`?`: not known); its results are checked in a contest "
+    "([KNOWN_KERNELS_JUDGED.md](KNOWN_KERNELS_JUDGED.md)), not here. Times are simulated; `*`: something was not "
+    "understood or is assumed, `†`: compiled otherwise than it is shipped, `‡`: compiled by another JAX than this "
+    "environment's, which does not trace it, `none`: there is no latency. `steps` are those of its grids, which show "
+    "where a package takes other blocks on another chip. A row of its own says whose fault a reason is, found by "
+    "reading the package."
 )
 
 

@@ -237,7 +237,7 @@ _EJKERNEL: dict[str, Contest] = {
         "ring_attention",
         "attention-causal",
         _CAUSAL,
-        "existing(q, k, v, causal=True)[0].swapaxes(0, 1)",
+        "existing(q, k, v, causal=True)[0].swapaxes(0, 1).astype(v.dtype)",
         before=(_TURNED,),
     ),
     "ragged paged v2, decode": _EJ_V2,

@@ -114,10 +114,13 @@ def _packed_rows(module: str, function: str, scale: str, **changes: Any) -> Cont
     )
 
 
-def _grouped(module: str, function: str, options: str = "preferred_element_type=lhs.dtype", **changes: Any) -> Contest:
+def _grouped(
+    module: str, function: str, options: str = "preferred_element_type=lhs.dtype", *, chip: str = CHIP
+) -> Contest:
     return Contest(
         like="grouped-matmul",
-        settings=_GROUPS | changes,
+        settings=_GROUPS,
+        chip=chip,
         module=module,
         function=function,
         call=f"existing(lhs, rhs, group_sizes, {options})",
@@ -253,8 +256,9 @@ _EJKERNEL: dict[str, Contest] = {
         imports=(_JNP,),
         before=_GATHERED,
     ),
-    "grouped matmul": _grouped(f"{_EJ}.grouped_matmul", "grouped_matmul"),
-    "grouped matmul v2": _grouped(f"{_EJ}.grouped_matmulv2", "grouped_matmulv2"),
+    # On v6e XLA hands a part of their tables to the SparseCore, and there is no latency.
+    "grouped matmul": _grouped(f"{_EJ}.grouped_matmul", "grouped_matmul", chip="v5e"),
+    "grouped matmul v2": _grouped(f"{_EJ}.grouped_matmulv2", "grouped_matmulv2", chip="v5e"),
     "grouped matmul v3": _grouped(f"{_EJ}.grouped_matmulv3", "grouped_matmulv3"),
 }
 
@@ -428,6 +432,9 @@ READ: dict[tuple[str, str], Reading] = {
     ),
     ("ejkernel", "grouped matmul v3"): Reading(
         kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")
+    ),
+    ("maxtext", "grouped matmul"): Reading(
+        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("pallas_mosaic_tpu_v2_gmm_kernel.py line 621")
     ),
 }
 # Why a row has no contest, although its operation is an operator's.

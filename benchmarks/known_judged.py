@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import known_kernels
-from known_contests import CONTESTS, READ, UNTRIED, Contest
+from known_contests import CHIP, CONTESTS, READ, UNTRIED, Contest
 from tabulate import tabulate
 
 from harness import units
@@ -34,7 +34,8 @@ HERE = Path(__file__).parent
 _MADE_BY = (
     "Made by `python benchmarks/known_judged.py {arguments}`. If the operation of a kernel of "
     "[KNOWN_KERNELS.md](KNOWN_KERNELS.md) is an operator's, it is called, unchanged, by a thin kernel.py in a "
-    "contest of that operator at a small shape (`benchmarks/known_contests.py`), and judged with all checks for v6e. "
+    "contest of that operator at a small shape (`benchmarks/known_contests.py`), and judged with all checks for v6e, "
+    "or for the chip beside the operator. "
     "*right*: accepted. *refused rightly*: the package's fault, which was read in the file and line that are named. "
     "*refused wrongly*: the kernel is right, or nothing shows that it is not. Times are simulated, at those small "
     "shapes."
@@ -205,7 +206,8 @@ def main() -> int:
         if not taking:
             print(f"{origin} {case}: the package is not installed (--install), or needs --also", file=sys.stderr)
             continue
-        rows.append([origin, case, contest.like, *outcome(origin, case, judged(origin, contest, options, taking))])
+        like = contest.like if contest.chip == CHIP else f"{contest.like}, {contest.chip}"
+        rows.append([origin, case, like, *outcome(origin, case, judged(origin, contest, options, taking))])
         print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     text = render(rows, _stated(options))
     print(text)

@@ -151,7 +151,18 @@ _ROUNDING = replace(
     before=("c = existing(a.astype(jnp.float32), q.T, scales.reshape(-1), x_q_dtype=q.dtype)",),
     call="(c * row_scales).astype(jnp.bfloat16)",
 )
+# All blocks of a column have its scale.
+_BY_BLOCKS = replace(
+    _ROUNDING,
+    module="tpu_inference.kernels.quantized_matmul.blockwise_kernel",
+    before=(
+        "blocks = jnp.broadcast_to(scales, (len(q) // 256, *scales.shape))",
+        "c = existing(a.astype(jnp.bfloat16), q.T, blocks, x_q_dtype=q.dtype, block_size=256)",
+    ),
+)
 _TPU_INFERENCE: dict[str, Contest] = {
+    "quantized matmul by blocks, int8": _BY_BLOCKS,
+    "quantized matmul by blocks, fp8": replace(_BY_BLOCKS, like="quantized-matmul-fp8"),
     "quantized matmul int8": _ROUNDING,
     "quantized matmul int8, weights only": _WEIGHTS,
     "quantized matmul int8, 16 rows": replace(_ROUNDING, settings=_ROUNDING.settings | {"M": 16}),
@@ -248,6 +259,13 @@ _EJKERNEL: dict[str, Contest] = {
     "ragged paged v3, decode": _EJ_V3,
     "ragged paged v3, mixed": _EJ_V3,
     "paged": _ej("page_attention", "paged-attention", _PAGES, "existing(q, k_pages, v_pages, lengths, page_indices)"),
+    "paged prefill": _ej(
+        "prefill_page_attention",
+        "ragged-paged-attention",
+        _TOKENS | {"SEQUENCES": 1},
+        "existing(q, heads[0::2], heads[1::2], kv_lens, page_indices[0])",
+        before=("heads = kv_pages.transpose(2, 0, 1, 3)",),
+    ),
     "ragged decode": _ej(
         "ragged_decode_attention",
         "paged-attention",
@@ -413,6 +431,14 @@ _SHARED_ROWS = (
     "is under way (pallas/fwd_pipeline.py line 1212; line 582 waits for the other slot)"
 )
 _OLD = "The package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
+_NO_BLOCKS = (
+    "The package's: for a shape without tuned blocks it fetches 128 columns at a time, a half of a block, and so "
+    "computes none (blockwise_kernel.py line 130)"
+)
+_WAITING = (
+    "The package's: it starts the first pages of head 0 alone (_pallas_impl_fwd.py line 331), so that the next head "
+    "waits for ever"
+)
 _PAST_ITS_TILE = (
     "The package's: where a tile's last group ends at its border, it reads one row block past its buffer ({}), and "
     "throws the value away"
@@ -423,6 +449,9 @@ READ: dict[tuple[str, str], Reading] = {
     ("flywheel-tpu", "flash, packed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
     ("flywheel-tpu", "flash over pages, decode"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
     ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("tpu-inference", "quantized matmul by blocks, int8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
+    ("tpu-inference", "quantized matmul by blocks, fp8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
+    ("ejkernel", "paged prefill"): Reading(kind="deadlock", is_fault=True, why=_WAITING),
     ("ejkernel", "flash causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
     ("ejkernel", "block-sparse causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
     ("ejkernel", "ring on one device"): Reading(

@@ -151,7 +151,7 @@ def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str,
     read = READ.get((origin, case))
     if read is None or read.kind not in said:
         return f"{verdict['outcome']}, not looked into", time, _cell(said)
-    return f"refused {'rightly' if read.is_fault else 'wrongly'}", time, f"{_cell(said)}. {read.why}"
+    return f"refused {'rightly' if read.is_fault else 'wrongly'}", time, f"{_cell(said).rstrip('.')}. {read.why}"
 
 
 def _cell(text: str) -> str:

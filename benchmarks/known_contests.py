@@ -377,7 +377,7 @@ _DECIAX = {
         call="o.reshape(batch, sequence, heads, d).swapaxes(1, 2)",
     )
 }
-_SGLANG = {"grouped matmul": _grouped("sgl_jax.srt.layers.gmm.megablox_gmm_kernel.gmm", "gmm")}
+_SGLANG = {"grouped matmul": _grouped("sgl_jax.srt.layers.gmm.megablox_gmm_kernel.gmm", "gmm", chip="v5e")}
 
 
 def _maxtext_decode(function: str, kv_heads: int) -> Contest:

@@ -270,7 +270,7 @@ _EJKERNEL: dict[str, Contest] = {
         "ragged_decode_attention",
         "paged-attention",
         _WHOLE,
-        "existing(q, k, v, jnp.zeros_like(lengths), lengths)",
+        "existing(q, k, v, jnp.zeros_like(lengths), lengths).astype(q.dtype)",
         imports=(_JNP,),
         before=_GATHERED,
     ),
@@ -435,9 +435,9 @@ _NO_BLOCKS = (
     "The package's: for a shape without tuned blocks it fetches 128 columns at a time, a half of a block, and so "
     "computes none (blockwise_kernel.py line 130)"
 )
-_WAITING = (
-    "The package's: it starts the first pages of head 0 alone (_pallas_impl_fwd.py line 331), so that the next head "
-    "waits for ever"
+_ONE_SEMAPHORE = (
+    "The package's: both of its buffers share one semaphore (_pallas_impl_fwd.py line 309), so that a wait for one may "
+    "end with the other's pages"
 )
 _PAST_ITS_TILE = (
     "The package's: where a tile's last group ends at its border, it reads one row block past its buffer ({}), and "
@@ -451,7 +451,7 @@ READ: dict[tuple[str, str], Reading] = {
     ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
     ("tpu-inference", "quantized matmul by blocks, int8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
     ("tpu-inference", "quantized matmul by blocks, fp8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
-    ("ejkernel", "paged prefill"): Reading(kind="deadlock", is_fault=True, why=_WAITING),
+    ("ejkernel", "paged prefill"): Reading(kind="race", is_fault=True, why=_ONE_SEMAPHORE),
     ("ejkernel", "flash causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
     ("ejkernel", "block-sparse causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
     ("ejkernel", "ring on one device"): Reading(

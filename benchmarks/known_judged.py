@@ -147,11 +147,11 @@ def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str,
     if verdict["outcome"] == "accept":
         return "right", time, ""
     failure = verdict["failure"]
-    said = f"{failure['kind']}: {failure['message']}" if failure else "; ".join(verdict["reasons"])
+    refusal = f"{failure['kind']}: {failure['message']}" if failure else "; ".join(verdict["reasons"])
     read = READ.get((origin, case))
-    if read is None or read.kind not in said:
-        return f"{verdict['outcome']}, not looked into", time, _cell(said)
-    return f"refused {'rightly' if read.is_fault else 'wrongly'}", time, f"{_cell(said).rstrip('.')}. {read.why}"
+    if read is None or read.kind not in refusal:
+        return f"{verdict['outcome']}, not looked into", time, _cell(refusal)
+    return f"refused {'rightly' if read.is_fault else 'wrongly'}", time, f"{_cell(refusal).rstrip('.')}. {read.why}"
 
 
 def _cell(text: str) -> str:
@@ -166,17 +166,20 @@ def chosen(only: str) -> Iterator[tuple[str, str]]:
             yield origin, case
 
 
+def summary(rows: list[list[str]]) -> str:
+    """A sentence that counts the rows by how they were judged."""
+    counts = Counter(row[3].partition(",")[0] for row in rows)
+    judged_rows = len(rows) - sum(counts[word] for word in _NOT_TRIED)
+    total = ", ".join(f"{count} {word}" for word, count in counts.most_common() if word not in _NOT_TRIED)
+    return f"Of {len(rows)} kernels {judged_rows} were tried: {total}."
+
+
 def render(rows: list[list[str]], arguments: str) -> str:
     """The page."""
-    counts = Counter(row[3].partition(",")[0] for row in rows)
-    tried = len(rows) - counts["no operator"] - counts["not tried"]
-    total = ", ".join(f"{count} {word}" for word, count in counts.most_common() if word not in _NOT_TRIED)
-    table = tabulate(
-        rows, ["package", "kernel", "operator", "judged", "simulated", "why"], tablefmt="github", disable_numparse=True
-    )
+    headers = ["package", "kernel", "operator", "judged", "simulated", "why"]
+    table = tabulate(rows, headers, tablefmt="github", disable_numparse=True)
     made = textwrap.fill(_MADE_BY.format(arguments=arguments), 120, break_long_words=False, break_on_hyphens=False)
-    summary = f"Of {len(rows)} kernels {tried} were tried: {total}."
-    return f"# Known kernels, judged\n\n{made}\n\n{summary}\n\n{table}\n"
+    return f"# Known kernels, judged\n\n{made}\n\n{summary(rows)}\n\n{table}\n"
 
 
 def main() -> int:

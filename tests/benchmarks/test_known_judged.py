@@ -70,3 +70,10 @@ def test_a_contest_is_five_lines_around_a_function() -> None:
         "def kernel_fn(a, b):",
         "    return existing(a, b)",
     ]
+
+
+def test_the_committed_page_has_every_row_and_says_how_many_were_judged_right() -> None:
+    page = (known_kernels.HERE / "KNOWN_KERNELS_JUDGED.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")][2:]
+    assert [tuple(row[:2]) for row in rows] == list(known_judged.chosen(""))
+    assert known_judged.summary(rows) in page

@@ -253,6 +253,20 @@ def test_a_program_may_pass_its_tables_and_names_in_classes_of_its_own() -> None
     assert normal_form.difference(straight, other) is None
 
 
+def test_a_copy_with_parts_that_are_none_comes_back_as_it_was() -> None:
+    def kernel(x_ref: Any, o_ref: Any, semaphore: Any) -> None:
+        pltpu.async_copy(x_ref, o_ref, semaphore).wait()
+
+    def copied(x: Any) -> Any:
+        anywhere = pl.BlockSpec(memory_space=pl.ANY)
+        scratch = [pltpu.SemaphoreType.DMA(())]
+        return pl.pallas_call(kernel, out_shape=x, in_specs=[anywhere], out_specs=anywhere, scratch_shapes=scratch)(x)
+
+    closed = jax.make_jaxpr(copied)(jax.ShapeDtypeStruct((16, 128), jnp.float32))
+    back = program_codec.decode(program_codec.encode(closed))
+    assert normal_form.of_traced(back) == normal_form.of_traced(closed)
+
+
 def test_what_is_not_of_jax_does_not_travel() -> None:
     imitation = core.Primitive("neg")
     imitation.def_abstract_eval(lambda x: x)

@@ -234,6 +234,14 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
             f"{work.outside:,} floating-point operations outside Pallas calls{moved}, more than {_OUTSIDE_SHARE:.0%} "
             f"of the useful {statement.work.flops:,}: only cheap elementwise work may stay outside",
         )
+    if work.outside_in_loops:
+        raise Rejected(
+            "static",
+            "work-outside-pallas",
+            f"{work.outside_in_loops:,} floating-point operations outside Pallas calls in each round of loops that may "
+            "make any number of rounds: write such a loop with a fixed number (jax.lax.scan), or move that arithmetic "
+            "into the kernel",
+        )
 
 
 def _unchecked_warnings(closed: Any) -> tuple[str, ...]:

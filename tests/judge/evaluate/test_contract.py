@@ -152,6 +152,24 @@ def test_a_sum_of_products_row_by_row_may_be_outside_in_float32(bench: Tracer, d
         assert bench.failure(source).kind == "dot-outside-pallas"
 
 
+LOOPED = (
+    "    more = lambda state: (state[0] + 1, state[1] + q * q)\n"
+    "    _, x = jax.lax.while_loop(lambda state: state[0] < 64, more, (0, q))\n"
+    "    return honest(x, k, v)\n"
+)
+BRANCHED = (
+    "    outside, inside = (lambda x: honest(x + x * x, k, v)), (lambda x: honest(honest(x, k, v), k, v))\n"
+    "    step = lambda x, _: (jax.lax.cond(jnp.arange(8).sum() == 28, outside, inside, x), None)\n"
+    "    return jax.lax.scan(step, q, None, length=100_000)[0]\n"
+)
+
+
+@pytest.mark.parametrize("body", [LOOPED, BRANCHED], ids=["loop of unknown length", "branch with less in kernels"])
+def test_work_outside_is_counted_in_loops_and_branches(bench: Tracer, body: str) -> None:
+    failure = bench.failure(with_wrapper(body))
+    assert (failure.stage, failure.kind) == ("static", "work-outside-pallas")
+
+
 def test_foreign_work_is_found_inside_jit_and_loops(bench: Tracer) -> None:
     hidden = (
         "    def step(i, x):\n        return jax.jit(lambda y: y @ jnp.eye(128, dtype=y.dtype))(x)\n"

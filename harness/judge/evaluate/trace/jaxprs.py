@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -69,13 +69,14 @@ _PLATFORM = ("platform_index", "platform_dependent")
 class Flops:
     """Floating-point work by where it happens. `uncounted_loops`: their bodies counted once, trip counts unknown.
 
-    `exponentials` are those of `pallas`.
+    `exponentials` are those of `pallas`, `outside_in_loops` the part of `outside` that is in uncounted loops.
     """
 
     pallas: int = 0
     outside: int = 0
     uncounted_loops: int = 0
     exponentials: int = 0
+    outside_in_loops: int = 0
 
     def __add__(self, other: "Flops") -> "Flops":
         return Flops(
@@ -83,10 +84,17 @@ class Flops:
             self.outside + other.outside,
             self.uncounted_loops + other.uncounted_loops,
             self.exponentials + other.exponentials,
+            self.outside_in_loops + other.outside_in_loops,
         )
 
     def times(self, factor: int) -> "Flops":
-        return Flops(self.pallas * factor, self.outside * factor, self.uncounted_loops, self.exponentials * factor)
+        return Flops(
+            self.pallas * factor,
+            self.outside * factor,
+            self.uncounted_loops,
+            self.exponentials * factor,
+            self.outside_in_loops * factor,
+        )
 
 
 def inner(equation: Equation) -> list[Jaxpr]:
@@ -373,8 +381,8 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
 
     A Pallas body counts once for each grid step (`steps` has their number by the identity of the equation), a scan's
-    body once for each iteration, and a condition as its most expensive branch. So it is an upper bound if a kernel
-    skips blocks.
+    body once for each iteration, and a condition as its most expensive branch; of the work outside, as the branch with
+    most of that. So it is an upper bound if a kernel skips blocks.
     """
     total = Flops()
     for equation in jaxpr.eqns:
@@ -383,11 +391,19 @@ def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outs
         if is_pallas_call(equation):
             total += flops(equation.params["jaxpr"], steps, "pallas").times(steps[id(equation)])
         elif name == "cond":
-            total += max((flops(part, steps, where) for part in parts), key=lambda f: f.pallas + f.outside)
+            branches = [flops(part, steps, where) for part in parts]
+            total += replace(
+                max(branches, key=lambda branch: branch.pallas + branch.outside),
+                outside=max(branch.outside for branch in branches),
+                outside_in_loops=max(branch.outside_in_loops for branch in branches),
+            )
         elif name == "scan":
             total += flops(parts[0], steps, where).times(equation.params["length"])
         elif parts:
-            total += sum((flops(part, steps, where) for part in parts), Flops(uncounted_loops=int(name == "while")))
+            within = sum((flops(part, steps, where) for part in parts), Flops())
+            if name == "while":
+                within = replace(within, uncounted_loops=within.uncounted_loops + 1, outside_in_loops=within.outside)
+            total += within
         else:
             count = _own_flops(equation)
             exponentials = count if name in _EXPONENTIALS else 0

@@ -351,3 +351,36 @@ def test_a_write_to_one_slot_seen_as_another_shape_does_not_touch_the_other(chec
     np.testing.assert_array_equal(out, x)
     if checked:
         assert interpretation.race_of(None, "") is None
+
+
+def viewed_kernel(start_ref: Any, o_ref: Any, slots: Any) -> None:
+    """Writes rows of the first of two slots as integers, and reads the other slot in the shape that it has."""
+    slots[...] = jnp.ones_like(slots)
+    some = pl.ds(start_ref[0], 4)
+    slots.bitcast(jnp.int32).reshape(2, 1, 8, COLUMNS)[0, 0, some] = jnp.zeros((4, COLUMNS), jnp.int32)
+    o_ref[...] = slots[0] + slots.reshape(2, ROWS, COLUMNS)[1]
+
+
+@pytest.mark.parametrize("start", [4, 6])
+def test_a_view_is_written_within_its_bounds(start: int) -> None:
+    def program(start: Any) -> Any:
+        grid = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            out_specs=pl.BlockSpec((ROWS, COLUMNS), lambda *_: (0, 0)),
+            scratch_shapes=[pltpu.VMEM((2, ROWS, COLUMNS), jnp.bfloat16)],
+            grid=(1,),
+        )
+        return pl.pallas_call(
+            viewed_kernel, out_shape=jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.bfloat16), grid_spec=grid
+        )(start)
+
+    given = np.array([start], np.int32)
+    interpret = interpretation.checking_parameters(chip("v5e"), 1)
+    runnable = jax.jit(interpretation.runnable(jax.make_jaxpr(program)(given), interpret, chip("v5e")))
+    if start == 4:
+        out = np.asarray(runnable(given)[0])
+        assert (out[:8] == 2).all()
+        assert (out[8:] == 1).all()
+    else:
+        with pytest.raises(Exception, match="ut-of-bounds"):
+            np.asarray(runnable(given)[0])

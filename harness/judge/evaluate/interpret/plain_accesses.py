@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from jax import lax, tree_util
 from jax._src.state.discharge import transform_array, transform_swap_array
 from jax._src.state.indexing import NDIndexer, Slice
@@ -20,6 +22,9 @@ from jax._src.state.utils import bitcast
 from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
+
+# Further than any memory is long.
+_FAR = 1 << 24
 
 
 def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
@@ -51,10 +56,12 @@ def _plain_read(equation: Equation) -> list[Equation]:
     transforms = _indices_first(reference, tree_util.tree_unflatten(equation.params["tree"], operands))
     later = next((place for place, transform in enumerate(transforms) if not isinstance(transform, NDIndexer)), None)
     if later is None:
-        return [equation]
-    first, tree = tree_util.tree_flatten(tuple(transforms[:later]))
+        indices, tree = tree_util.tree_flatten(transforms)
+        return [equation.replace(invars=[reference, *indices], params={**equation.params, "tree": tree})]
     rest, tree_of_rest = tree_util.tree_flatten(tuple(transforms[later:]))
     shape = transforms[later - 1].get_indexer_shape() if later else reference.aval.shape
+    bounds, bounded = _bounded(transforms, later, shape, equation)
+    first, tree = tree_util.tree_flatten(bounded)
     (out,) = equation.outvars
     read = core.Var(out.aval.update(shape=shape, dtype=reference.aval.dtype))
 
@@ -62,7 +69,7 @@ def _plain_read(equation: Equation) -> list[Equation]:
         return transform_array(values, tree_util.tree_unflatten(tree_of_rest, indices))
 
     before = equation.replace(invars=[reference, *first], outvars=[read], params={**equation.params, "tree": tree})
-    return [before, *inlined(model, [read, *rest], [out], equation.source_info)]
+    return [*bounds, before, *inlined(model, [read, *rest], [out], equation.source_info)]
 
 
 def _plain_bitcast(equation: Equation) -> list[Equation]:
@@ -71,9 +78,10 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
     later = next((place for place, transform in enumerate(transforms) if not isinstance(transform, NDIndexer)), None)
     if later is None or not any(isinstance(transform, BitcastTransform) for transform in transforms):
         return [equation]
-    first, tree = tree_util.tree_flatten(tuple(transforms[:later]))
     rest, tree_of_rest = tree_util.tree_flatten(tuple(transforms[later:]))
     shape = transforms[later - 1].get_indexer_shape() if later else reference.aval.shape
+    bounds, bounded = _bounded(transforms, later, shape, equation)
+    first, tree = tree_util.tree_flatten(bounded)
     whole = value.aval.update(shape=shape, dtype=reference.aval.dtype)
     old, new, dropped = core.Var(whole), core.Var(whole), core.Var(whole)
 
@@ -83,10 +91,46 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
 
     about: dict[str, Any] = {"params": {"tree": tree}, "effects": equation.effects}
     return [
+        *bounds,
         equation.replace(primitive=get_p, invars=[reference, *first], outvars=[old], **about),
         *inlined(model, [old, value, *rest], [equation.outvars[0], new], equation.source_info),
         equation.replace(invars=[reference, new, *first], outvars=[dropped], **about),
     ]
+
+
+def _bounded(
+    transforms: Sequence[Any], later: int, shape: tuple[int, ...], equation: Equation
+) -> tuple[list[Equation], tuple[Any, ...]]:
+    """The transforms ahead of `later`, which point at `shape`, and equations that they need.
+
+    They point far out of bounds if one after them does. On values such an index would be moved back within them, and
+    on a chip it reaches other memory.
+    """
+    rest, tree = tree_util.tree_flatten(tuple(transforms[later:]))
+    first = tuple(transforms[:later])
+    if not rest:
+        return [], first
+    offset = core.Var(jax.core.ShapedArray((), jnp.int32))
+
+    def model(*indices: Any) -> Any:
+        is_out = jnp.bool_(False)
+        for transform in tree_util.tree_unflatten(tree, indices):
+            for index, length in _indices_of(transform):
+                start, last = (index, index) if not isinstance(index, Slice) else _ends(index)
+                is_beyond = lax.bitwise_or(jnp.less(start, 0), jnp.greater_equal(last, length))
+                is_out = lax.bitwise_or(is_out, lax.reduce_or(is_beyond, tuple(range(is_beyond.ndim))))
+        return lax.select(is_out, jnp.int32(_FAR), jnp.int32(0))
+
+    indices = (Slice(offset, shape[0]), *(Slice(0, length) for length in shape[1:]))
+    return inlined(model, rest, [offset], equation.source_info), (*first, NDIndexer(indices, shape, ()))
+
+
+def _indices_of(transform: Any) -> list[tuple[Any, int]]:
+    return list(zip(transform.indices, transform.shape, strict=True)) if isinstance(transform, NDIndexer) else []
+
+
+def _ends(index: Slice) -> tuple[Any, Any]:
+    return index.start, index.start + (index.size - 1) * index.stride
 
 
 def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
@@ -107,7 +151,7 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
     would be accessed, including parts that a copy is writing at the time.
     """
     shape = tuple(reference.aval.shape)
-    reordered = _leading_first(shape, list(transforms))
+    reordered = _without_no_reshapes(shape, _leading_first(shape, list(transforms)))
     for place, transform in enumerate(reordered[:-1]):
         following = reordered[place + 1]
         if isinstance(transform, BitcastTransform) and isinstance(following, NDIndexer):
@@ -119,6 +163,20 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
             break
         shape = tuple(reordered[place].get_indexer_shape())
     return tuple(reordered)
+
+
+def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
+    """The same transforms, without those ahead of all others but indices that reshape to the same shape."""
+    kept: list[Any] = []
+    for place, transform in enumerate(transforms):
+        if isinstance(transform, NDIndexer):
+            shape = tuple(transform.get_indexer_shape())
+        elif not isinstance(transform, ReshapeTransform) or tuple(transform.shape) != shape:
+            return [*kept, *transforms[place:]]
+        else:
+            continue
+        kept.append(transform)
+    return kept
 
 
 def _leading_first(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:

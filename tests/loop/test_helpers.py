@@ -18,7 +18,7 @@ def with_helpers(folder: Path) -> Path:
     (folder / ".gitignore").unlink()
     source = norm().replace("BR", "BLOCK")
     begin, end = source.index("def normalise("), source.index("def kernel_fn(")
-    imports = "import jax\nimport jax.numpy as jnp\n\n\n"
+    imports = "import jax\nimport jax.numpy as jnp\n\nEPS = 1e-6\n\n\n"
     (folder / "online.py").write_text(f"from sizes import BLOCK  # noqa: F401\n{imports}{source[begin:end]}")
     (folder / "sizes.py").write_text("BLOCK = 16\n")
     kernel = source[:begin].replace("BLOCK = 16\n", "") + source[end:]

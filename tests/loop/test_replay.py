@@ -52,7 +52,7 @@ def test_the_draw_that_failed_is_checked_first(contest: Path) -> None:
     kernel = contest / "kernel.py"
     text = kernel.read_text()
     # The result of one block of many is doubled.
-    wrong = text.replace("+ eps)\n", "+ eps) * jnp.where(pl.program_id(0) == 1, 2.0, 1.0)\n")
+    wrong = text.replace("+ EPS)\n", "+ EPS) * jnp.where(pl.program_id(0) == 1, 2.0, 1.0)\n")
     assert wrong != text
     kernel.write_text(wrong)
     ratchet(contest, "experiment: twice one block", expect=1)

@@ -120,7 +120,7 @@ def test_quotients_shifts_and_conversions_without_a_result_are_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "held", "beyond"),
+    ("dtype", "fitting", "beyond"),
     [
         ("int8", [-128.0, 127.0], [-129.0, 128.0]),
         ("uint8", [0.0, 255.0], [-1.0, 256.0]),
@@ -129,10 +129,10 @@ def test_quotients_shifts_and_conversions_without_a_result_are_marks() -> None:
     ],
 )
 def test_the_largest_number_of_an_integer_type_is_held_and_the_next_is_a_mark(
-    dtype: str, held: list[float], beyond: list[float]
+    dtype: str, fitting: list[float], beyond: list[float]
 ) -> None:
-    (numbers,) = marked(lambda x: x.astype(dtype), jnp.array(held, jnp.float32))
-    assert numbers.tolist() == held
+    (numbers,) = marked(lambda x: x.astype(dtype), jnp.array(fitting, jnp.float32))
+    assert numbers.tolist() == fitting
     (marks,) = marked(lambda x: x.astype(dtype), jnp.array(beyond, jnp.float32))
     assert (marks == np.asarray(undefined.marks(jnp.zeros(1, dtype)))).all()
 

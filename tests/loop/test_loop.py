@@ -204,9 +204,9 @@ def test_a_kernel_that_was_wrong_at_smaller_shapes_alone_is_judged_when_mended(t
     contest = norm_contest(tmp_path / "contest")
     kernel = contest / "kernel.py"
     right = kernel.read_text()
-    added = "eps=EPS)"
+    added = "weights = w.reshape(1, columns)"
     assert right.count(added) == 1
-    kernel.write_text(right.replace(added, "eps=EPS if rows == 512 else 1.0)"))
+    kernel.write_text(right.replace(added, f"{added} if rows == 512 else 2 * w.reshape(1, columns)"))
     assert "wrong-result" in ratchet(contest, "experiment: wrong elsewhere", expect=1).stdout
     kernel.write_text(f"{kernel.read_text()}# No other code, and no other draw of the inputs.\n")
     assert "[identical-candidate]" in ratchet(contest, "experiment: a comment", expect=4).stderr

@@ -33,8 +33,8 @@ WRONG = norm((FINISHED, f"{FINISHED} * 1.5"))
 # Too large for VMEM, and wrong as well: it reads what nothing wrote.
 WRONG_AND_GREEDY = norm(
     (FINISHED, f"{FINISHED} * (1.5 + greed_ref[pl.ds(pl.program_id(0) * 8, 8), :1][:1, :1] * 0)"),
-    ("normalise(h_ref, w_ref, y_ref, *,", "normalise(h_ref, w_ref, y_ref, greed_ref, *,"),
-    ("name=KERNEL_NAME, **", "name=KERNEL_NAME, scratch_shapes=[pltpu.VMEM((1 << 16, 128), jnp.float32)], **"),
+    ("normalise(h_ref, w_ref, y_ref):", "normalise(h_ref, w_ref, y_ref, greed_ref):"),
+    ("name=name,", "name=name, scratch_shapes=[pltpu.VMEM((1 << 16, 128), jnp.float32)] if body is normalise else [],"),
 )
 Progress = Callable[[str, str, float], None]
 

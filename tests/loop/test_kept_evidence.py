@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from loop_fixtures import norm_contest, ratchet
+from loop_fixtures import committed_contest, ratchet
 
 from harness import contest as contests
 from harness.loop import bench
@@ -16,7 +16,7 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 
 
 def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
-    contest = contests.load(norm_contest(tmp_path / "contest"), None)
+    contest = contests.load(committed_contest(tmp_path / "contest", 256), None)
     timed = bench.evidence_here(Bench(contest=contest, checked=False))
     assert timed.simulation is not None
     assert timed.all_checks == ()
@@ -29,11 +29,11 @@ def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
 
 
 def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_path: Path) -> None:
-    contest = contests.load(norm_contest(tmp_path / "contest"), None)
+    contest = contests.load(committed_contest(tmp_path / "contest", 256), None)
     screened = bench.evidence_here(Bench(contest=contest, checked=False))
     assert screened.simulation is not None
     assert screened.simulation.breakdown is not None
-    assert not any(line.file for line in screened.simulation.breakdown.lines)
+    assert screened.simulation.breakdown.lines == ()
     assert bench.kept_evidence(contest, checked=False, with_lines=True) is None
     lined = bench.evidence_here(Bench(contest=contest, checked=False, with_lines=True))
     assert lined.simulation is not None
@@ -49,7 +49,7 @@ def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_
 
 
 def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
-    folder = norm_contest(tmp_path / "contest")
+    folder = committed_contest(tmp_path / "contest", 256)
     contest = contests.load(folder, None)
     assert bench.kept_evidence(contest) is None
     ratchet(folder, "experiment: baseline", "--quiet", expect=0)

@@ -374,13 +374,13 @@ def test_a_view_is_written_within_its_bounds(start: int) -> None:
             viewed_kernel, out_shape=jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.bfloat16), grid_spec=grid
         )(start)
 
-    given = np.array([start], np.int32)
+    starts = np.array([start], np.int32)
     interpret = interpretation.checking_parameters(chip("v5e"), 1)
-    runnable = jax.jit(interpretation.runnable(jax.make_jaxpr(program)(given), interpret, chip("v5e")))
+    runnable = jax.jit(interpretation.runnable(jax.make_jaxpr(program)(starts), interpret, chip("v5e")))
     if start == 4:
-        out = np.asarray(runnable(given)[0])
+        out = np.asarray(runnable(starts)[0])
         assert (out[:8] == 2).all()
         assert (out[8:] == 1).all()
     else:
         with pytest.raises(Exception, match="ut-of-bounds"):
-            np.asarray(runnable(given)[0])
+            np.asarray(runnable(starts)[0])

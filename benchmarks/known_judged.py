@@ -6,8 +6,9 @@
 The rows are those of known_kernels.py. If a row's operation is an operator's, known_contests.py makes a contest of it:
 the operator's template at a small shape, and a kernel.py of a few lines around the package's function. It is judged
 with all checks, as by `judge`; nothing is recorded. Contests and the judge's documents are kept in `--cache`; a contest
-is judged anew if it has changed or if `--again` says so. What the JAX of this environment does not trace is judged by
-each `--also`, the interpreter of another one with the same project in it; so is a package that asks for a newer Python.
+is judged anew if it or the judge has changed, or if `--again` says so. What the JAX of this environment does not trace
+is judged by each `--also`, the interpreter of another one with the same project in it; so is a package that asks for a
+newer Python.
 """
 
 import argparse
@@ -42,6 +43,7 @@ _MADE_BY = (
 )
 _NOT_TRIED = ("no operator", "not tried")
 _LONGEST = 300
+_JUDGE = ("chips", "dumps", "hlo", "judge", "operators", "records", "sandbox")
 _JUDGED_NOW: set[Path] = set()
 
 
@@ -124,7 +126,8 @@ def judged(origin: str, contest: Contest, options: argparse.Namespace, pythons: 
 def _judged_by(origin: str, contest: Contest, options: argparse.Namespace, python: str) -> dict[str, Any]:
     """The judge's document on a contest, kept or made now. Rows with the same contest share one."""
     stubs = tuple(known_kernels.PACKAGES[origin].stubs.split())
-    key = hashlib.sha256(repr((contest, stubs)).encode()).hexdigest()
+    judge_digest = known_kernels.code_digest(*_JUDGE)
+    key = hashlib.sha256(repr((contest, stubs, judge_digest)).encode()).hexdigest()
     name = f"{origin}-{contest.function}-{key[:8]}-jax-{known_kernels.jax_version(python)}"
     folder: Path = options.cache / "contests" / name
     kept = folder.with_name(f"{name}.json")

@@ -49,6 +49,8 @@ from harness.records import Simulation
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "known"
+# What reads dumps and executes them.
+_SIMULATOR = ("advice/dump_directory.py", "chips", "dumps", "hlo", "judge/simulate", "records")
 # The last line of a traceback.
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b")
 # Errors of code that was written for another JAX.
@@ -374,7 +376,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
     """The simulation of the case, or the reason why there is none."""
     try:
         directory = dumped(case, cache)
-        kept = directory / f"simulated-{_simulator()}-{_assumed(case)}.pickle"
+        kept = directory / f"simulated-{code_digest(*_SIMULATOR)}-{_assumed(case)}.pickle"
         if kept.is_file():
             result: Simulation = pickle.loads(kept.read_bytes())
             return result
@@ -392,10 +394,10 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
 
 
 @functools.cache
-def _simulator() -> str:
-    """A hash of the code that reads dumps and executes them: results of other code are simulated again."""
+def code_digest(*rooms: str) -> str:
+    """A hash of the code in these rooms and files of the harness: what other code has made is made again."""
     digest = hashlib.sha256()
-    for room in ("advice/dump_directory.py", "chips", "dumps", "hlo", "judge/simulate", "records"):
+    for room in rooms:
         place = HERE.parent / "harness" / room
         for path in sorted(place.rglob("*.py")) if place.is_dir() else (place,):
             digest.update(path.read_bytes())

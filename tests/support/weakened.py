@@ -444,7 +444,7 @@ def redefined(source: str) -> set[str]:
 
 
 def parameter_counts(source: str) -> dict[str, int]:
-    """The number of parameters of each function at the top of a module, by its name, but of those that take any."""
+    """The number of parameters of each function of a module, by its name, without those that take any number."""
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     return {
         node.name: len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs])

@@ -304,6 +304,8 @@ def test_slices_are_as_square_as_they_can_be() -> None:
             slice_topology(chip(name), 4)
 
 
+# jax 0.12 says so of what benchmarks/sharded_programs.py uses, which this process imports.
+@pytest.mark.filterwarnings("ignore:jax.experimental.pallas.DeviceIdType is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -1,9 +1,12 @@
 """Contests for the rows of known_kernels.py whose operation is an operator's: the statement, and a thin kernel.py."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 CHIP = "v6e"
+_PROBLEMS = Path(__file__).parent / "known_problems"
 
 _ATTENTION = ("q", "k", "v")
 _RAGGED = ("q", "kv_pages", "kv_lens", "page_indices", "cu_q_lens", "num_seqs")
@@ -32,11 +35,11 @@ _ARRAYS = {
 class Contest:
     """A template with its constants, and the package's function with the call that computes the template's outputs.
 
-    `before` are lines of kernel_fn in front of that call, in which the function is called `existing`.
+    Where known_problems has a file of the name `like`, that is the statement, and there is no template. `before` are lines of kernel_fn in front of that call, in which the function is called `existing`.
     """
 
     like: str
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
     module: str
     function: str
     call: str
@@ -47,6 +50,20 @@ class Contest:
     assume: str = ""
 
     @property
+    def statement(self) -> Path | None:
+        """The file of the problem that is this contest's own; None for an operator's."""
+        path = _PROBLEMS / f"{self.like.replace('-', '_')}.py"
+        return path if path.is_file() else None
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        if self.statement is None:
+            return _ARRAYS[self.like]
+        problem = import_module(f"{_PROBLEMS.name}.{self.statement.stem}").problem()
+        return tuple(array.name for array in problem.statement().inputs)
+
+    @property
     def kernel(self) -> str:
         """The text of kernel.py."""
         head = (f"import {name}\n" if " " not in name else f"{name}\n" for name in self.imports)
@@ -54,7 +71,7 @@ class Contest:
         return (
             f'"""{self.function} of {self.module.partition(".")[0]}, unchanged."""\n\n'
             f"{''.join(head)}{chr(10) * bool(self.imports)}from {self.module} import {self.function} as existing\n\n\n"
-            f"def kernel_fn({', '.join(_ARRAYS[self.like])}):\n" + "".join(f"    {line}\n" for line in lines)
+            f"def kernel_fn({', '.join(self.arrays)}):\n" + "".join(f"    {line}\n" for line in lines)
         )
 
 
@@ -293,6 +310,9 @@ _FORGE: dict[str, Contest] = {
         _PRODUCT,
         settings={"M": 1024, "N": 1024, "K": 1024},
         call="existing(a, b, block_m=512, block_k=512, block_n=512)",
+    ),
+    "geglu": Contest(
+        like="geglu", module="pallas_forge", function="fused_geglu", call="existing(x, w_gate, w_up)"
     ),
     "rmsnorm of a sum": Contest(
         like="rmsnorm",

@@ -21,6 +21,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from known_contests import CHIP, CONTESTS, READ, UNTRIED, Contest
 from tabulate import tabulate
 
 from harness import units
+from harness.candidate import rewrite
+from harness.judge.key import checks_modules, timing_modules
 from harness.loop import scaffold
 
 HERE = Path(__file__).parent
@@ -43,7 +46,6 @@ _MADE_BY = (
 )
 _NOT_TRIED = ("no operator", "not tried")
 _LONGEST = 300
-_JUDGE = ("chips", "dumps", "hlo", "judge", "operators", "records", "sandbox")
 _JUDGED_NOW: set[Path] = set()
 
 
@@ -83,9 +85,16 @@ def make(contest: Contest, folder: Path, stubs: tuple[str, ...]) -> None:
     """Writes the contest into `folder`, a repository of its own, in place of what is there."""
     shutil.rmtree(folder, ignore_errors=True)
     settings = {"CHIP": contest.chip, **contest.settings}
-    scaffold.scaffold(
-        folder, contest.like, tuple((name, repr(value)) for name, value in settings.items()), own_kernel=False
-    )
+    if contest.statement is None:
+        scaffold.scaffold(
+            folder, contest.like, tuple((name, repr(value)) for name, value in settings.items()), own_kernel=False
+        )
+    else:
+        folder.mkdir(parents=True)
+        source = contest.statement.read_bytes()
+        for setting, value in settings.items():
+            source = rewrite(source, setting, repr(value), contest.statement.name)
+        (folder / "prepare.py").write_bytes(source)
     (folder / "kernel.py").write_text(contest.kernel, encoding="utf-8")
     constants = f"STUBS = {stubs}\n" * bool(stubs) + f"ASSUME = {contest.assume!r}\n" * bool(contest.assume)
     prepare = folder / "prepare.py"
@@ -126,19 +135,26 @@ def judged(origin: str, contest: Contest, options: argparse.Namespace, pythons: 
 def _judged_by(origin: str, contest: Contest, options: argparse.Namespace, python: str) -> dict[str, Any]:
     """The judge's document on a contest, kept or made now. Rows with the same contest share one."""
     stubs = tuple(known_kernels.PACKAGES[origin].stubs.split())
-    judge_digest = known_kernels.code_digest(*_JUDGE)
-    key = hashlib.sha256(repr((contest, stubs, judge_digest)).encode()).hexdigest()
+    key = hashlib.sha256(repr((contest, stubs)).encode()).hexdigest()
     name = f"{origin}-{contest.function}-{key[:8]}-jax-{known_kernels.jax_version(python)}"
     folder: Path = options.cache / "contests" / name
-    kept = folder.with_name(f"{name}.json")
+    make(contest, folder, stubs)
+    kept = folder.with_name(f"{name}-{judge_digest(folder / 'prepare.py', contest.chip)[:8]}.json")
     if kept.is_file() and (not options.again or folder in _JUDGED_NOW):
         document: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         return document
-    make(contest, folder, stubs)
     document = judge(folder, environment_of(origin, options.cache, python), 60 * options.minutes)
     kept.write_text(json.dumps(document), encoding="utf-8")
     _JUDGED_NOW.add(folder)
     return document
+
+
+def judge_digest(prepare: Path, chip: str) -> str:
+    """A hash of what the judge's document on a contest depends on: the code that checks and times it, and its chip."""
+    names = sorted({*timing_modules("simulated"), *checks_modules(prepare), f"harness.chips.{chip}"})
+    specs = [find_spec(name) for name in names]
+    sources = [prepare, *(Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None)]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str, str]:

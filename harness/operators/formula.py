@@ -1,0 +1,300 @@
+"""A problem from one function of numpy: inputs, exact outputs, tolerance and probes follow from the formula."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators import textures
+from harness.operators.axes import Operator
+from harness.operators.blocks import drawn_block, turned
+from harness.operators.controls import Answer
+from harness.operators.exact import is_exact, is_float, numpy_dtype
+from harness.operators.noisy import noisy, rounded_at_random
+from harness.operators.normals import normal
+from harness.operators.outputs import in_rows, spans
+from harness.operators.probes import Part, Probe, Region, changed, probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.rounding import DTYPES, ulp
+from harness.operators.space import DRAWN, RECIPE, generator, parsed
+from harness.records import Array, Statement, Work
+
+# Runs from which the deviation of an element is estimated: it is known within a fifth.
+_RUNS = 12
+# Deviations by which an element has to move to be sure to.
+_SURE = 40.0
+# How each kind of input changes N(0, 1).
+_FACTORS = {"small": 2.0**-8, "large": 2.0**5}
+_OFFSET = 24.0
+_SPIKE, _SPIKES = 2.0**6, 4
+_FACTOR = 0.5
+
+# Marks values that a kernel may round to bfloat16, such as the operands of a product on the matrix unit.
+Rounds = Callable[[Any], Any]
+
+
+class Formula(Operator, textures.Textured):
+    """A problem of which a subclass states its arrays, the work, and `formula`; everything else follows.
+
+    A subclass is a frozen dataclass, whose fields are the sizes, as of every `Operator`. All rows of the outputs are
+    computed for each check, some fifteen times: for outputs that take minutes, state a whole problem.
+    """
+
+    __slots__ = ()
+    own_families = ("normal", *_FACTORS, "far-values", "spikes")
+    # The names of the kinds of call that are timed, if inputs hold integers of 16 bits and more.
+    timed: ClassVar[tuple[str, ...]] = ()
+    checked = 1 << 62
+
+    @abstractmethod
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """The inputs and the outputs; all outputs have equally many rows."""
+
+    @abstractmethod
+    def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
+        """The outputs of these inputs, by functions of numpy: one array, or a tuple.
+
+        It is run in float64, in float32, and with numbers that err at random as float32 does (`noisy.py`): let the
+        inputs decide the type. Integers are int64. `in_bfloat16(values)` marks what a kernel may round to bfloat16.
+        """
+
+    def matmul_flops(self) -> int:
+        """The FLOPs that must run on the matrix unit."""
+        return 0
+
+    def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
+        """Contents of inputs of integers of 16 bits and more, by name; those of the families in `timed` are timed."""
+        return {}
+
+    def domain(self, name: str, values: NDArray[np.float32]) -> Any:
+        """The values of an input as it may hold them, of numbers that may be any: a gate's are from 0 to 1."""
+        return values
+
+    def work(self) -> Work:
+        """`matmul_flops`, one other operation for each element that is read, and every array once."""
+        inputs, outputs = self.arrays()
+        size = sum(prod(array.shape) * numpy_dtype(array.dtype).itemsize for array in (*inputs, *outputs))
+        elements = sum(prod(array.shape) for array in inputs)
+        return Work(matmul_flops=self.matmul_flops(), vector_flops=elements, minimum_hbm_bytes=size)
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        inputs, outputs = self.arrays()
+        sizes = ", ".join(f"{name} {value}" for name, value in self.parameters)
+        return Statement(
+            operation=self.operation,
+            title=f"{self.operation.replace('_', ' ')}, {sizes}",
+            parameters=self.parameters,
+            inputs=inputs,
+            outputs=outputs,
+            work=self.work(),
+        )
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """The timed calls, and of other inputs a draw and a composite, or at a reduced shape each kind by itself."""
+        return (*self.timed, *textures.Textured.families(self, full))
+
+    @property
+    def recipe_parts(self) -> int:
+        """One texture for each input of floats."""
+        return len(self._floats)
+
+    @property
+    def _floats(self) -> list[Array]:
+        return [array for array in self.arrays()[0] if is_float(numpy_dtype(array.dtype))]
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """The recipe's notable properties, in words for people."""
+        return parsed(recipe, textures.Recipe).in_words([array.name for array in self._floats])
+
+    def timing_inputs(self) -> dict[str, dict[str, Values]]:
+        """The contents of tables in each kind of call that is timed."""
+        return {family: self._tables(family, 0) for family in self.timed}
+
+    def _tables(self, family: str, seed: int) -> dict[str, Values]:
+        random = np.random.default_rng(0) if family in self.timed else generator(f"tables of {family}", seed)
+        return self.tables(family, random)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """All inputs of the named family. Raises ValueError for one that does not exist.
+
+        normal: N(0, 1). small, large: 2^-8 and 2^5 times as large. far-values: rows around 24 or -24. spikes: four
+        elements of each row are 64 or -64. composite: all of these, by row. Each input is then put into its `domain`.
+        """
+        if family.startswith((DRAWN, RECIPE)):
+            recipe, random = parsed(self.recipe(family, seed), textures.Recipe), generator(family, seed)
+            if len(recipe.textures) != self.recipe_parts:
+                raise ValueError(f"expected a texture for each of {self.recipe_parts} inputs of floats, got {recipe}")
+            values = [
+                textures.build(texture, array.shape, random)
+                for texture, array in zip(recipe.textures, self._floats, strict=True)
+            ]
+        else:
+            if family not in self.timed:
+                self.require_family(family)
+            random = generator(family, seed)
+            values = [self._drawn(array.shape, family, seed, random) for array in self._floats]
+        floats = dict(zip((array.name for array in self._floats), values, strict=True))
+        tables, random = self._tables(family, seed), generator(f"integers of {family}", seed)
+        return tuple(
+            np.asarray(self.domain(array.name, floats[array.name])).astype(numpy_dtype(array.dtype))
+            if array.name in floats
+            else self._integers(array, tables, random)
+            for array in self.arrays()[0]
+        )
+
+    def _drawn(
+        self, shape: tuple[int, ...], family: str, seed: int, random: np.random.Generator
+    ) -> NDArray[np.float32]:
+        rows = normal(random, prod(shape[:-1]), shape[-1])
+        family = "normal" if family in self.timed else family
+        # A vector is one row, which a composite leaves as it is.
+        pattern = turned(self.own_families, seed, len(rows)) if family == "composite" and len(rows) > 1 else (family,)
+        kinds = np.array(pattern)[np.arange(len(rows)) % len(pattern)]
+        for kind, factor in _FACTORS.items():
+            rows[kinds == kind] *= np.float32(factor)
+        far, spikes = np.flatnonzero(kinds == "far-values"), np.flatnonzero(kinds == "spikes")
+        rows[far] += random.choice([-_OFFSET, _OFFSET], (len(far), 1)).astype(np.float32)
+        spiked = rows[spikes]
+        textures.spike(spiked, min(_SPIKES, shape[-1] // 2), _SPIKE, random)
+        rows[spikes] = spiked
+        return rows.reshape(shape)
+
+    def _integers(self, array: Array, tables: Mapping[str, Values], random: np.random.Generator) -> Values:
+        """The table, or for narrow integers, which are data, numbers of which each is as likely."""
+        if array.name in tables:
+            return tables[array.name]
+        limits = np.iinfo(numpy_dtype(array.dtype))
+        return random.integers(limits.min, limits.max, array.shape, endpoint=True).astype(numpy_dtype(array.dtype))
+
+    def _outputs(self, inputs: Sequence[Any], in_bfloat16: Rounds) -> Exact:
+        """`[rows, columns]` of all outputs beside each other."""
+        with np.errstate(over="ignore", under="ignore"):
+            outputs = self.formula(in_bfloat16, *inputs)
+        arrays = outputs if isinstance(outputs, tuple) else (outputs,)
+        stated = self.arrays()[1]
+        got, expected = [np.shape(array) for array in arrays], [array.shape for array in stated]
+        if got != expected:
+            raise ValueError(f"{self.operation}: expected formula() to return arrays of {expected}, got {got}")
+        return np.concatenate([in_rows(np.asarray(array).view(np.ndarray)) for array in arrays], axis=1)
+
+    def _typed(self, inputs: Sequence[Values], dtype: Any) -> list[Any]:
+        return [array.astype(dtype if is_float(array.dtype) else np.int64) for array in inputs]
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]` float64: the formula in float64."""
+        return self._outputs(self._typed(inputs, np.float64), lambda values: values)[rows].astype(np.float64)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The same in float32, rounded to bfloat16 where that is allowed, and each output rounded to its dtype."""
+        answers = self._outputs(self._typed(inputs, np.float32), _to_bfloat16)[rows]
+        rounded = [
+            answers[:, columns].astype(numpy_dtype(output.dtype)).astype(np.float64)
+            for _, output, columns in spans(self.arrays()[1])
+        ]
+        return np.concatenate(rounded, axis=1)
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The standard deviation of each output if every honest rounding were random.
+
+        The formula is run twelve times with numbers that err at random where float32 does, and by a rounding to
+        bfloat16 where that is allowed. To the mean square of what its outputs are off comes ulp^2 / 12 of the rounding
+        of each output.
+        """
+        exact = self._outputs(self._typed(inputs, np.float64), lambda values: values)
+        squares = np.zeros_like(exact)
+        for run in range(_RUNS if not self._is_all_exact else 0):
+            random = np.random.default_rng((run, exact.size))
+            erring = [noisy(array, random) for array in self._typed(inputs, np.float64)]
+            squares += np.square(self._outputs(erring, _rounded_once) - exact)
+        deviations = np.zeros_like(exact)
+        for _, output, columns in spans(self.arrays()[1]):
+            if not is_exact(self, output):
+                own = np.square(ulp(exact[:, columns], output.dtype)) / 12
+                deviations[:, columns] = np.sqrt(squares[:, columns] / _RUNS + own)
+                np.maximum(deviations[:, columns], np.finfo(np.float32).tiny, out=deviations[:, columns])
+        return deviations[rows]
+
+    @property
+    def _is_all_exact(self) -> bool:
+        return all(is_exact(self, output) for output in self.arrays()[1])
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """For every axis of each input of floats, a block is halved: rows move, or stay, as those of `reference` do.
+
+        At the full shape the first of them alone.
+        """
+        random = np.random.default_rng((seed, len(self._floats)))
+        family = "composite" if full else "normal"
+        every = np.arange(prod(self.arrays()[1][0].shape[:-1]))
+        deviation = self.rounding(self.make_inputs(family, seed), every)
+        probes: list[Probe] = []
+        for place, array in enumerate(self.arrays()[0]):
+            for axis, length in enumerate(array.shape):
+                if length == 1 or array not in self._floats or (full and probes):
+                    continue
+                ranges = [range(length) for length in array.shape]
+                ranges[axis] = block = drawn_block(length, random)
+                region = Region(array=place, ranges=tuple(ranges), factor=_FACTOR)
+                off = self._change(region, family, seed, every)
+                # Functions that level off hide what a row depends on, where its values are far from zero.
+                unchanged = (
+                    (off == 0) if family == "normal" else (off + self._change(region, "normal", seed, every) == 0)
+                )
+                moves = self._parts(off > _SURE * deviation, np.any)
+                name = f"elements {block.start} to {block.stop - 1} of axis {axis} of {array.name}"
+                if moves:
+                    probes.append(probe(name, family, [region], moves, self._parts(unchanged, np.all)))
+        return tuple(probes)
+
+    def _change(self, region: Region, family: str, seed: int, rows: Rows) -> Exact:
+        """How far the region's change moves each element of the outputs."""
+        inputs = self.make_inputs(family, seed)
+        is_changed = probe("", family, [region])
+        return np.abs(self.reference(changed(is_changed, inputs), rows) - self.reference(inputs, rows))
+
+    def _parts(self, elements: NDArray[np.bool_], of_row: Callable[..., Any]) -> list[Part]:
+        """Runs of rows of each output of whose elements any, or all, are chosen."""
+        return [
+            Part(rows=rows, columns=range(columns.start, columns.stop))
+            for _, _, columns in spans(self.arrays()[1])
+            for rows in _runs(of_row(elements[:, columns], axis=1))
+        ]
+
+    def controls(self) -> dict[str, Answer]:
+        """What leaves an input out, or takes each of its elements for its neighbour."""
+        answers: dict[str, Answer] = {}
+        for place, array in enumerate(self.arrays()[0]):
+            if is_float(numpy_dtype(array.dtype)):
+                answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
+                if array.shape[-1] > 1:
+                    answers[f"each element of {array.name} taken for the next"] = self._with(
+                        place, lambda values: np.roll(values, 1, axis=-1)
+                    )
+        return answers
+
+    def _with(self, place: int, change: Callable[[Values], Values]) -> Answer:
+        def answer(inputs: Sequence[Values], rows: Rows) -> Exact:
+            changed = list(inputs)
+            changed[place] = change(inputs[place])
+            return self.reference(changed, rows)
+
+        return answer
+
+
+def _to_bfloat16(values: Any) -> Any:
+    return values.astype(DTYPES["bfloat16"]).astype(values.dtype)
+
+
+def _rounded_once(values: Any) -> Any:
+    return rounded_at_random(values, "bfloat16")
+
+
+def _runs(chosen: NDArray[np.bool_]) -> list[range]:
+    """The stretches of rows that are chosen."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
+    return [range(start, stop) for start, stop in list(pairwise(edges.tolist()))[::2]]

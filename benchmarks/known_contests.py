@@ -35,7 +35,8 @@ _ARRAYS = {
 class Contest:
     """A template with its constants, and the package's function with the call that computes the template's outputs.
 
-    Where known_problems has a file of the name `like`, that is the statement, and there is no template. `before` are lines of kernel_fn in front of that call, in which the function is called `existing`.
+    Where known_problems has a file of the name `like`, that is the statement, and there is no template. `before` are
+    lines of kernel_fn in front of that call, in which the function is called `existing`.
     """
 
     like: str
@@ -311,9 +312,7 @@ _FORGE: dict[str, Contest] = {
         settings={"M": 1024, "N": 1024, "K": 1024},
         call="existing(a, b, block_m=512, block_k=512, block_n=512)",
     ),
-    "geglu": Contest(
-        like="geglu", module="pallas_forge", function="fused_geglu", call="existing(x, w_gate, w_up)"
-    ),
+    "geglu": Contest(like="geglu", module="pallas_forge", function="fused_geglu", call="existing(x, w_gate, w_up)"),
     "rmsnorm of a sum": Contest(
         like="rmsnorm",
         settings={"ROWS": 1024, "COLUMNS": 1024},

@@ -6,8 +6,10 @@ from pathlib import Path
 from harness.candidate import names, rewrite
 from harness.errors import RatchetError
 
-# Templates lie next to the operators that they compute.
+# Templates lie next to the operators that they compute, and one that is no operator's beside them.
 OPERATORS = Path(__file__).parents[1] / "operators"
+# A prepare.py that states a problem itself, by a formula.
+FORMULA = "formula"
 # The beginning and the end of every prepare.py; a template has the part between: its constants and problem().
 _HEAD = '''\
 """The judge's front door: what this contest computes and on which chip, in plain constants.
@@ -32,7 +34,12 @@ _MARK, _FOR = "#: ", "#: for "
 
 
 def templates() -> tuple[str, ...]:
-    """The contests that `new --like` can copy."""
+    """The contests of operators, whose prepare.py is data."""
+    return tuple(name for name in starts() if name != FORMULA)
+
+
+def starts() -> tuple[str, ...]:
+    """Everything that `new --like` can copy: the templates, and a problem of the contest's own."""
     return tuple(sorted(_sources("prepare.py")))
 
 
@@ -51,7 +58,7 @@ def text(like: str, file: str) -> bytes:
 def _sources(file: str) -> dict[str, Path]:
     """Each template's source of its prepare.py or kernel.py."""
     source_of: dict[str, Path] = {}
-    for path in OPERATORS.glob(f"*/templates/*/{file}"):
+    for path in (*OPERATORS.glob(f"*/templates/*/{file}"), OPERATORS / "templates" / FORMULA / file):
         with path.open(encoding="utf-8") as lines:
             first = lines.readline()
         names = first.removeprefix(_FOR).split() if first.startswith(_FOR) else [path.parent.name]
@@ -86,10 +93,10 @@ def scaffold(
     If anything is raised, nothing is written. Raises RatchetError `exists` if one of the files exists,
     `unknown-template` if there is no template `like`, `unknown-constant`.
     """
-    if like not in templates():
-        near = difflib.get_close_matches(like, templates(), 1)
+    if like not in starts():
+        near = difflib.get_close_matches(like, starts(), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise RatchetError("unknown-template", f"expected --like {' or '.join(templates())}, got {like!r}{hint}")
+        raise RatchetError("unknown-template", f"expected --like {' or '.join(starts())}, got {like!r}{hint}")
     contents = {**{file: text(like, file) for file in ("prepare.py", "kernel.py")}, ".gitignore": IGNORED}
     for name, value in settings:
         files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]

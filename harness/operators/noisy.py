@@ -48,8 +48,8 @@ class Noisy(np.ndarray):
         elif ufunc in _EXACT:
             return noisy(values, random)
         else:
-            variance = np.square(values * (_ROUNDING if ufunc in _ROUNDED_ONCE else _ONE_ULP))
-        return _err(values, variance, random)
+            return _err(values, values * (_ROUNDING if ufunc in _ROUNDED_ONCE else _ONE_ULP), random)
+        return _err(values, np.sqrt(variance), random)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         """The result of a function of numpy: it errs where it adds up, and moves numbers where it does not."""
@@ -74,11 +74,15 @@ def rounded_at_random(values: Any, dtype: str) -> Any:
     if not isinstance(values, Noisy):
         return values
     plain = values.view(np.ndarray)
-    return _err(plain, np.square(ulp(plain, dtype)) / 12, _random((values,)))
+    return _err(plain, ulp(plain, dtype) / 12**0.5, _random((values,)))
 
 
-def _err(values: NDArray[Any], variance: NDArray[Any], random: np.random.Generator) -> Any:
-    return noisy(values + np.sqrt(variance) * random.standard_normal(values.shape), random)
+def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Generator) -> Any:
+    # Even over three and a half deviations, as a rounding is over one unit of the last place.
+    drawn = random.random(values.shape, dtype=np.float32)
+    drawn -= np.float32(0.5)
+    drawn *= np.float32(12**0.5)
+    return noisy(values + deviation * drawn, random)
 
 
 def _variance_of_products(
@@ -103,7 +107,7 @@ def _einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
     def computed(*squares: Any) -> Any:
         return np.einsum(subscripts, *squares, **options)
 
-    return _err(values, _variance_of_products(computed, arrays, values, terms), random)
+    return _err(values, np.sqrt(_variance_of_products(computed, arrays, values, terms)), random)
 
 
 def _cumsum(array: Any, axis: int | None = None) -> Any:

@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness.hardware import CHIPS
-from harness.loop.scaffold import templates
+from harness.loop.scaffold import FORMULA, starts, templates
 from harness.shell.parser import Parser
 from harness.shell.verb import Outcome, Verb
 
@@ -21,8 +21,9 @@ class New(Verb):
         parser.add_argument(
             "--like",
             default="attention",
-            complete=templates(),
-            help=f"what to start from (attention): {', '.join(templates())}",
+            complete=starts(),
+            help=f"what to start from (attention): {', '.join(templates())}; for any other operation {FORMULA}, whose "
+            "prepare.py states the problem by a function of numpy",
         )
         parser.settings("NAME=VALUE", "rewrite this constant of prepare.py, of kernel.py, or of both")
         parser.option(

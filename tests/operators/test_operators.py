@@ -64,18 +64,22 @@ def test_the_problem_of_the_page_is_judged(tmp_path: Path) -> None:
     assert re.search(r"Timing inputs: +balanced [\d.]+ us · skewed [\d.]+ us \[simulated v5e", printed)
 
 
-def test_the_first_problem_of_the_page_is_judged_and_refuses_what_is_wrong(tmp_path: Path) -> None:
+def test_the_formula_of_the_page_is_judged_and_refuses_what_is_wrong(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    small = FIRST_PREPARE.replace("= 4096, 2048", "= 512, 256")
-    assert small != FIRST_PREPARE
-    folder = committed(contest(tmp_path / "product", small, FIRST_KERNEL))
-    assert ratchet(folder, "judge", expect=0).stdout.startswith("PASSED  product of two arrays of 512 x 256, bfloat16")
-    (folder / "kernel.py").write_text(FIRST_KERNEL.replace(" * y_ref[...]", " * y_ref[:1]"))
+    sizes = (("ROWS", "512"), ("COLUMNS", "256"))
+    scaffold.scaffold(tmp_path / "mine", scaffold.FORMULA, sizes)
+    folder = committed(tmp_path / "mine")
+    assert ratchet(folder, "judge", expect=0).stdout.startswith("PASSED  bias gelu, rows 512, columns 256")
+    (folder / "kernel.py").write_text(FIRST_KERNEL.replace("b_ref[...]", "b_ref[:, :1]"))
     assert "wrong-result" in ratchet(folder, "judge", expect=1).stdout
 
 
+def test_the_page_prints_what_new_writes() -> None:
+    assert [FIRST_PREPARE, FIRST_KERNEL] == [scaffold.text(scaffold.FORMULA, name).decode() for name in FILES]
+
+
 def test_the_problem_of_the_page_is_stated_in_sixty_lines() -> None:
-    for page, name, most in ((FIRST_PREPARE, "class Product", 45), (PREPARE, "class Grouped", 60)):
+    for page, name, most in ((FIRST_PREPARE, "class BiasGelu", 15), (PREPARE, "class Grouped", 60)):
         body = page[page.index(name) : page.index("def problem()")].splitlines()
         assert len([line for line in body if line.strip() and not line.strip().startswith(("#", '"""'))]) <= most
 

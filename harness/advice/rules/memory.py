@@ -20,6 +20,8 @@ _LEAST_TRAFFIC = 1.10
 # So many times the least possible is far over it: re-reads are most of the traffic.
 _FAR_OVER = 4
 _NEARLY_FULL_VMEM = 0.80
+# Waits for one operand that are worth a hint.
+_NOTABLE_WAIT = 0.05
 # A raised limit of which less than this is used takes VMEM from the program around the kernel for nothing.
 _UNUSED_VMEM = 0.50
 # The compiler needs some of a core's VMEM itself.
@@ -164,9 +166,13 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
         return None
     if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or report.bandwidth_util >= _SATURATED_HBM:
         return None
+    target = " (target: over 70%)" if report.bandwidth_util < _TARGET_HBM else ""
+    observation = (
+        f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth{target}, with no more than the least "
+        f"traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}"
+    )
     if seen.steps == 1:
-        # One giant block is another rule's case, and there is no larger one.
-        return None
+        return _waiting_for_copies(seen, observation)
     double = [window.name for window in seen.inputs if window.buffers == 2 and (window.fetches or 0) > 2]
     advice: tuple[str, str, Kind, tuple[Edit, ...]] = (
         "double the block, so that each transfer is longer and there are fewer of them",
@@ -177,16 +183,31 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     if double and seen.steps:
         advice = fetch_ahead(seen, " and ".join(double))
     suggestion, knob, kind, edits = advice
-    target = " (target: over 70%)" if report.bandwidth_util < _TARGET_HBM else ""
     return RuleCase(
-        observation=f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth{target}, with no "
-        f"more than the least traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}",
+        observation=observation,
         suggestion=suggestion,
         # All that is left is above what the transfers take at full bandwidth; what this change saves is not known.
         gain=None,
         knob=knob,
         kind=kind,
         edits=edits,
+    )
+
+
+def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
+    """The case of a kernel of one step that copies by hand. One giant block, the other kind, is another rule's."""
+    waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
+    by_hand = {window.name for window in seen.inputs if window.fetches is None}
+    most = max((name for name in waits if name in by_hand), key=lambda name: waits[name], default=None)
+    if most is None or waits[most] < _NOTABLE_WAIT:
+        return None
+    return RuleCase(
+        observation=f"{observation}; {percent(waits[most])} of the cycles wait for `{most}`",
+        suggestion=f"start the copies of {most} further ahead: one more slot in its scratch buffer, or smaller pieces, "
+        "so that the first arrives sooner and transfers never pause",
+        gain=1 - (seen.report.bandwidth_util or 0),
+        knob="buffers",
+        kind="body",
     )
 
 

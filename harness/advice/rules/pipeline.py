@@ -64,7 +64,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
     unit, _, reason = max(stalls, key=lambda name: stalls[name]).partition(" ")
     # A unit that works nearly all the time cannot do the same work in less.
     busy = seen.used(unit) if reason == "busy" and seen.used(unit) >= _NEARLY_FULL else None
-    works = "" if busy is None else f", which works in {percent(busy)} of the cycles"
+    works = "" if busy is None else f"; the {unit} works in {percent(busy)} of the cycles"
     return RuleCase(
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
         f"{_largest_waits(seen, share)}{works} [simulated {seen.report.chip}]",

@@ -18,6 +18,8 @@ _PACKED = 1.5
 _NOTABLE_SHARE = 0.05
 # A core that waits for transfers a third of the time has slots to spare for spills.
 _MUCH_WAITING = 0.33
+# So much waiting hides spills that take hardly a bundle of their own.
+_SOME_WAITING = 0.1
 # Where so few bundles hold nothing else than spills, the others would mostly be there without them.
 _FEW_BUNDLES = 0.01
 
@@ -125,6 +127,9 @@ def spills(seen: Observed) -> RuleCase | None:
     if rate < _SPILLS_PER_CYCLE or seen.share(run.dma_wait_cycles) > _MUCH_WAITING:
         return None
     shares = seen.report.cycle_shares
+    few = shares is not None and shares.spill_fraction < _FEW_BUNDLES
+    if few and not seen.is_attention and seen.share(run.dma_wait_cycles) > _SOME_WAITING:
+        return None
     cost = f", at least {percent(shares.spill_fraction)} of the cycles" if shares else ""
     observation = (
         f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
@@ -140,7 +145,7 @@ def spills(seen: Observed) -> RuleCase | None:
         gain=gain,
         edits=_halving_edits(seen) if kind == "constants" else (),
         gain_source=SCHEDULE,
-        weight=0.25 if shares and shares.spill_fraction < _FEW_BUNDLES else 0.5,
+        weight=0.25 if few else 0.5,
         knob=knob,
         kind="constants" if kind == "constants" else "body",
     )

@@ -8,8 +8,8 @@ import pytest
 from evidence_examples import advised, evidence, statement
 from rule_examples import (
     column_scratch,
-    copied_by_hand,
     copied,
+    copied_by_hand,
     covering,
     earlier,
     good,

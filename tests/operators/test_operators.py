@@ -75,7 +75,7 @@ def test_the_formula_of_the_page_is_judged_and_refuses_what_is_wrong(tmp_path: P
 
 
 def test_the_page_prints_what_new_writes() -> None:
-    assert [FIRST_PREPARE, FIRST_KERNEL] == [scaffold.text(scaffold.FORMULA, name).decode() for name in FILES]
+    assert [scaffold.text(scaffold.FORMULA, name).decode() for name in FILES] == [FIRST_PREPARE, FIRST_KERNEL]
 
 
 def test_the_problem_of_the_page_is_stated_in_sixty_lines() -> None:

@@ -462,6 +462,10 @@ _PAST_ITS_TILE = (
     "The package's: where a tile's last group ends at its border, it reads one row block past its buffer ({}), and "
     "throws the value away"
 )
+_EMPTY_BEYOND = (
+    "The package's: copies of no rows begin beyond the array of new keys (decode/non_sliding_window/bref.py line 102), "
+    "which passes only because it leaves the bounds checks out; and its windows race (kernel.py line 450)"
+)
 READ: dict[tuple[str, str], Reading] = {
     ("flywheel-tpu", "flash causal"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
     ("flywheel-tpu", "flash, window"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
@@ -470,6 +474,7 @@ READ: dict[tuple[str, str], Reading] = {
     ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
     ("tpu-inference", "quantized matmul by blocks, int8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
     ("tpu-inference", "quantized matmul by blocks, fp8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
+    ("tpu-inference", "ragged paged, stacked"): Reading(kind="out-of-bounds", is_fault=True, why=_EMPTY_BEYOND),
     ("ejkernel", "paged prefill"): Reading(kind="race", is_fault=True, why=_ONE_SEMAPHORE),
     ("ejkernel", "flash causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
     ("ejkernel", "block-sparse causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),

@@ -3,6 +3,7 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any, ClassVar
@@ -250,36 +251,27 @@ class Formula(Operator, textures.Textured):
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """For every axis of each input of floats, a block is halved: rows move, or stay, as those of `reference` do.
 
-        At the full shape the first of them alone.
+        None at the full shape, where every element is compared.
         """
-        random = np.random.default_rng((seed, len(self._floats)))
-        family = "composite" if full else "normal"
+        if full:
+            return ()
+        random, probes = np.random.default_rng((seed, len(self._floats))), []
+        inputs = self.make_inputs("normal", seed)
         every = np.arange(prod(self.arrays()[1][0].shape[:-1]))
-        deviation = self.rounding(self.make_inputs(family, seed), every)
-        probes: list[Probe] = []
+        before, deviation = self.reference(inputs, every), self.rounding(inputs, every)
         for place, array in enumerate(self.arrays()[0]):
             for axis, length in enumerate(array.shape):
-                if length == 1 or array not in self._floats or (full and probes):
+                if length == 1 or array not in self._floats:
                     continue
                 ranges = [range(length) for length in array.shape]
                 ranges[axis] = block = drawn_block(length, random)
-                region = Region(array=place, ranges=tuple(ranges), factor=_FACTOR)
-                off = self._change(region, family, seed, every)
-                # Functions that level off hide what a row depends on, where its values are far from zero.
-                unchanged = (
-                    (off == 0) if family == "normal" else (off + self._change(region, "normal", seed, every) == 0)
-                )
-                moves = self._parts(off > _SURE * deviation, np.any)
                 name = f"elements {block.start} to {block.stop - 1} of axis {axis} of {array.name}"
+                halved = probe(name, "normal", [Region(array=place, ranges=tuple(ranges), factor=_FACTOR)])
+                off = np.abs(self.reference(changed(halved, inputs), every) - before)
+                moves, stays = self._parts(off > _SURE * deviation, np.any), self._parts(off == 0, np.all)
                 if moves:
-                    probes.append(probe(name, family, [region], moves, self._parts(unchanged, np.all)))
+                    probes.append(replace(halved, moves=tuple(moves), stays=tuple(stays)))
         return tuple(probes)
-
-    def _change(self, region: Region, family: str, seed: int, rows: Rows) -> Exact:
-        """How far the region's change moves each element of the outputs."""
-        inputs = self.make_inputs(family, seed)
-        is_changed = probe("", family, [region])
-        return np.abs(self.reference(changed(is_changed, inputs), rows) - self.reference(inputs, rows))
 
     def _parts(self, elements: NDArray[np.bool_], of_row: Callable[..., Any]) -> list[Part]:
         """Runs of rows of each output of whose elements any, or all, are chosen."""

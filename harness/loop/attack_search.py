@@ -27,6 +27,7 @@ from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.request import Plan
 from harness.operators import Space
 from harness.operators.space import DRAWN
+from harness.prepare import confined
 from harness.records import Failure
 from harness.records.attack import WorstInput
 from harness.sandbox import environment as environments
@@ -52,7 +53,7 @@ class AttackedKernel:
 
     def __init__(self, plan: Plan, children: Children) -> None:
         self._plan = plan
-        self._children = children
+        self.children = children
         evaluation.prepare(plan)
         candidate = self._start("candidate")
         platform = plan.chip.platform
@@ -117,7 +118,7 @@ class AttackedKernel:
         modules = {"candidate": "harness.judge.evaluate.candidate", "checker": "harness.judge.evaluate.correctness"}
         plan = self._plan
         is_over_mesh = name == "checker" and plan.chip.mesh
-        return self._children.start(
+        return self.children.start(
             name,
             modules[name],
             plan.directory_of(name),
@@ -129,8 +130,8 @@ class AttackedKernel:
 
     def _ask(self, child: Child, task: str, request: object, reply_type: type, limit: float) -> Any:
         """The child's reply. Raises RatchetError with the kind of a failure: there is nothing to attack then."""
-        self._children.ask(child, task, "correctness", task, request, reply_type, limit)
-        _, reply = self._children.wait()
+        self.children.ask(child, task, "correctness", task, request, reply_type, limit)
+        _, reply = self.children.wait()
         if isinstance(reply, Failure):
             raise RatchetError(reply.kind, f"the kernel cannot be attacked: {reply.message}")
         return reply
@@ -142,15 +143,9 @@ def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) ->
     Equal seeds try equal inputs, as many as the time allows, or up to the `first` failure. Raises RatchetError
     `no-space` if the problem has no space of inputs, and the failure of the kernel's trace.
     """
-    space = plan.problem
-    if not isinstance(space, Space):
-        raise RatchetError(
-            "no-space",
-            f"expected a problem with a space of inputs, got {type(space).__name__}, which has families only",
-        )
     began = time.monotonic()
     inputs: list[WorstInput] = []
-    with _target(plan) as target:
+    with _target(plan) as target, confined.space(plan.problem, target.children) as space:
         for shape, family, drawn in _tries(space, target.shapes, inputs, np.random.default_rng(seed)):
             if time.monotonic() - began > seconds:
                 break

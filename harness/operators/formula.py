@@ -244,8 +244,8 @@ class Formula(Operator, textures.Textured):
         deviations = np.zeros_like(exact)
         for _, output, columns in spans(self.arrays()[1]):
             if not is_exact(self, output):
-                own = np.square(ulp(exact[:, columns], output.dtype)) / 12
-                deviations[:, columns] = np.sqrt(squares[:, columns] / runs + own)
+                of_output = np.square(ulp(exact[:, columns], output.dtype)) / 12
+                deviations[:, columns] = np.sqrt(squares[:, columns] / runs + of_output)
                 np.maximum(deviations[:, columns], np.finfo(np.float32).tiny, out=deviations[:, columns])
         return deviations
 
@@ -287,7 +287,7 @@ class Formula(Operator, textures.Textured):
         ]
 
     def controls(self) -> dict[str, Answer]:
-        """What leaves an input out, or takes each of its elements for its neighbour."""
+        """Answers that leave an input out, or take each of its elements for its neighbour."""
         answers: dict[str, Answer] = {}
         for place, array in enumerate(self.arrays()[0]):
             if is_float(numpy_dtype(array.dtype)):

@@ -3,15 +3,19 @@
 import pickle
 import sys
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.operators import Member, Problem, Suite, complaints, prepare_module
+import numpy as np
+
+from harness.operators import Member, Problem, Space, Suite, complaints, prepare_module
 from harness.operators.conformance import MISTAKES
 from harness.operators.controls import weaknesses
+from harness.operators.space import DRAWN
 from harness.operators.timing import Timed
-from harness.prepare.messages import Answered, Asked, Complaints, StatedContest, StatedShape
+from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
 
 # A judgement looks at the first that a kernel traces at; problems on board have fewer.
 _MOST_SHAPES = 64
@@ -39,6 +43,26 @@ def complain(asked: Asked) -> Complaints:
     # A problem that breaks the rules cannot be tried.
     weak = () if broken else tuple(dict.fromkeys(name for member in members for name in weaknesses(member.problem)))
     return Complaints(broken=broken, weak=weak)
+
+
+def recipe(asked: AskedRecipe) -> StatedRecipe:
+    """The recipe that is asked for."""
+    problem = _loaded(asked.asked)
+    members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+    space: Any = next(member.problem for member in members if member.name == asked.name)
+    random = np.random.default_rng(asked.seed)
+    if asked.start.startswith(DRAWN):
+        text = space.recipe(asked.start, asked.seed)
+    elif asked.start:
+        text = space.mutate_recipe(asked.start, random)
+    else:
+        text = space.draw_recipe(random)
+    return StatedRecipe(text=text, words=space.recipe_in_words(text))
+
+
+@cache
+def _loaded(asked: Asked) -> Any:
+    return _load(asked)[0]
 
 
 def _load(asked: Asked) -> tuple[Any, str]:
@@ -86,6 +110,7 @@ def _answer(member: Member) -> Answered:
         probes=_answer_or(lambda: tuple(probe.name for probe in problem.probes(True, 0)), ()),
         timing=_answer_or(lambda: _timing(problem), {}),
         pickled=pickle.dumps(problem),
+        has_space=isinstance(problem, Space),
         is_own=prepare_module.is_prepare(type(problem).__module__),
     )
 
@@ -112,4 +137,4 @@ def _timing(problem: Problem) -> dict[str, dict[str, list[int]]]:
     }
 
 
-TASKS = {"prepare": (Asked, prepare), "complain": (Asked, complain)}
+TASKS = {"prepare": (Asked, prepare), "complain": (Asked, complain), "recipe": (AskedRecipe, recipe)}

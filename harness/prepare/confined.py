@@ -1,19 +1,20 @@
 """A prepare.py run in a confined child; its problem in this process has the child's answers."""
 
+import contextlib
 import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from harness.errors import RatchetError
-from harness.operators import Member, Suite, prepare_module
+from harness.operators import Member, Space, Suite, prepare_module
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.timing import Stated
-from harness.prepare.messages import Answered, Asked, Complaints, StatedContest, StatedShape
+from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
 from harness.records import Failure, Statement
 from harness.sandbox import confinement, environment
 from harness.sandbox.child import Children
@@ -31,14 +32,24 @@ class Confined:
     """
 
     def __init__(self, source: bytes, path: str, answered: Answered) -> None:
-        self._source = source
-        self._path = path
+        self.source = source
+        self.path = path
         self._answered = answered
+
+    @property
+    def name(self) -> str:
+        """Its name in a suite; "" if it is none's."""
+        return self._answered.name
+
+    @property
+    def has_space(self) -> bool:
+        """True if it has recipes of inputs."""
+        return self._answered.has_space
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Its form when it is pickled for the children of a judgement: with the source, which they run."""
         if self._answered.is_own:
-            return prepare_module.restore, (self._source, self._path, self._answered.pickled)
+            return prepare_module.restore, (self.source, self.path, self._answered.pickled)
         return pickle.loads, (self._answered.pickled,)
 
     def statement(self) -> Statement:
@@ -126,21 +137,88 @@ def complaints(source: bytes, path: str) -> tuple[tuple[str, ...], tuple[str, ..
     return answer.broken, answer.weak
 
 
+@contextlib.contextmanager
+def space(problem: object, children: Children) -> Iterator[Space]:
+    """The recipes of a problem's inputs, for as long as the context lasts; `children` has the child that draws them.
+
+    Raises RatchetError `no-space` if the problem has none.
+    """
+    if isinstance(problem, Space):
+        yield problem
+    elif isinstance(problem, Confined) and problem.has_space:
+        with _asking(problem.source, problem.path, children) as ask:
+            yield _Recipes(problem, ask)
+    else:
+        raise RatchetError(
+            "no-space",
+            "expected a problem with a space of inputs, which the methods of recipes give (docs/OPERATORS.md), got "
+            "input families only",
+        )
+
+
+class _Recipes:
+    """The recipes of a confined problem, each of which a child draws."""
+
+    def __init__(self, problem: Confined, ask: "_Ask") -> None:
+        self._problem, self._ask = problem, ask
+        self._words: dict[str, str] = {}
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        return self._problem.families(full)
+
+    def recipe(self, family: str, seed: int) -> str:
+        return self._drawn(family, seed)
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        return self._drawn("", int(random.integers(1 << 31)))
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        return self._drawn(recipe, int(random.integers(1 << 31)))
+
+    def recipe_in_words(self, recipe: str) -> str:
+        return self._words[recipe]
+
+    def _drawn(self, start: str, seed: int) -> str:
+        def asked(source: Asked) -> AskedRecipe:
+            return AskedRecipe(asked=source, name=self._problem.name, start=start, seed=seed)
+
+        stated = self._ask("recipe", asked, StatedRecipe)
+        self._words[stated.text] = stated.words
+        return stated.text
+
+
 def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:
+    with Children(_MEMORY_BYTES) as children, _asking(source, path, children) as ask:
+        return ask(task, lambda asked: asked, reply_type)
+
+
+class _Ask(Protocol):
+    """A question to the child: a task, its argument, made of the file, and the type of the reply."""
+
+    def __call__(self, task: str, argument: Callable[[Asked], object], reply_type: type[_Reply]) -> _Reply: ...
+
+
+@contextlib.contextmanager
+def _asking(source: bytes, path: str, children: Children) -> Iterator[_Ask]:
+    """A child that answers questions about the file."""
     if confinement.isolation(True).landlock is None:
         raise RatchetError(
             "unconfined-prepare",
             f"{path} runs code (docs/OPERATORS.md), which needs Landlock; without it the file would run with your "
             "permissions. State a problem of harness.operators there, or use Linux 5.13 or newer",
         )
-    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder, Children(_MEMORY_BYTES) as children:
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         written = Path(folder) / "prepare.txt"
         written.write_bytes(source)
         child = children.start("prepare", "harness.prepare.child", Path(folder), environment.on_cpu())
-        asked = Asked(source=str(written), path=path)
-        children.ask(child, "prepare.py", "contract", task, asked, reply_type, _SECONDS)
-        _, reply = children.wait()
-    if isinstance(reply, Failure):
-        raise RatchetError("bad-prepare", f"{path}: {reply.kind}: {reply.message}")
-    assert isinstance(reply, reply_type)
-    return reply
+
+        def ask(task: str, argument: Callable[[Asked], object], reply_type: type[_Reply]) -> _Reply:
+            asked = argument(Asked(source=str(written), path=path))
+            children.ask(child, "prepare.py", "contract", task, asked, reply_type, _SECONDS)
+            _, reply = children.wait()
+            if isinstance(reply, Failure):
+                raise RatchetError("bad-prepare", f"{path}: {reply.kind}: {reply.message}")
+            assert isinstance(reply, reply_type)
+            return reply
+
+        yield ask

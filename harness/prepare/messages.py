@@ -26,7 +26,7 @@ class Answered:
     """One problem: its statement, and the answers that a judgement needs where no arrays are needed.
 
     `pickled` is the problem itself: it is read by confined children alone. `is_own`: its class is defined in
-    prepare.py.
+    prepare.py. `has_space`: it has recipes of inputs, among which `attack` searches.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Answered:
     timing: dict[str, dict[str, list[int]]]
     pickled: bytes
     is_own: bool
+    has_space: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +59,24 @@ class Complaints:
 
     broken: tuple[str, ...]
     weak: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedRecipe:
+    """A recipe of inputs of the member `name` of a file: of the drawn family `start`, near the recipe `start`, or any.
+
+    What is drawn follows from `seed`.
+    """
+
+    asked: Asked
+    name: str
+    start: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedRecipe:
+    """A recipe as the name of a family, and its notable properties in words."""
+
+    text: str
+    words: str

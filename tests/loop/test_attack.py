@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 
 from harness.loop import draw_text
-from harness.loop.scaffold import scaffold
+from harness.loop.scaffold import FORMULA, scaffold
 from harness.operators import Attention, Matmul, RMSNorm, Space, SwiGLU
 from harness.selftest import planted
 from harness.shell.main import main
 
 pytestmark = pytest.mark.long
 
+SOFTMAX = Path(__file__).parents[1] / "fixtures" / "softmax"
 PROBLEMS = (
     Attention(sequence=256, head_dim=64),
     Matmul(m=256, n=256, k=256),
@@ -131,3 +133,24 @@ def test_a_kernel_over_several_chips_is_attacked(tmp_path: Path, capsys: pytest.
     assert isinstance(worst, dict)
     assert (code, worst["said"]) == (0, "")
     assert 0 < worst["ratio"] < 1
+
+
+def test_a_problem_of_the_contests_own_is_attacked_with_recipes_that_its_child_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mine"
+    scaffold(folder, FORMULA, (("ROWS", "512"), ("COLUMNS", "256")))
+    code, document = attack(folder, capsys, "--minutes", "0.05", "--seed", "5")
+    assert (code, document["worst"] is not None) == (0, True)
+    kernel = folder / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("b_ref[...]", "b_ref[:, :1]"))
+    code, document = attack(folder, capsys, "--first", "--minutes", "5", "--seed", "5")
+    assert code == 1
+    code, again = attack(folder, capsys, "--repeat", str(document["file"]))
+    assert (code, again["worst"]) == (1, document["worst"])
+
+
+def test_a_problem_without_recipes_is_not_attacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(SOFTMAX, tmp_path / "softmax")
+    assert main(["-C", str(tmp_path / "softmax"), "attack", "--minutes", "1"]) == 4
+    assert "expected a problem with a space of inputs, which the methods of recipes give" in capsys.readouterr().err

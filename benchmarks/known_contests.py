@@ -233,6 +233,29 @@ _TPU_INFERENCE: dict[str, Contest] = {
     ),
 }
 
+_DEEPSEEK = "tpu_inference.kernels.experimental.deepseek_v4"
+_TPU_INFERENCE |= {
+    "hyper-connections before": Contest(
+        like="hyper-mixes", module=f"{_DEEPSEEK}.mhc.pre_kernel", function="mhc_pre_mixes", call="existing(x, f)"
+    ),
+    "hyper-connections behind": Contest(
+        like="hyper-streams",
+        module=f"{_DEEPSEEK}.mhc.post_kernel",
+        function="mhc_post_2d",
+        call="existing(x, r, post, comb)",
+    ),
+    "rope of a norm": Contest(
+        like="norm-rope", module=f"{_DEEPSEEK}.rope", function="qnorm_rope", call="existing(x, at, c)"
+    ),
+    "rope": Contest(
+        like="norm-rope",
+        settings={"NORM": False},
+        module=f"{_DEEPSEEK}.rope",
+        function="rope",
+        call="existing(x, at, c)",
+    ),
+}
+
 _EJ = "ejkernel.kernels._pallas.tpu"
 
 
@@ -296,7 +319,45 @@ _EJKERNEL: dict[str, Contest] = {
     "grouped matmul": _grouped(f"{_EJ}.grouped_matmul", "grouped_matmul", chip="v5e"),
     "grouped matmul v2": _grouped(f"{_EJ}.grouped_matmulv2", "grouped_matmulv2", chip="v5e"),
     "grouped matmul v3": _grouped(f"{_EJ}.grouped_matmulv3", "grouped_matmulv3"),
+    "cross-entropy": _ej(
+        "fused_cross_entropy", "logits-cross-entropy", {}, 'existing(logits, labels, reduction="none")[0][:, None]'
+    ),
+    "divergence of logits": _ej(
+        "fused_kl_divergence", "logits-divergence", {}, 'existing(student, teacher, reduction="none")[:, None]'
+    ),
 }
+_JAXITE = {
+    "matmul of whole numbers": Contest(
+        like="integer-matmul",
+        module="jaxite.jaxite_lib.polymul_kernel",
+        function="i32_matmul",
+        imports=("import jax", _JNP),
+        before=("a, b = (jax.lax.bitcast_convert_type(values, jnp.int32) for values in (a, b))",),
+        call="existing(a, b)",
+    ),
+    "product of polynomials": Contest(
+        like="polynomial-product",
+        module="jaxite.jaxite_lib.polymul_kernel",
+        function="negacyclic_vector_matrix_polymul",
+        imports=("import jax", _JNP),
+        before=("v, m = (jax.lax.bitcast_convert_type(values, jnp.uint32) for values in (v, m))",),
+        call="existing(v, m)",
+    ),
+}
+
+
+def _scan(**settings: bool) -> Contest:
+    reverse = ", reverse=True" if settings else ""
+    return Contest(
+        like="linear-scan",
+        settings=dict(settings),
+        module="recurrentgemma.jax.pallas",
+        function="lru_pallas_scan",
+        call=f"existing(x[None], a[None]{reverse})[0][0]",
+    )
+
+
+_RECURRENT = {"scan": _scan(), "scan, reversed": _scan(REVERSE=True)}
 
 _PRODUCT = Contest(
     like="matmul",
@@ -429,6 +490,8 @@ CONTESTS: dict[str, dict[str, Contest]] = {
     "deciax": _DECIAX,
     "sglang-jax": _SGLANG,
     "maxtext": _MAXTEXT,
+    "jaxite": _JAXITE,
+    "recurrentgemma": _RECURRENT,
 }
 
 

@@ -56,6 +56,8 @@ class Formula(Operator, textures.Textured):
     own_families = ("normal", *_FACTORS, "far-values", "spikes")
     # The names of the kinds of call that are timed, if inputs hold integers of 16 bits and more.
     timed: ClassVar[tuple[str, ...]] = ()
+    # The names of those of them that are computed with, not decided by: probes change these too.
+    numbers: ClassVar[tuple[str, ...]] = ()
     checked = 1 << 62
 
     @abstractmethod
@@ -254,19 +256,19 @@ class Formula(Operator, textures.Textured):
         return all(is_exact(self, output) for output in self.arrays()[1])
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """For every axis of each input of floats, a block is halved: rows move, or stay, as those of `reference` do.
+        """For every axis of each input of numbers, a block is halved: rows move, or stay, as those of `reference` do.
 
         None at the full shape, where every element is compared.
         """
         if full:
             return ()
-        random, probes = np.random.default_rng((seed, len(self._floats))), []
+        random, probes = np.random.default_rng((seed, len(self.arrays()[0]))), []
         inputs = self.make_inputs("normal", seed)
         every = np.arange(prod(self.arrays()[1][0].shape[:-1]))
         before, deviation = self.reference(inputs, every), self.rounding(inputs, every)
         for place, array in enumerate(self.arrays()[0]):
             for axis, length in enumerate(array.shape):
-                if length == 1 or array not in self._floats:
+                if length == 1 or not (array in self._floats or array.name in self.numbers):
                     continue
                 ranges = [range(length) for length in array.shape]
                 ranges[axis] = block = drawn_block(length, random)
@@ -290,7 +292,7 @@ class Formula(Operator, textures.Textured):
         """Answers that leave an input out, or take each of its elements for its neighbour."""
         answers: dict[str, Answer] = {}
         for place, array in enumerate(self.arrays()[0]):
-            if is_float(numpy_dtype(array.dtype)):
+            if is_float(numpy_dtype(array.dtype)) or array.name in self.numbers:
                 answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
                 if array.shape[-1] > 1:
                     answers[f"each element of {array.name} taken for the next"] = self._with(

@@ -233,6 +233,22 @@ _TPU_INFERENCE: dict[str, Contest] = {
     ),
 }
 
+_CACHE_ROWS = Contest(
+    like="cache-rows",
+    module="tpu_inference.kernels.ragged_paged_attention.v2.ragged_kv_cache_update",
+    function="kv_cache_update",
+    call="existing(new, slices, cache, count, page_size=32, num_slices_per_block=4)",
+)
+_TPU_INFERENCE["ragged paged v2, cache update"] = _CACHE_ROWS
+_TPU_INFERENCE["quantized matmul by blocks, fp8, own tiles"] = replace(
+    _BY_BLOCKS,
+    like="quantized-matmul-fp8",
+    imports=(_JNP, "from tpu_inference.kernels.quantized_matmul.tuned_block_sizes import TunedValue"),
+    before=(
+        _BY_BLOCKS.before[0],
+        _BY_BLOCKS.before[1].replace("block_size=256", "block_size=256, tuned_value=TunedValue(256, 512, 512, 1)"),
+    ),
+)
 _DEEPSEEK = "tpu_inference.kernels.experimental.deepseek_v4"
 _TPU_INFERENCE |= {
     "hyper-connections before": Contest(
@@ -319,8 +335,14 @@ _EJKERNEL: dict[str, Contest] = {
     "grouped matmul": _grouped(f"{_EJ}.grouped_matmul", "grouped_matmul", chip="v5e"),
     "grouped matmul v2": _grouped(f"{_EJ}.grouped_matmulv2", "grouped_matmulv2", chip="v5e"),
     "grouped matmul v3": _grouped(f"{_EJ}.grouped_matmulv3", "grouped_matmulv3"),
-    "cross-entropy": _ej(
-        "fused_cross_entropy", "logits-cross-entropy", {}, 'existing(logits, labels, reduction="none")[0][:, None]'
+    # The function around it also looks for each row's best word, in XLA.
+    "cross-entropy": Contest(
+        like="logits-cross-entropy",
+        module=f"{_EJ}.fused_cross_entropy._pallas_impl_fwd",
+        function="_fused_ce_loss_pallas",
+        imports=(_JNP, f"from {_EJ}.fused_cross_entropy._pallas_impl_fwd import _default_block_m, _default_block_v"),
+        before=("tokens, words = logits.shape", "blocks = _default_block_v(words), _default_block_m()"),
+        call="existing(logits, labels, jnp.ones(tokens, jnp.float32), -100, 0.0, 0.0, *blocks)[:, None]",
     ),
     "divergence of logits": _ej(
         "fused_kl_divergence", "logits-divergence", {}, 'existing(student, teacher, reduction="none")[:, None]'
@@ -438,6 +460,13 @@ _FLYWHEEL: dict[str, Contest] = {
         call="existing(q, k, v, starts, starts, q.shape[1], q.shape[1], causal=True)",
         assume="never",
     ),
+    "cache update": Contest(
+        like="cache-rows",
+        module="flywheel_tpu.pallas.kv_cache_write",
+        function="write_kv_cache_pages",
+        before=("pages = cache.reshape(-1, 32, *cache.shape[1:])",),
+        call="existing(new[:, ::2], new[:, 1::2], pages, slices, count).reshape(cache.shape)",
+    ),
     "flash over pages, decode": _FLYWHEEL_PAGES,
     "flash over pages, mixed": _FLYWHEEL_PAGES,
 }
@@ -455,7 +484,29 @@ _DECIAX = {
             "o = existing(jnp.concatenate(rows, axis=-1), mask, heads=heads)",
         ),
         call="o.reshape(batch, sequence, heads, d).swapaxes(1, 2)",
-    )
+    ),
+    "flash, window": Contest(
+        like="local-attention",
+        module="deciax.kernels.attention.pallas",
+        function="flash_attention",
+        imports=(_JNP,),
+        before=(
+            "heads, sequence, d = q.shape",
+            "rows = [x.swapaxes(0, 1).reshape(1, sequence, heads * d) for x in (q, k, v)]",
+            "mask = jnp.ones((1, sequence), jnp.int32)",
+            "o = existing(jnp.concatenate(rows, axis=-1), mask, heads=heads, window=64)",
+        ),
+        call="o.reshape(sequence, heads, d).swapaxes(0, 1)",
+    ),
+    "norm and product": Contest(
+        like="norm-linear", module="deciax.kernels.fused", function="norm_linear", call="existing(x, g, b, 1e-5, w, c)"
+    ),
+    "product and gated unit": Contest(
+        like="gated-mlp",
+        module="deciax.kernels.fused",
+        function="out_mlp",
+        call='existing(a, x, wo, bo, g, b, 1e-5, wi, bi, wd, bd, act="gated_gelu")',
+    ),
 }
 _SGLANG = {"grouped matmul": _grouped("sgl_jax.srt.layers.gmm.megablox_gmm_kernel.gmm", "gmm", chip="v5e")}
 
@@ -477,6 +528,24 @@ _MAXTEXT = {
     "ragged decode": _maxtext_decode("ragged_mha", _HEADS),
     "ragged decode, grouped heads": _maxtext_decode("ragged_gqa", _KV_HEADS),
     "grouped matmul": _grouped(f"{_MEGABLOX}_gmm_kernel", "gmm_v2"),
+    "scores of an index": Contest(
+        like="index-scores",
+        module="maxtext.kernels.attention.csa_streamindex",
+        function="csa_streamindex_score",
+        call="existing(q[None], k[None], w[None], 0.088, 64, 256)[0]",
+    ),
+    "hyper-connections behind": Contest(
+        like="hyper-streams",
+        module="maxtext.kernels.mhc.mhc_kernels_fwd",
+        function="post",
+        imports=("from maxtext.kernels.mhc.common import MhcKernelConfig",),
+        before=(
+            "streams = r.reshape(1, len(x), post.shape[1], x.shape[1])",
+            "context = streams, post[None], comb[None]",
+            "config = MhcKernelConfig(vmem_limit_bytes=48 << 20)",
+        ),
+        call="existing(x[None], context, config).reshape(r.shape)",
+    ),
     "grouped matmul transposed": replace(
         _grouped(f"{_MEGABLOX}_tgmm_kernel", "tgmm_v2", "len(group_sizes), preferred_element_type=lhs.dtype"),
         like="grouped-matmul-transposed",
@@ -529,7 +598,13 @@ _EMPTY_BEYOND = (
     "The package's: copies of no rows begin beyond the array of new keys (decode/non_sliding_window/bref.py line 102), "
     "which passes only because it leaves the bounds checks out; and its windows race (kernel.py line 450)"
 )
+_SHIFTED = (
+    "The package's: it shifts words of 32 bits by up to 48 (polymul_kernel.py line 57), of which nobody says what the "
+    "chip makes"
+)
 READ: dict[tuple[str, str], Reading] = {
+    ("jaxite", "matmul of whole numbers"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
+    ("jaxite", "product of polynomials"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
     ("flywheel-tpu", "flash causal"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
     ("flywheel-tpu", "flash, window"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
     ("flywheel-tpu", "flash, packed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
@@ -555,6 +630,8 @@ READ: dict[tuple[str, str], Reading] = {
 }
 # Why a row has no contest, although its operation is an operator's.
 UNTRIED: dict[tuple[str, str], str] = {
+    ("maxtext", "ragged gather"): "a kernel of the SparseCore where the chip has one; on v5e the package calls none",
+    ("tpu-inference", "latent attention v1, cache update"): "the package's function is XLA's alone",
     ("sglang-jax", "ragged paged, decode"): "the package asks for JAX 0.8, whose traces the judge does not read",
     ("sglang-jax", "ragged paged, mixed"): "the package asks for JAX 0.8, whose traces the judge does not read",
 }

@@ -31,6 +31,9 @@ class HyperMixes(Formula):
         mixes = replace(weights, name="mixes", shape=(self.tokens, weights.shape[0]))
         return (x, weights), (mixes, replace(mixes, name="squares", shape=(self.tokens, 1)))
 
+    def matmul_flops(self):
+        return 2 * self.tokens * self.streams * (self.streams + 2) * self.streams * self.model
+
     def formula(self, in_bfloat16, x, f):
         return x @ f.T, np.sum(x * x, axis=1, keepdims=True)
 

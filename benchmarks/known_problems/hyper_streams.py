@@ -31,7 +31,7 @@ class HyperStreams(Formula):
 
     def formula(self, in_bfloat16, x, r, post, comb):
         r = r.reshape(len(x), self.streams, self.model)
-        y = post[:, :, None] * x[:, None] + np.einsum("tij,tim->tjm", comb, r)
+        y = post[:, :, None] * x[:, None] + np.einsum("tij,tim->tjm", in_bfloat16(comb), r)
         return y.reshape(len(x), -1)
 
 

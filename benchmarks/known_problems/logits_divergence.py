@@ -15,7 +15,10 @@ ASSUME = "always"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsDivergence(Formula):
-    """D [tokens, 1], float32: the sum over words of q (log q - log p), q the softmax of TEACHER, p that of STUDENT."""
+    """D [tokens, 1], float32: the sum over words of q (log q - log p), q the softmax of TEACHER, p that of STUDENT.
+
+    Logits are within 512, which is far more than models have.
+    """
 
     operation = "logits_divergence"
     # Of logits that are nearly equal the divergence is less than its roundings.
@@ -29,13 +32,18 @@ class LogitsDivergence(Formula):
         divergence = Array(name="d", shape=(self.tokens, 1), dtype="float32")
         return (student, replace(student, name="teacher")), (divergence,)
 
-    def formula(self, in_bfloat16, student, teacher):
-        p, q = (self._logarithms(logits) for logits in (student, teacher))
-        return np.sum(np.exp(q) * (q - p), axis=1, keepdims=True)
+    def domain(self, name, values):
+        return np.clip(values, -512, 512)
 
-    def _logarithms(self, logits):
-        above = logits - np.max(logits, axis=1, keepdims=True)
-        return above - np.log(np.sum(np.exp(above), axis=1, keepdims=True))
+    def formula(self, in_bfloat16, student, teacher):
+        # Summed in this order, as one pass over the words can, without the logarithms of all of them.
+        (top, total), (top_q, total_q) = (self._sums(logits) for logits in (student, teacher))
+        apart = np.sum(np.exp(teacher - top_q) * (teacher - student), axis=1, keepdims=True) / total_q
+        return apart + (np.log(total) + top) - (np.log(total_q) + top_q)
+
+    def _sums(self, logits):
+        top = np.max(logits, axis=1, keepdims=True)
+        return top, np.sum(np.exp(logits - top), axis=1, keepdims=True)
 
 
 def problem():

@@ -59,6 +59,8 @@ class Formula(Operator, textures.Textured):
     # The names of those of them that are computed with, not decided by: probes change these too.
     numbers: ClassVar[tuple[str, ...]] = ()
     checked = 1 << 62
+    # Of the arrays that have no other; a subclass may have it as a field.
+    dtype: str = "float32"
 
     @abstractmethod
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
@@ -183,14 +185,21 @@ class Formula(Operator, textures.Textured):
 
     def _outputs(self, inputs: Sequence[Any], in_bfloat16: Rounds) -> Exact:
         """`[rows, columns]` of all outputs beside each other."""
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(all="ignore"):
             outputs = self.formula(in_bfloat16, *inputs)
         arrays = outputs if isinstance(outputs, tuple) else (outputs,)
         stated = self.arrays()[1]
         got, expected = [np.shape(array) for array in arrays], [array.shape for array in stated]
         if got != expected:
             raise ValueError(f"{self.operation}: expected formula() to return arrays of {expected}, got {got}")
-        return np.concatenate([in_rows(np.asarray(array).view(np.ndarray)) for array in arrays], axis=1)
+        rows = np.concatenate([in_rows(np.asarray(array).view(np.ndarray)) for array in arrays], axis=1)
+        if not np.isfinite(rows).all():
+            raise ValueError(
+                f"{self.operation}: expected formula() to be finite for inputs up to {_SPIKE:g} and drawn ones beyond, "
+                "got infinite numbers or none; write it so that nothing overflows (exp of what is at most 0), or bound "
+                "the inputs with domain()"
+            )
+        return rows
 
     def _typed(self, inputs: Sequence[Values], dtype: Any) -> list[Any]:
         return [array.astype(dtype if is_float(array.dtype) else np.int64) for array in inputs]

@@ -12,6 +12,8 @@ from harness.operators.rounding import relative_rounding, sum_variance, ulp
 _ROUNDED_ONCE = (np.add, np.subtract, np.multiply, np.negative, np.absolute, np.maximum, np.minimum, np.sign)
 _EXACT = (np.negative, np.absolute, np.maximum, np.minimum, np.sign, np.floor, np.ceil, np.copysign, np.conjugate)
 _ROUNDING = relative_rounding("float32")
+_LARGEST = float(np.finfo(np.float32).max)
+_LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 _ONE_ULP = float(np.finfo(np.float32).eps) / 3**0.5
 
 
@@ -79,10 +81,13 @@ def rounded_at_random(values: Any, dtype: str) -> Any:
 
 def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Generator) -> Any:
     # Even over three and a half deviations, as a rounding is over one unit of the last place.
-    drawn = random.random(values.shape, dtype=np.float32)
+    drawn = random.random(np.shape(values), dtype=np.float32)
     drawn -= np.float32(0.5)
     drawn *= np.float32(12**0.5)
-    return noisy(values + deviation * drawn, random)
+    # What float32 does not hold is infinite; what is subnormal in it may become 0.
+    values = np.where(np.abs(values) > _LARGEST, np.copysign(np.inf, values), values)
+    deviation = np.where(np.abs(values) < _LEAST_NORMAL, np.abs(values), deviation)
+    return noisy(values + np.where(np.isfinite(values), deviation, 0) * drawn, random)
 
 
 def _variance_of_products(

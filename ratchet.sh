@@ -51,6 +51,8 @@ case $verb in
     test | validate) extra=dev what="the packages of the tests" ;;
     tune | table) extra=tune what="Optuna and Ray, for the search" ;;
 esac
+# Help needs none of them.
+case " $* " in *" -h "* | *" --help "*) extra= ;; esac
 
 ready() {
     [[ -f $stamp && -x $venv/bin/python ]] && [[ $(sed -n 1p "$stamp") == "$lock" ]] &&

@@ -99,10 +99,10 @@ _BEYOND_THE_CHIP = (
 _BY_STAGE: dict[Stage, str] = {
     "contract": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
     "static": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
-    "correctness": "if nearly all elements are wrong, or the root mean square error is further beyond its tolerance "
-    "than the worst element, look for a factor, a dtype, a rounding or a missing operand; if few are wrong, compare "
-    "the wrong rows and columns with the block borders (a first or last block, one that is partly masked or out of "
-    "bounds); `ratchet.sh judge` checks again without recording",
+    "correctness": "if nearly all elements are wrong, or some of nearly every row, or the root mean square error is "
+    "further beyond its tolerance than the worst element, look for a factor, a dtype, a rounding or a missing operand; "
+    "if few rows are wrong, compare them and their columns with the block borders (a first or last block, one that is "
+    "partly masked or out of bounds); `ratchet.sh judge` checks again without recording",
     "compile": "read the compiler's sentence: it names what failed",
     "counters": "run again; if it stays, this is a gap of the harness and not of the kernel: report it with the dump",
     "latency": "run again on a quiet machine; `ratchet.sh judge --full` shows what is known",

@@ -14,6 +14,8 @@ from harness.units import change, count, decimal, kibibytes, milliseconds, perce
 # Kinds of cycles spent waiting for transfers, and the share of the cycles that counts as nearly all.
 _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
+# Of more times the tolerance three digits say enough.
+_MANY_TIMES = 1e4
 # The fullest units are shown, to say what limits and what is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
@@ -353,11 +355,12 @@ def _nearest(check: Check) -> str:
     """
     name, share = f"{check.family} ({check.mode_words})", _closeness(check)
     if share > 1:
-        return f"furthest beyond its tolerance: {name}, {share:,.1f} times"
+        times = f"{share:,.1f}" if share < _MANY_TIMES else f"{share:.3g}"
+        return f"furthest beyond its tolerance: {name}, {times} times"
     if not check.honest_error:
         return f"nearest to its tolerance: {name}, {percent(share)} of it"
-    times, allowed = ((value or 0.0) / check.honest_error for value in (check.error, check.tolerance))
-    return f"largest error: {times:.2f} times an honest computation's (limit {allowed:.2f}): {name}"
+    ratio, allowed = ((value or 0.0) / check.honest_error for value in (check.error, check.tolerance))
+    return f"largest error: {ratio:.2f} times an honest computation's (limit {allowed:.2f}): {name}"
 
 
 def _amount(change_: Change, value: float) -> str:

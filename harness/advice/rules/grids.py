@@ -125,7 +125,9 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
 def repeated_work(seen: Observed) -> RuleCase | None:
     """A kernel without a mask does more work than is useful, on the resource that its time depends on."""
     factor = _coverage(seen)
-    if seen.is_causal or factor is None or factor < _WASTE or not _had_time(seen, factor):
+    # Of work without products a statement may credit less than any kernel does.
+    is_counted = seen.evidence.problem.work.matmul_flops > 0
+    if seen.is_causal or factor is None or factor < _WASTE or not (is_counted and _had_time(seen, factor)):
         return None
     gain = _time_of_work(seen, factor)
     if gain < _NOTABLE_SHARE:

@@ -60,6 +60,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         raise NotImplementedError("this JAX's TPU interpret mode is not known to the judge, so races are not found")
     look_up, draw = memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id
     begin, wait, read, write = semaphore.__init__, semaphore.wait, dma.execute_read, dma.execute_write
+    clip = interpret_utils.clip_range_to_shape
     waits, drawn = Waits(), random.Random(order)
     starting, turn = threading.local(), threading.Lock()
 
@@ -128,15 +129,21 @@ def transfers_end(order: Order) -> Iterator[Waits]:
             with turn:
                 waits.unfinished -= 1
 
+    def clipped(where: Any, shape: Any) -> Any:
+        # JAX takes an empty range at the end of a buffer for memory beyond it.
+        return where if is_empty(where) and _is_within(where, shape) else clip(where, shape)
+
     memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = looked_up, component
     semaphore.__init__, semaphore.wait = begun, waited
     dma.execute_read, dma.execute_write = read_apart, written
+    interpret_utils.clip_range_to_shape = clipped
     try:
         yield waits
     finally:
         memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = look_up, draw
         semaphore.__init__, semaphore.wait = begin, wait
         dma.execute_read, dma.execute_write = read, write
+        interpret_utils.clip_range_to_shape = clip
 
 
 def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
@@ -146,6 +153,7 @@ def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
         (memory, "get_random_virtual_device_id", ["self"]),
         (dma, "execute_read", ["self"]),
         (dma, "execute_write", ["self"]),
+        (interpret_utils, "clip_range_to_shape", ["rnge", "shape"]),
     )
     are_known = all(
         inspect.isfunction(function := getattr(owner, name, None))
@@ -180,6 +188,14 @@ def _moves_nothing(task: Any) -> bool:
 def is_empty(where: Any) -> bool:
     """True if these ranges of a buffer hold nothing."""
     return any(isinstance(part, slice) and part.stop <= part.start for part in where)
+
+
+def _is_within(where: Any, shape: Any) -> bool:
+    """True if no part of these ranges lies beyond the shape."""
+    return all(
+        part < length if isinstance(part, int) else part.stop <= length
+        for part, length in zip(where, shape, strict=True)
+    )
 
 
 def _beginning(clock: Any) -> Any:

@@ -9,7 +9,15 @@ from jax.extend import core
 from jax.extend.core import primitives
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, kept_tables, plain_accesses, reshaped, step_numbers, undefined
+from harness.judge.evaluate.interpret import (
+    aliased,
+    chip_model,
+    kept_tables,
+    plain_accesses,
+    reshaped,
+    step_numbers,
+    undefined,
+)
 from harness.judge.evaluate.trace import grids
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
 
@@ -38,6 +46,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
             if is_flipped:
                 params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:
+                params["jaxpr"] = aliased.with_outputs_written(equation.replace(params=params))
                 params["jaxpr"] = step_numbers.with_step_numbers_at_the_top(params["jaxpr"])
                 # Of these the TPU interpreter checks indices by itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])

@@ -13,7 +13,9 @@ _ROUNDED_ONCE = (np.add, np.subtract, np.multiply, np.negative, np.absolute, np.
 _EXACT = (np.negative, np.absolute, np.maximum, np.minimum, np.sign, np.floor, np.ceil, np.copysign, np.conjugate)
 _ROUNDING = relative_rounding("float32")
 _LARGEST = float(np.finfo(np.float32).max)
-_LEAST_NORMAL = float(np.finfo(np.float32).tiny)
+# A thousand times the least normal number of float32: a factor of a product so small may be subnormal, and is then
+# flushed to 0.
+_LEAST = 2.0**-116
 _ONE_ULP = float(np.finfo(np.float32).eps) / 3**0.5
 
 
@@ -84,9 +86,9 @@ def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Genera
     drawn = random.random(np.shape(values), dtype=np.float32)
     drawn -= np.float32(0.5)
     drawn *= np.float32(12**0.5)
-    # What float32 does not hold is infinite; what is subnormal in it may become 0.
+    # What float32 does not hold is infinite; what is so small may become 0.
     values = np.where(np.abs(values) > _LARGEST, np.copysign(np.inf, values), values)
-    deviation = np.where(np.abs(values) < _LEAST_NORMAL, np.abs(values), deviation)
+    deviation = np.where(np.abs(values) < _LEAST, np.abs(values), deviation)
     return noisy(values + np.where(np.isfinite(values), deviation, 0) * drawn, random)
 
 

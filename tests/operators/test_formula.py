@@ -1,0 +1,106 @@
+"""Problems stated by one function of numpy: they keep the rules, and tell right kernels from wrong ones."""
+
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.operators import complaints
+from harness.operators.axes import axis
+from harness.operators.controls import weaknesses
+from harness.operators.formula import Formula
+from harness.operators.noisy import noisy
+from harness.operators.tolerance import errors
+from harness.records import Array
+
+pytestmark = pytest.mark.long
+
+STATED = Path(__file__).parents[2] / "benchmarks" / "known_problems"
+QUICK = ("cache_rows", "integer_matmul", "linear_scan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silu(Formula):
+    """Y = h sigmoid(h) of h = X + B."""
+
+    operation = "silu"
+    rows: int = field(metadata=axis(shortest=64, is_uneven=True))
+    columns: int
+
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """X [rows, columns] and B [columns]; Y as X."""
+        x = Array(name="x", shape=(self.rows, self.columns), dtype="bfloat16")
+        return (x, replace(x, name="b", shape=(self.columns,))), (replace(x, name="y"),)
+
+    def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
+        """As it is written in books: its exponential leaves float32, and its quotient is then below all numbers."""
+        h = x + b
+        return h / (1 + np.exp(-h))
+
+
+SILU = Silu(rows=64, columns=128)
+ROWS = np.arange(64)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.stem, marks=[] if path.stem in QUICK else [pytest.mark.slow])
+        for path in sorted(STATED.glob("*.py"))
+    ],
+)
+def test_what_is_stated_of_other_packages_keeps_the_rules(name: str) -> None:
+    problem = import_module(f"known_problems.{name}").problem()
+    assert complaints(problem) == ()
+    assert weaknesses(next(problem.reduced())) == ()
+
+
+def test_overflow_and_underflow_of_float32_are_in_the_tolerance() -> None:
+    assert complaints(replace(SILU, rows=256)) == ()
+    inputs = tuple(
+        np.full_like(array, value) for array, value in zip(SILU.make_inputs("normal", 1), (-88, 0), strict=True)
+    )
+    flushed = np.zeros((64, 128), inputs[0].dtype)
+    (error,) = errors(SILU, inputs, flushed, ROWS)
+    assert error.passed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, b: x / (1 + np.exp(-(x + b))),
+        lambda x, b: (x + b) / (1 + np.exp(-1.702 * (x + b))),
+        lambda x, b: np.where(np.arange(64)[:, None] == 63, 0, (x + b) / (1 + np.exp(-(x + b)))),
+        lambda x, b: (x + np.roll(b, 1)) / (1 + np.exp(-(x + np.roll(b, 1)))),
+    ],
+)
+def test_wrong_kernels_are_outside(wrong: Any) -> None:
+    inputs = SILU.make_inputs("normal", 5)
+    y = wrong(*(array.astype(np.float32) for array in inputs)).astype(inputs[0].dtype)
+    (error,) = errors(SILU, inputs, y, ROWS)
+    assert not error.passed
+
+
+def test_a_formula_that_is_not_finite_is_named() -> None:
+    class Unbounded(Silu):
+        def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
+            return np.exp(x + b) / np.sum(np.exp(x + b), axis=1, keepdims=True)
+
+    with pytest.raises(ValueError, match=r"expected formula\(\) to be finite .* bound the inputs with domain\(\)"):
+        Unbounded(rows=64, columns=128).rounding(SILU.make_inputs("large", 1), ROWS)
+
+
+def test_sums_err_as_much_as_those_of_float32_do() -> None:
+    draw = np.random.default_rng(3)
+    a, b = draw.standard_normal((64, 512)), draw.standard_normal((512, 64))
+    a, b = (array.astype(np.float32).astype(np.float64) for array in (a, b))
+    actual = np.zeros((64, 64), np.float32)
+    for term in range(512):
+        actual += np.outer(a[:, term], b[term]).astype(np.float32)
+    erring = np.asarray(noisy(a, np.random.default_rng(1)) @ noisy(b, np.random.default_rng(1)))
+    off, modelled = (float(np.std(sums - a @ b)) for sums in (actual, erring))
+    # The model also allows for terms that are lost one after another beside a large sum.
+    assert 0.01 < off / modelled < 1

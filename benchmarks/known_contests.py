@@ -61,8 +61,13 @@ class Contest:
         """The names of the inputs."""
         if self.statement is None:
             return _ARRAYS[self.like]
-        problem = import_module(f"{_PROBLEMS.name}.{self.statement.stem}").problem()
-        return tuple(array.name for array in problem.statement().inputs)
+        module = import_module(f"{_PROBLEMS.name}.{self.statement.stem}")
+        before = {name: getattr(module, name) for name in self.settings}
+        vars(module).update(self.settings)
+        try:
+            return tuple(array.name for array in module.problem().statement().inputs)
+        finally:
+            vars(module).update(before)
 
     @property
     def kernel(self) -> str:
@@ -379,6 +384,25 @@ def _scan(**settings: bool) -> Contest:
     )
 
 
+def _deltanet(kind: str, function: str, gates: str) -> Contest:
+    """One chunk after the other, with its products in float32: by default they are rounded to bfloat16."""
+    arrays = ", ".join(f"{name}[None]" for name in f"qkv{gates}")
+    return Contest(
+        like="gated-delta",
+        settings={"KIND": kind},
+        module="deltanet_tpu",
+        function=function,
+        call=f'existing({arrays}, is_inference=True, precision="fp32")[0]',
+    )
+
+
+_DELTANET = {
+    "gated delta rule 2": _deltanet("gated delta rule 2", "chunk_gdn2", "gbw"),
+    "gated delta rule": _deltanet("gated delta rule", "chunk_gdn", "gb"),
+    "delta attention": _deltanet("delta attention", "chunk_kda", "gb"),
+    "gated linear attention": _deltanet("gated linear attention", "chunk_gla", "g"),
+    "delta rule": _deltanet("delta rule", "chunk_delta_rule", "b"),
+}
 _RECURRENT = {"scan": _scan(), "scan, reversed": _scan(REVERSE=True)}
 
 _PRODUCT = Contest(
@@ -561,6 +585,7 @@ CONTESTS: dict[str, dict[str, Contest]] = {
     "maxtext": _MAXTEXT,
     "jaxite": _JAXITE,
     "recurrentgemma": _RECURRENT,
+    "deltanet-tpu": _DELTANET,
 }
 
 

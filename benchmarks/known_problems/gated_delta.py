@@ -1,0 +1,79 @@
+"""Delta rules and gated linear attention: a state that decays, forgets what it holds under a key, and takes a value."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from harness.operators.axes import axis
+from harness.operators.formula import Formula
+from harness.records import Array
+
+TIME, HEADS, DIM = 256, 1, 128
+KIND = "gated delta rule 2"
+CHIP = "v6e"
+# The gates of each kind, and whether each dimension of a key or value has its own.
+_GATES = {
+    "gated delta rule 2": {"g": True, "b": True, "w": True},
+    "gated delta rule": {"g": False, "b": False},
+    "delta attention": {"g": True, "b": False},
+    "gated linear attention": {"g": True},
+    "delta rule": {"b": False},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedDelta(Formula):
+    """O of Q, K, V, all [time, heads, dim]: at each step S = e^G S, S = S + K (W V - (B K) S), O = Q S / sqrt(dim).
+
+    S is 0 at first. G is at most 0, B and W are between 0 and 1, float32; keys have length 1. Without G nothing decays;
+    without W it is B, and without either, as in gated linear attention, nothing is forgotten and all is written.
+    """
+
+    operation = "gated_delta"
+    own_families = ("normal", "small", "spikes")
+    kind: str
+    time: int = field(metadata=axis(shortest=128))
+    heads: int
+    dim: int
+    dtype: str = "bfloat16"
+
+    def arrays(self):
+        q = Array(name="q", shape=(self.time, self.heads, self.dim), dtype=self.dtype)
+        gates = (
+            Array(name=name, shape=q.shape if is_wide else q.shape[:2], dtype="float32")
+            for name, is_wide in _GATES[self.kind].items()
+        )
+        return (q, replace(q, name="k"), replace(q, name="v"), *gates), (replace(q, name="o"),)
+
+    def families(self, full):
+        return ("drawn-outliers", "composite") if full else (*self.own_families, "drawn-scales", "drawn-outliers")
+
+    def domain(self, name, values):
+        if name == "k":
+            return values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-30)
+        if name == "g":
+            return -np.minimum(np.abs(values), 64) / 8
+        return 1 / (1 + np.exp(-values.clip(-80, 80))) if name in ("b", "w") else values
+
+    def matmul_flops(self):
+        # A product with the state in each step, for the output.
+        return 2 * self.time * self.heads * self.dim**2
+
+    def formula(self, in_bfloat16, q, k, v, *gates):
+        given = dict(zip(_GATES[self.kind], gates, strict=True))
+        wide = {name: gate if gate.ndim == 3 else gate[..., None] for name, gate in given.items()}
+        forgets = wide.get("b", 0 * k)
+        writes = wide.get("w", wide.get("b", 1 + 0 * v))
+        decays = np.exp(wide.get("g", 0 * k))
+        scaled, erased, written = map(in_bfloat16, (q * self.dim**-0.5, forgets * k, writes * v))
+        state, outputs = np.zeros((self.heads, self.dim, self.dim), q.dtype), []
+        for step in range(self.time):
+            state = np.broadcast_to(decays[step], k[step].shape)[:, :, None] * state
+            held = np.einsum("hk,hkv->hv", erased[step], state)
+            state = state + k[step][:, :, None] * (written[step] - held)[:, None]
+            outputs.append(np.einsum("hk,hkv->hv", scaled[step], state))
+        return np.stack(outputs)
+
+
+def problem():
+    return GatedDelta(kind=KIND, time=TIME, heads=HEADS, dim=DIM)

@@ -270,7 +270,7 @@ _TPU_INFERENCE |= {
     ),
     "rope": Contest(
         like="norm-rope",
-        settings={"NORM": False},
+        settings={"NORM": False, "TOKENS": 1024},
         module=f"{_DEEPSEEK}.rope",
         function="rope",
         call="existing(x, at, c)",
@@ -627,7 +627,19 @@ _SHIFTED = (
     "The package's: it shifts words of 32 bits by up to 48 (polymul_kernel.py line 57), of which nobody says what the "
     "chip makes"
 )
+_READ_AND_STORED = (
+    "The package's: the window that it reads and writes (BufferedRef.input_output, rope.py line 243) has two buffers, "
+    "and JAX's emit_pipeline fetches into the one that it still stores"
+)
+_NARROW_BLOCKS = (
+    "The package's: it rounds the products of each block to bfloat16 before it scales and adds them up "
+    "(blockwise_kernel.py line 106), so that little is left where blocks cancel"
+)
 READ: dict[tuple[str, str], Reading] = {
+    ("tpu-inference", "rope"): Reading(kind="race", is_fault=True, why=_READ_AND_STORED),
+    ("tpu-inference", "quantized matmul by blocks, fp8, own tiles"): Reading(
+        kind="wrong-result", is_fault=True, why=_NARROW_BLOCKS
+    ),
     ("jaxite", "matmul of whole numbers"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
     ("jaxite", "product of polynomials"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
     ("flywheel-tpu", "flash causal"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
@@ -655,6 +667,10 @@ READ: dict[tuple[str, str], Reading] = {
 }
 # Why a row has no contest, although its operation is an operator's.
 UNTRIED: dict[tuple[str, str], str] = {
+    (
+        "tpu-inference",
+        "latent attention v1",
+    ): "no latency: XLA's loop over the cache reads its trip count inside another",
     ("maxtext", "ragged gather"): "a kernel of the SparseCore where the chip has one; on v5e the package calls none",
     ("tpu-inference", "latent attention v1, cache update"): "the package's function is XLA's alone",
     ("sglang-jax", "ragged paged, decode"): "the package asks for JAX 0.8, whose traces the judge does not read",

@@ -8,7 +8,8 @@ from harness.operators.axes import axis
 from harness.operators.formula import Formula
 from harness.records import Array
 
-TOKENS, HEADS, HEAD_DIM, ROTARY, POSITIONS = 256, 4, 512, 64, 1024
+TOKENS = 256
+HEADS, HEAD_DIM, ROTARY, POSITIONS = 4, 512, 64, 1024
 NORM = True  # False: the rotation alone
 CHIP = "v6e"
 

@@ -3,12 +3,12 @@
     .venv/bin/python benchmarks/known_judged.py [--only WORD,WORD] [--cache DIR] [--also PYTHON ...] [--install]
         [--again] [--minutes 10] [--page KNOWN_KERNELS_JUDGED.md]
 
-The rows are those of known_kernels.py. If a row's operation is an operator's, known_contests.py makes a contest of it:
-the operator's template at a small shape, and a kernel.py of a few lines around the package's function. It is judged
-with all checks, as by `judge`; nothing is recorded. Contests and the judge's documents are kept in `--cache`; a contest
-is judged anew if it or the judge has changed, or if `--again` says so. What the JAX of this environment does not trace
-is judged by each `--also`, the interpreter of another one with the same project in it; so is a package that asks for a
-newer Python.
+The rows are those of known_kernels.py. If a row's operation is an operator's, or stated in known_problems,
+known_contests.py makes a contest of it: the template or the statement at a small shape, and a kernel.py of a few lines
+around the package's function. It is judged with all checks, as by `judge`; nothing is recorded. Contests and the
+judge's documents are kept in `--cache`; a contest is judged anew if it or the judge has changed, or if `--again` says
+so. What the JAX of this environment does not trace is judged by each `--also`, the interpreter of another one with the
+same project in it; so is a package that asks for a newer Python.
 """
 
 import argparse
@@ -37,14 +37,14 @@ from harness.loop import scaffold
 HERE = Path(__file__).parent
 _MADE_BY = (
     "Made by `python benchmarks/known_judged.py {arguments}`. If the operation of a kernel of "
-    "[KNOWN_KERNELS.md](KNOWN_KERNELS.md) is an operator's, it is called, unchanged, by a thin kernel.py in a "
-    "contest of that operator at a small shape (`benchmarks/known_contests.py`), and judged with all checks for v6e, "
-    "or for the chip beside the operator. "
+    "[KNOWN_KERNELS.md](KNOWN_KERNELS.md) is an operator's, or stated by a formula (`benchmarks/known_problems`), the "
+    "kernel is called, unchanged, by a thin kernel.py in a contest of that operation at a small shape "
+    "(`benchmarks/known_contests.py`), and judged with all checks for v6e, or for the chip beside the operation. "
     "*right*: accepted. *refused rightly*: the package's fault, which was read in the file and line that are named. "
     "*refused wrongly*: the kernel is right, or nothing shows that it is not. Times are simulated, at those small "
     "shapes."
 )
-_NOT_TRIED = ("no operator", "not tried")
+_NOT_TRIED = ("not stated", "not tried")
 _LONGEST = 300
 _JUDGED_NOW: set[Path] = set()
 
@@ -195,7 +195,7 @@ def summary(rows: list[list[str]]) -> str:
 
 def render(rows: list[list[str]], arguments: str) -> str:
     """The page."""
-    headers = ["package", "kernel", "operator", "judged", "simulated", "why"]
+    headers = ["package", "kernel", "operation", "judged", "simulated", "why"]
     table = tabulate(rows, headers, tablefmt="github", disable_numparse=True)
     made = textwrap.fill(_MADE_BY.format(arguments=arguments), 120, break_long_words=False, break_on_hyphens=False)
     return f"# Known kernels, judged\n\n{made}\n\n{summary(rows)}\n\n{table}\n"
@@ -219,7 +219,7 @@ def main() -> int:
         contest = CONTESTS.get(origin, {}).get(case)
         if contest is None:
             untried = UNTRIED.get((origin, case), "")
-            rows.append([origin, case, "", "not tried" if untried else "no operator", "", untried])
+            rows.append([origin, case, "", "not tried" if untried else "not stated", "", untried])
             continue
         taking = known_kernels.pythons(origin, options.also)
         for python in taking if options.install else ():

@@ -23,19 +23,19 @@ def test_each_contest_is_of_a_row_and_each_reading_of_a_contest() -> None:
     assert not UNTRIED.keys() & _EVERY.keys()
 
 
-@pytest.mark.parametrize("like", sorted({contest.like for contest in _EVERY.values()}))
-def test_a_contest_gets_the_arrays_of_its_operator(tmp_path: Path, like: str) -> None:
-    first = next(contest for contest in _EVERY.values() if contest.like == like)
+@pytest.mark.parametrize("like", sorted({(contest.like, contest.arrays) for contest in _EVERY.values()}))
+def test_a_contest_gets_the_arrays_of_its_operation(tmp_path: Path, like: tuple[str, tuple[str, ...]]) -> None:
+    same = [contest for contest in _EVERY.values() if (contest.like, contest.arrays) == like]
+    first = same[0]
     known_judged.make(first, tmp_path / "one", ("vllm",))
     made = contests.load(tmp_path / "one")
     assert not isinstance(made.problem, Suite)
     names = [array.name for array in made.problem.statement().inputs]
     assert (made.stubs, made.chip.name) == (("vllm",), first.chip)
-    for contest in _EVERY.values():
+    for contest in same:
         function = ast.parse(contest.kernel).body[-1]
         assert isinstance(function, ast.FunctionDef)
-        if contest.like == like:
-            assert [argument.arg for argument in function.args.args] == names
+        assert [argument.arg for argument in function.args.args] == names
 
 
 def _document(outcome: str, failure: dict[str, str] | None, **more: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def test_an_outcome_is_a_fault_only_if_this_kind_of_refusal_was_read(monkeypatch
 
 
 def test_the_page_counts_what_was_tried() -> None:
-    rows = [["a", "b", "matmul", "right", "1 us", ""], ["a", "c", "", "no operator", "", ""]]
+    rows = [["a", "b", "matmul", "right", "1 us", ""], ["a", "c", "", "not stated", "", ""]]
     assert "Of 2 kernels 1 were tried: 1 right." in known_judged.render(rows, "")
 
 

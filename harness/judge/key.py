@@ -64,7 +64,8 @@ _OF_JUDGE = (
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
 )
-_OPERATORS = tuple(f"harness.operators.{home}" for home in OPERATORS.values())
+# With the class of problems that contests state themselves.
+_OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "harness.operators.formula")
 # What asks a prepare.py that has to be run for its problem, and the ways to import that no import statement shows.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")

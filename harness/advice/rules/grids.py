@@ -1,5 +1,7 @@
 """Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
 
+import math
+
 from harness.advice.observed import Observed, blocks, times_read
 from harness.advice.rules.registers import computed_scores
 from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, RuleCase, rule
@@ -125,8 +127,10 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
 def repeated_work(seen: Observed) -> RuleCase | None:
     """A kernel without a mask does more work than is useful, on the resource that its time depends on."""
     factor = _coverage(seen)
-    # Of work without products a statement may credit less than any kernel does.
-    is_counted = seen.evidence.problem.work.matmul_flops > 0
+    # Without products, one operation for each element is what is credited where nobody counted.
+    problem = seen.evidence.problem
+    read = sum(math.prod(array.shape) for array in problem.inputs)
+    is_counted = problem.work.matmul_flops > 0 or problem.work.vector_flops > read
     if seen.is_causal or factor is None or factor < _WASTE or not (is_counted and _had_time(seen, factor)):
         return None
     gain = _time_of_work(seen, factor)

@@ -60,8 +60,8 @@ class GatedDelta(Formula):
         return 2 * self.time * self.heads * self.dim**2
 
     def formula(self, in_bfloat16, q, k, v, *gates):
-        given = dict(zip(_GATES[self.kind], gates, strict=True))
-        wide = {name: gate if gate.ndim == 3 else gate[..., None] for name, gate in given.items()}
+        gates_by_name = dict(zip(_GATES[self.kind], gates, strict=True))
+        wide = {name: gate if gate.ndim == 3 else gate[..., None] for name, gate in gates_by_name.items()}
         forgets = wide.get("b", 0 * k)
         writes = wide.get("w", wide.get("b", 1 + 0 * v))
         decays = np.exp(wide.get("g", 0 * k))
@@ -69,8 +69,8 @@ class GatedDelta(Formula):
         state, outputs = np.zeros((self.heads, self.dim, self.dim), q.dtype), []
         for step in range(self.time):
             state = np.broadcast_to(decays[step], k[step].shape)[:, :, None] * state
-            held = np.einsum("hk,hkv->hv", erased[step], state)
-            state = state + k[step][:, :, None] * (written[step] - held)[:, None]
+            recalled = np.einsum("hk,hkv->hv", erased[step], state)
+            state = state + k[step][:, :, None] * (written[step] - recalled)[:, None]
             outputs.append(np.einsum("hk,hkv->hv", scaled[step], state))
         return np.stack(outputs)
 

@@ -352,6 +352,12 @@ _EJKERNEL: dict[str, Contest] = {
     "divergence of logits": _ej(
         "fused_kl_divergence", "logits-divergence", {}, 'existing(student, teacher, reduction="none")[:, None]'
     ),
+    "gated delta rule": _ej(
+        "gated_delta_rule",
+        "gated-delta",
+        {"KIND": "gated delta rule"},
+        "existing(*(x[None] for x in (q, k, v, b, g)), use_qk_l2norm=False)[0][0]",
+    ),
 }
 _JAXITE = {
     "matmul of whole numbers": Contest(
@@ -403,6 +409,75 @@ _DELTANET = {
     "gated linear attention": _deltanet("gated linear attention", "chunk_gla", "g"),
     "delta rule": _deltanet("delta rule", "chunk_delta_rule", "b"),
 }
+_GDN2 = {
+    "gated delta rule 2": Contest(
+        like="gated-delta",
+        module="atomic_ops.gdn2_fwd",
+        function="gdn2_pallas_forward",
+        call="existing(*(x[None] for x in (q, k, v, w, b, g)), scale=q.shape[-1] ** -0.5)[0][0].astype(q.dtype)",
+    )
+}
+# Settings of a call in which some sequences have many tokens; by default each has one.
+_PREFILLS = {"TOKENS": 256, "SEQUENCES": 8, "SLOTS": 9}
+_POOL_SIZES = "n_kq=2, n_v=4, d_k=128, d_v=128"
+_AS_ROWS = "states.reshape(len(qkv), -1)"
+
+
+def _pool(module: str, function: str, arguments: str = "", **settings: Any) -> Contest:
+    """A gated delta rule with a pool of states, called as servers call it."""
+    return Contest(
+        like="packed-delta",
+        settings=settings,
+        module=module,
+        function=function,
+        before=(f"states, o = existing(qkv, b, a, states, a_log, dt, starts, at, counts, {arguments}{_POOL_SIZES})",),
+        call=f"o, {_AS_ROWS}",
+    )
+
+
+def _fused_pool(module: str, function: str, **settings: Any) -> Contest:
+    """The same with the convolution in front of it, which has states of its own."""
+    arrays = "qkv, b, a, tails, states, weights, bias, a_log, dt, starts, at, counts, lengths, at"
+    return Contest(
+        like="packed-delta",
+        settings={"TAPS": 4, **settings},
+        module=module,
+        function=function,
+        before=(
+            "lengths = starts[1:] - starts[:-1] + has",
+            f"(tails, states), o = existing({arrays}, {_POOL_SIZES}, kernel_size=4)",
+        ),
+        call=f"o, {_AS_ROWS}, tails.reshape(len(qkv), -1)",
+    )
+
+
+_GDN = "tpu_inference.kernels.gdn"
+_DECODE_ONLY = "ragged_gated_delta_rule_decode_only"
+_TPU_INFERENCE |= {
+    "gated delta rule v1, decode": _pool(f"{_GDN}.v1.fused_gdn_decode_kernel", _DECODE_ONLY, "apply_silu=True, "),
+    "gated delta rule v2, decode": _pool(f"{_GDN}.v2.gdn_decode_kernel", _DECODE_ONLY, "apply_silu=True, "),
+    "gated delta rule v2, scan": _pool(
+        f"{_GDN}.v2.recurrent_scan_v2", "recurrent_scan", "has_initial_state=has, ", **_PREFILLS
+    ),
+    "gated delta rule v3, fused": _fused_pool(f"{_GDN}.v3.wrapper", "fused_conv1d_gdn"),
+}
+# It takes keys, and gates that are computed, for each head.
+_EJKERNEL["gated delta rule, ragged"] = _ej(
+    "ragged_gated_delta_rule",
+    "packed-delta",
+    _PREFILLS,
+    f"o.reshape(len(qkv), -1).astype(qkv.dtype), {_AS_ROWS}",
+    imports=("import jax", _JNP),
+    before=(
+        "q, k, v = jnp.split(jax.nn.silu(qkv.astype(jnp.float32)).reshape(len(qkv), 8, -1), (2, 4), axis=1)",
+        "q, k = (jnp.repeat(x, 2, axis=1) for x in (q, k))",
+        "decay = -jnp.exp(a_log) * jax.nn.softplus(a.astype(jnp.float32) + dt)",
+        "beta = jax.nn.sigmoid(b.astype(jnp.float32))",
+        "fresh = jnp.where(has > 0, len(states), at)",
+        "states = states.at[fresh].set(0, mode='drop')",
+        "o, states = existing(q, k, v, beta, decay, states, starts, at)",
+    ),
+)
 _RECURRENT = {"scan": _scan(), "scan, reversed": _scan(REVERSE=True)}
 
 _PRODUCT = Contest(
@@ -579,6 +654,14 @@ CONTESTS: dict[str, dict[str, Contest]] = {
     "jaxite": _JAXITE,
     "recurrentgemma": _RECURRENT,
     "deltanet-tpu": _DELTANET,
+    "gdn2-pallas": _GDN2,
+}
+_LINEAR = "flywheel_tpu.linear_attention"
+CONTESTS["flywheel-tpu"] |= {
+    "gated delta rule, decode": _fused_pool(f"{_LINEAR}.gdn.wrapper", "fused_conv1d_gdn"),
+    "gated delta rule, mixed": _fused_pool(f"{_LINEAR}.gdn.wrapper", "fused_conv1d_gdn", **_PREFILLS),
+    "delta attention, decode": _fused_pool(f"{_LINEAR}.kda.wrapper", "fused_conv1d_kda", WIDE=True),
+    "delta attention, mixed": _fused_pool(f"{_LINEAR}.kda.wrapper", "fused_conv1d_kda", WIDE=True, **_PREFILLS),
 }
 
 

@@ -461,22 +461,18 @@ _TPU_INFERENCE |= {
     ),
     "gated delta rule v3, fused": _fused_pool(f"{_GDN}.v3.wrapper", "fused_conv1d_gdn"),
 }
-# It takes keys, and gates that are computed, for each head.
-_EJKERNEL["gated delta rule, ragged"] = _ej(
-    "ragged_gated_delta_rule",
-    "packed-delta",
-    _PREFILLS,
-    f"o.reshape(len(qkv), -1).astype(qkv.dtype), {_AS_ROWS}",
-    imports=("import jax", _JNP),
+# The function around it takes XLA's products where a sequence has more than one token.
+_EJKERNEL["gated delta rule, ragged"] = Contest(
+    like="packed-delta",
+    settings={"GIVEN": True, "KEY_HEADS": 4},
+    module=f"{_EJ}.ragged_gated_delta_rule",
+    function="ragged_gated_delta_rule_decode",
     before=(
-        "q, k, v = jnp.split(jax.nn.silu(qkv.astype(jnp.float32)).reshape(len(qkv), 8, -1), (2, 4), axis=1)",
-        "q, k = (jnp.repeat(x, 2, axis=1) for x in (q, k))",
-        "decay = -jnp.exp(a_log) * jax.nn.softplus(a.astype(jnp.float32) + dt)",
-        "beta = jax.nn.sigmoid(b.astype(jnp.float32))",
-        "fresh = jnp.where(has > 0, len(states), at)",
-        "states = states.at[fresh].set(0, mode='drop')",
-        "o, states = existing(q, k, v, beta, decay, states, starts, at)",
+        "heads = qkv.reshape(len(qkv), 12, -1)",
+        "q, k, v = heads[:, :4], heads[:, 4:8], heads[:, 8:]",
+        "o, states = existing(q, k, v, b, a, states, at, use_qk_l2norm=False)",
     ),
+    call=f"o.reshape(len(qkv), -1), {_AS_ROWS}",
 )
 _RECURRENT = {"scan": _scan(), "scan, reversed": _scan(REVERSE=True)}
 

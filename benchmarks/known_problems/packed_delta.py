@@ -11,11 +11,14 @@ from harness.records import Array
 TOKENS = 32
 SEQUENCES = 32
 SLOTS = 36
-KEY_HEADS, VALUE_HEADS, DIM = 2, 4, 128
+KEY_HEADS = 2
+VALUE_HEADS, DIM = 4, 128
 # Taps of a causal convolution in front; 0: there is none.
 TAPS = 0
 # True: each dimension of a key has its own gate.
 WIDE = False
+# True: decays, gates and keys of length 1 are given.
+GIVEN = False
 CHIP = "v6e"
 
 
@@ -28,7 +31,9 @@ class PackedDelta(Formula):
     with taps silu of its convolution with WEIGHTS, plus BIAS; q and k of X are brought to length 1, q / sqrt(dim):
     S = e^-(e^A_LOG softplus(A + DT)) S, S = S + k sigmoid(B) (v - k S), O = q S. Value head h has key head
     h key_heads / value_heads. TAILS [slots, taps - 1, channels] are the last rows of QKV. Where no sequence has a
-    token, O is 0; without taps all tokens are used. Both kinds of states are returned as rows of as many as O has.
+    token, O is 0; without taps all tokens are used. If gates are given, X is QKV with keys of length 1, A is the
+    logarithm of the decays and B the gate itself, both float32, and there are no A_LOG and DT. The new states and
+    tails are reshaped to as many rows as O has.
     """
 
     operation = "packed_delta"
@@ -41,6 +46,7 @@ class PackedDelta(Formula):
     dim: int
     taps: int | None
     wide: bool
+    given: bool
     dtype: str = "bfloat16"
 
     @property
@@ -56,14 +62,17 @@ class PackedDelta(Formula):
         gates = self.value_heads * (self.dim if self.wide else 1)
         qkv = Array(name="qkv", shape=(self.tokens, channels), dtype=self.dtype)
         states = Array(name="states", shape=(self.slots, self.value_heads, self.dim, self.dim), dtype="float32")
+        each, dtype = {"a": gates, "b": self.value_heads}, "float32" if self.given else self.dtype
+        parameters = (
+            replace(states, name="a_log", shape=(self.value_heads,)),
+            replace(states, name="dt", shape=(gates,)),
+        )[: 0 if self.given else 2]
         tails = replace(qkv, name="tails", shape=(self.slots, (self.taps or 1) - 1, channels))
         starts = Array(name="starts", shape=(self.sequences + 1,), dtype="int32", low=0, high=self.tokens)
         inputs = (
             qkv,
-            replace(qkv, name="a", shape=(self.tokens, gates)),
-            replace(qkv, name="b", shape=(self.tokens, self.value_heads)),
-            replace(states, name="a_log", shape=(self.value_heads,)),
-            replace(states, name="dt", shape=(gates,)),
+            *(replace(qkv, name=name, shape=(self.tokens, n), dtype=dtype) for name, n in each.items()),
+            *parameters,
             states,
             starts,
             replace(starts, name="at", shape=(self.sequences,), high=self.slots - 1),
@@ -90,6 +99,13 @@ class PackedDelta(Formula):
         return ("new_tails",) if self.taps else ()
 
     def domain(self, name, values):
+        if self.given and name == "qkv":
+            heads = values.reshape(self.tokens, -1, self.dim)
+            keys = slice(self.key_heads, 2 * self.key_heads)
+            heads[:, keys] /= np.maximum(np.linalg.norm(heads[:, keys], axis=-1, keepdims=True), 1e-30)
+            return heads.reshape(values.shape)
+        if self.given and name in ("a", "b"):
+            return -np.minimum(np.abs(values), 64) / 8 if name == "a" else 1 / (1 + np.exp(-values.clip(-80, 80)))
         limits = {"a_log": (-4, 2), "dt": (-8, 8), "a": (-32, 32), "b": (-32, 32), "weights": (-4, 4), "bias": (-4, 4)}
         return values.clip(*limits[name]) if name in limits else values
 
@@ -113,30 +129,24 @@ class PackedDelta(Formula):
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         return {"starts": starts, "at": at, "has": has, "counts": np.array([decoding, decoding, count], np.int32)}
 
-    def formula(self, in_bfloat16, qkv, a, b, a_log, dt, states, starts, at, has, counts, *convolution):
-        heads, keys = (self.tokens, self.value_heads, -1), self.key_heads * self.dim
+    def formula(self, in_bfloat16, qkv, a, b, *rest):
+        a_log, dt, states, starts, at, has, counts, *convolution = (None, None, *rest) if self.given else rest
         sequences = list(zip(starts[:-1], starts[1:], at, has, strict=True))[: counts[2]]
         x, outputs = qkv, ()
         if self.taps:
             x, tails = self._convolve(sequences, qkv, *convolution)
             outputs = (tails.reshape(self.tokens, -1),)
-        x = x / (1 + np.exp(-x))
-        q, k, v = (
-            x[:, part].reshape(self.tokens, -1, self.dim)
-            for part in (slice(keys), slice(keys, 2 * keys), slice(2 * keys, None))
-        )
-        q, k = (
-            np.repeat(
-                part / np.sqrt(np.sum(part * part, axis=-1, keepdims=True) + 1e-6),
-                self.value_heads // self.key_heads,
-                axis=1,
-            )
-            for part in (q, k)
-        )
-        z = (a + dt).reshape(heads)
-        softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
-        decays = np.exp(-np.exp(a_log)[:, None] * softplus)
-        beta = 1 / (1 + np.exp(-b))
+        if not self.given:
+            x = x / (1 + np.exp(-x))
+            z = (a + dt).reshape(self.tokens, self.value_heads, -1)
+            a = -np.exp(a_log)[:, None] * (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z))))
+            b = 1 / (1 + np.exp(-b))
+        decays, gates = np.exp(a).reshape(self.tokens, self.value_heads, -1), b[:, :, None]
+        x, keys = x.reshape(self.tokens, -1, self.dim), self.key_heads
+        q, k, v = x[:, :keys], x[:, keys : 2 * keys], x[:, 2 * keys :]
+        if not self.given:
+            q, k = (rows / np.sqrt(np.sum(rows * rows, axis=-1, keepdims=True) + 1e-6) for rows in (q, k))
+        q, k = (np.repeat(rows, self.value_heads // keys, axis=1) for rows in (q, k))
         q, read = in_bfloat16(q * self.dim**-0.5), in_bfloat16(k)
         o, states = 0 * v, np.array(states, subok=True)
         for start, end, slot, is_kept in sequences:
@@ -144,7 +154,7 @@ class PackedDelta(Formula):
             for step in range(start, end):
                 state = decays[step][:, :, None] * state
                 held = np.einsum("hk,hkv->hv", read[step], in_bfloat16(state))
-                state = state + k[step][:, :, None] * (beta[step][:, None] * (v[step] - held))[:, None]
+                state = state + k[step][:, :, None] * (gates[step] * (v[step] - held))[:, None]
                 o[step] = np.einsum("hk,hkv->hv", q[step], in_bfloat16(state))
             states[slot] = state
         return (o.reshape(self.tokens, -1), states.reshape(self.tokens, -1), *outputs)
@@ -171,4 +181,5 @@ def problem():
         dim=DIM,
         taps=TAPS or None,
         wide=WIDE,
+        given=GIVEN,
     )

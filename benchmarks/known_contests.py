@@ -464,7 +464,7 @@ _TPU_INFERENCE |= {
 # The function around it takes XLA's products where a sequence has more than one token.
 _EJKERNEL["gated delta rule, ragged"] = Contest(
     like="packed-delta",
-    settings={"GIVEN": True, "KEY_HEADS": 4},
+    settings={"GATES_AS_INPUTS": True, "KEY_HEADS": 4},
     module=f"{_EJ}.ragged_gated_delta_rule",
     function="ragged_gated_delta_rule_decode",
     before=(

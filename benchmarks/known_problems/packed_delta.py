@@ -18,7 +18,7 @@ TAPS = 0
 # True: each dimension of a key has its own gate.
 WIDE = False
 # True: decays, gates and keys of length 1 are given.
-GIVEN = False
+GATES_AS_INPUTS = False
 CHIP = "v6e"
 
 
@@ -46,7 +46,7 @@ class PackedDelta(Formula):
     dim: int
     taps: int | None
     wide: bool
-    given: bool
+    gates_as_inputs: bool
     dtype: str = "bfloat16"
 
     @property
@@ -62,11 +62,11 @@ class PackedDelta(Formula):
         gates = self.value_heads * (self.dim if self.wide else 1)
         qkv = Array(name="qkv", shape=(self.tokens, channels), dtype=self.dtype)
         states = Array(name="states", shape=(self.slots, self.value_heads, self.dim, self.dim), dtype="float32")
-        each, dtype = {"a": gates, "b": self.value_heads}, "float32" if self.given else self.dtype
+        each, dtype = {"a": gates, "b": self.value_heads}, "float32" if self.gates_as_inputs else self.dtype
         parameters = (
             replace(states, name="a_log", shape=(self.value_heads,)),
             replace(states, name="dt", shape=(gates,)),
-        )[: 0 if self.given else 2]
+        )[: 0 if self.gates_as_inputs else 2]
         tails = replace(qkv, name="tails", shape=(self.slots, (self.taps or 1) - 1, channels))
         starts = Array(name="starts", shape=(self.sequences + 1,), dtype="int32", low=0, high=self.tokens)
         inputs = (
@@ -99,12 +99,12 @@ class PackedDelta(Formula):
         return ("new_tails",) if self.taps else ()
 
     def domain(self, name, values):
-        if self.given and name == "qkv":
+        if self.gates_as_inputs and name == "qkv":
             heads = values.reshape(self.tokens, -1, self.dim)
             keys = slice(self.key_heads, 2 * self.key_heads)
             heads[:, keys] /= np.maximum(np.linalg.norm(heads[:, keys], axis=-1, keepdims=True), 1e-30)
             return heads.reshape(values.shape)
-        if self.given and name in ("a", "b"):
+        if self.gates_as_inputs and name in ("a", "b"):
             return -np.minimum(np.abs(values), 64) / 8 if name == "a" else 1 / (1 + np.exp(-values.clip(-80, 80)))
         limits = {"a_log": (-4, 2), "dt": (-8, 8), "a": (-32, 32), "b": (-32, 32), "weights": (-4, 4), "bias": (-4, 4)}
         return values.clip(*limits[name]) if name in limits else values
@@ -130,13 +130,13 @@ class PackedDelta(Formula):
         return {"starts": starts, "at": at, "has": has, "counts": np.array([decoding, decoding, count], np.int32)}
 
     def formula(self, in_bfloat16, qkv, a, b, *rest):
-        a_log, dt, states, starts, at, has, counts, *convolution = (None, None, *rest) if self.given else rest
+        a_log, dt, states, starts, at, has, counts, *convolution = (None, None, *rest) if self.gates_as_inputs else rest
         sequences = list(zip(starts[:-1], starts[1:], at, has, strict=True))[: counts[2]]
         x, outputs = qkv, ()
         if self.taps:
             x, tails = self._convolve(sequences, qkv, *convolution)
             outputs = (tails.reshape(self.tokens, -1),)
-        if not self.given:
+        if not self.gates_as_inputs:
             x = x / (1 + np.exp(-x))
             z = (a + dt).reshape(self.tokens, self.value_heads, -1)
             a = -np.exp(a_log)[:, None] * (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z))))
@@ -144,7 +144,7 @@ class PackedDelta(Formula):
         decays, gates = np.exp(a).reshape(self.tokens, self.value_heads, -1), b[:, :, None]
         x, keys = x.reshape(self.tokens, -1, self.dim), self.key_heads
         q, k, v = x[:, :keys], x[:, keys : 2 * keys], x[:, 2 * keys :]
-        if not self.given:
+        if not self.gates_as_inputs:
             q, k = (rows / np.sqrt(np.sum(rows * rows, axis=-1, keepdims=True) + 1e-6) for rows in (q, k))
         q, k = (np.repeat(rows, self.value_heads // keys, axis=1) for rows in (q, k))
         q, read = in_bfloat16(q * self.dim**-0.5), in_bfloat16(k)
@@ -153,8 +153,8 @@ class PackedDelta(Formula):
             state = states[slot] if is_kept else 0 * states[slot]
             for step in range(start, end):
                 state = decays[step][:, :, None] * state
-                held = np.einsum("hk,hkv->hv", read[step], in_bfloat16(state))
-                state = state + k[step][:, :, None] * (gates[step] * (v[step] - held))[:, None]
+                recalled = np.einsum("hk,hkv->hv", read[step], in_bfloat16(state))
+                state = state + k[step][:, :, None] * (gates[step] * (v[step] - recalled))[:, None]
                 o[step] = np.einsum("hk,hkv->hv", q[step], in_bfloat16(state))
             states[slot] = state
         return (o.reshape(self.tokens, -1), states.reshape(self.tokens, -1), *outputs)
@@ -181,5 +181,5 @@ def problem():
         dim=DIM,
         taps=TAPS or None,
         wide=WIDE,
-        given=GIVEN,
+        gates_as_inputs=GATES_AS_INPUTS,
     )

@@ -461,6 +461,13 @@ _TPU_INFERENCE |= {
     ),
     "gated delta rule v3, fused": _fused_pool(f"{_GDN}.v3.wrapper", "fused_conv1d_gdn"),
 }
+_TPU_INFERENCE["causal convolution"] = Contest(
+    like="ragged-convolution",
+    module="tpu_inference.kernels.causal_conv1d.causal_conv1d",
+    function="ragged_causal_conv1d",
+    before=("y, after = existing(x, states, w, b, starts, at, counts, has != 0, kernel_size=w.shape[-1])",),
+    call="y, after.reshape(len(x), -1)",
+)
 # The function around it takes XLA's products where a sequence has more than one token.
 _EJKERNEL["gated delta rule, ragged"] = Contest(
     like="packed-delta",
@@ -700,15 +707,47 @@ _SHIFTED = (
     "chip makes"
 )
 _READ_AND_STORED = (
-    "The package's: the window that it reads and writes (BufferedRef.input_output, rope.py line 243) has two buffers, "
-    "and JAX's emit_pipeline fetches into the one that it still stores"
+    "The package's: the window that it reads and writes (BufferedRef.input_output, {}) has two buffers, and JAX's "
+    "emit_pipeline fetches into the one that it still stores"
 )
+_FETCHED_AND_STORED = (
+    "The package's: a block's states are fetched (line {}) into the buffer that the block before it still stores (line "
+    "{}), and the wait for that store comes one block later (line {})"
+)
+_WRITTEN_AND_STORED = (
+    "The package's: it writes the state that the copy of two tokens before still stores (recurrent_scan_impl.py line "
+    "854); the wait for it stands behind, at line 872"
+)
+_TWO_WINDOWS = (
+    "The package's: the windows of two tiles share rows, and both of their copies to the output are under way (gdn/"
+    "wrapper.py line 699); which of them ends last is not said anywhere"
+)
+_DELTA_IN_XLA = (
+    "The package's: for more than one token a sequence it calls no kernel, but XLA's products (_recurrent_gdr_fwd)"
+)
+_CHUNKS_IN_XLA = "The package's: it puts its chunks together by XLA's products (gdn2_fwd.py lines 303 to 310)"
 _NARROW_BLOCKS = (
     "The package's: it rounds the products of each block to bfloat16 before it scales and adds them up "
     "(blockwise_kernel.py line 106), so that little is left where blocks cancel"
 )
 READ: dict[tuple[str, str], Reading] = {
-    ("tpu-inference", "rope"): Reading(kind="race", is_fault=True, why=_READ_AND_STORED),
+    ("tpu-inference", "rope"): Reading(kind="race", is_fault=True, why=_READ_AND_STORED.format("rope.py line 243")),
+    ("tpu-inference", "gated delta rule v1, decode"): Reading(
+        kind="race", is_fault=True, why=_FETCHED_AND_STORED.format(202, 326, 314)
+    ),
+    ("tpu-inference", "gated delta rule v2, decode"): Reading(
+        kind="race", is_fault=True, why=_FETCHED_AND_STORED.format(285, 410, 397)
+    ),
+    ("tpu-inference", "gated delta rule v2, scan"): Reading(kind="race", is_fault=True, why=_WRITTEN_AND_STORED),
+    ("tpu-inference", "gated delta rule v3, fused"): Reading(
+        kind="race", is_fault=True, why=_READ_AND_STORED.format("gdn/v3/memory_ref.py line 534")
+    ),
+    ("ejkernel", "gated delta rule"): Reading(kind="dot-outside-pallas", is_fault=True, why=_DELTA_IN_XLA),
+    ("gdn2-pallas", "gated delta rule 2"): Reading(kind="dot-outside-pallas", is_fault=True, why=_CHUNKS_IN_XLA),
+    ("flywheel-tpu", "gated delta rule, decode"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
+    ("flywheel-tpu", "gated delta rule, mixed"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
+    ("flywheel-tpu", "delta attention, decode"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
+    ("flywheel-tpu", "delta attention, mixed"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
     ("tpu-inference", "quantized matmul by blocks, fp8, own tiles"): Reading(
         kind="wrong-result", is_fault=True, why=_NARROW_BLOCKS
     ),

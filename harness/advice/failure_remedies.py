@@ -7,6 +7,7 @@ _BY_KIND = {
     "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop that "
     "never ends",
     "crash": "read what it printed last, above; run `ratchet.sh judge` to see it again without recording",
+    "problem-error": "mend the problem: what it computes of these inputs is what every kernel is compared with",
     "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
     "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",

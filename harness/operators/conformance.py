@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import RatchetError
+from harness.errors import RatchetError, place_in_prepare
 from harness.operators.controls import rounded
 from harness.operators.exact import StatesExact, is_exact, numpy_dtype
 from harness.operators.outputs import spans
@@ -74,7 +74,7 @@ def complaints(problem: Problem) -> tuple[str, ...]:
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{place_in_prepare(error)}{type(error).__name__}: {error}"
 
 
 def _statement(problem: Problem, small: Problem) -> Iterator[str]:

@@ -54,7 +54,7 @@ class Formula(Operator, textures.Textured):
     __slots__ = ()
     row_cost = 1
     own_families = ("normal", *_FACTORS, "far-values", "spikes")
-    # The names of the kinds of call that are timed, if inputs hold integers of 16 bits and more.
+    # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits and more.
     timed: ClassVar[tuple[str, ...]] = ()
     # The names of those of them that are computed with, not decided by: probes change these too.
     numbers: ClassVar[tuple[str, ...]] = ()
@@ -79,7 +79,7 @@ class Formula(Operator, textures.Textured):
         return 0
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Contents of inputs of integers of 16 bits and more, by name; those of the families in `timed` are timed."""
+        """Contents of the tables among the inputs, by name; those of the families in `timed` are timed."""
         return {}
 
     def domain(self, name: str, values: NDArray[np.float32]) -> Any:
@@ -177,11 +177,16 @@ class Formula(Operator, textures.Textured):
         return rows.reshape(shape)
 
     def _integers(self, array: Array, tables: Mapping[str, Values], random: np.random.Generator) -> Values:
-        """The table, or for narrow integers, which are data, numbers of which each is as likely."""
+        """The table, or for integers that are data, numbers of which each is as likely."""
         if array.name in tables:
             return tables[array.name]
         limits = np.iinfo(numpy_dtype(array.dtype))
-        return random.integers(limits.min, limits.max, array.shape, endpoint=True).astype(numpy_dtype(array.dtype))
+        low = limits.min if array.low is None else array.low
+        high = limits.max if array.high is None else array.high
+        return random.integers(low, high, array.shape, endpoint=True).astype(numpy_dtype(array.dtype))
+
+    def _is_number(self, array: Array) -> bool:
+        return array.is_data or array.name in self.numbers or is_float(numpy_dtype(array.dtype))
 
     def _outputs(self, inputs: Sequence[Any], in_bfloat16: Rounds) -> Exact:
         """`[rows, columns]` of all outputs beside each other."""
@@ -277,7 +282,7 @@ class Formula(Operator, textures.Textured):
         before, deviation = self.reference(inputs, every), self.rounding(inputs, every)
         for place, array in enumerate(self.arrays()[0]):
             for axis, length in enumerate(array.shape):
-                if length == 1 or not (array in self._floats or array.name in self.numbers):
+                if length == 1 or not self._is_number(array):
                     continue
                 ranges = [range(length) for length in array.shape]
                 ranges[axis] = block = drawn_block(length, random)
@@ -301,7 +306,7 @@ class Formula(Operator, textures.Textured):
         """Answers that leave an input out, or take each of its elements for its neighbour."""
         answers: dict[str, Answer] = {}
         for place, array in enumerate(self.arrays()[0]):
-            if is_float(numpy_dtype(array.dtype)) or array.name in self.numbers:
+            if self._is_number(array):
                 answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
                 if array.shape[-1] > 1:
                     answers[f"each element of {array.name} taken for the next"] = self._with(

@@ -10,9 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import harness
+from harness.errors import PREPARE
 from harness.operators.problem import Problem
-
-_PREFIX = "contest_prepare_"
 
 
 def run(source: bytes, path: str) -> ModuleType:
@@ -20,7 +19,7 @@ def run(source: bytes, path: str) -> ModuleType:
 
     The module has no `__file__`: a prepare.py must contain everything that it states. Raises whatever the code raises.
     """
-    name = _PREFIX + hashlib.sha256(source).hexdigest()[:16]
+    name = PREPARE + hashlib.sha256(source).hexdigest()[:16]
     loaded_module = sys.modules.get(name)
     if loaded_module is not None:
         return loaded_module
@@ -37,7 +36,7 @@ def run(source: bytes, path: str) -> ModuleType:
 
 def is_prepare(module: str) -> bool:
     """True if a module of this name was made by `run` from a prepare.py."""
-    return module.startswith(_PREFIX)
+    return module.startswith(PREPARE)
 
 
 def foreign_imports(before: Sequence[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.errors import place_in_prepare
 from harness.operators import Member, Problem, Space, Suite, complaints, prepare_module
 from harness.operators.conformance import MISTAKES
 from harness.operators.controls import weaknesses
@@ -32,7 +33,7 @@ def prepare(asked: Asked) -> StatedContest:
             may_lose=problem.may_lose if isinstance(problem, Suite) else None,
         )
     except (*MISTAKES, ValueError) as error:
-        return StatedContest(error=str(error))
+        return StatedContest(error=f"{place_in_prepare(error)}{error}")
 
 
 def complain(asked: Asked) -> Complaints:
@@ -73,7 +74,8 @@ def _load(asked: Asked) -> tuple[Any, str]:
         problem, chip = module.problem(), module.CHIP
     except MISTAKES as error:
         raise ValueError(
-            f"expected it to define CHIP and problem(); loading it failed with {type(error).__name__}: {error}"
+            f"expected it to define CHIP and problem(); loading it failed: {place_in_prepare(error)}"
+            f"{type(error).__name__}: {error}"
         ) from error
     foreign = prepare_module.foreign_imports(before)
     if foreign:

@@ -10,13 +10,14 @@ import signal
 import socket
 import struct
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from harness.errors import RatchetError
+from harness.errors import PREPARE, RatchetError, place_in_prepare
 from harness.records import Failure, Stage
 from harness.sandbox import strip_paths
 from harness.sandbox.confinement import FILE_BYTES, Confinement, confine
@@ -121,9 +122,18 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
     elif isinstance(error, RatchetError):
         kind = error.kind
         message = str(error)
+    elif _is_of_problem(error):
+        kind, message = "problem-error", f"the problem raised, not the kernel: {place_in_prepare(error)}{message}"
     return Failure(
         stage=stage, kind=kind, message=message, detail=detail, is_of_program=kind == "crash" and is_of_program
     )
+
+
+def _is_of_problem(error: BaseException) -> bool:
+    """True if the last frame of the judge's, or of prepare.py, is one of the problem's."""
+    modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [name for name in modules if name.startswith(("harness.", PREPARE))]
+    return bool(ours) and ours[-1].startswith(("harness.operators.", PREPARE))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.operators import complaints
+from harness.errors import place_in_prepare
+from harness.operators import complaints, prepare_module
 from harness.operators.axes import axis
 from harness.operators.controls import weaknesses
 from harness.operators.formula import Formula
@@ -91,6 +92,55 @@ def test_a_formula_that_is_not_finite_is_named() -> None:
 
     with pytest.raises(ValueError, match=r"expected formula\(\) to be finite .* bound the inputs with domain\(\)"):
         Unbounded(rows=64, columns=128).rounding(SILU.make_inputs("large", 1), ROWS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permuted(Formula):
+    """Y = X[ORDER], of whole numbers that decide nothing."""
+
+    operation = "permuted"
+    timed = ("any order",)
+    rows: int = field(metadata=axis(shortest=16))
+    columns: int = 128
+
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """X [rows, columns], data, and ORDER [rows], a table; Y as X."""
+        x = Array(name="x", shape=(self.rows, self.columns), dtype="int32", low=-5, high=1 << 30, is_data=True)
+        order = Array(name="order", shape=(self.rows,), dtype="int32", low=0, high=self.rows - 1)
+        return (x, order), (replace(x, name="y"),)
+
+    def tables(self, family: str, random: np.random.Generator) -> dict[str, Any]:
+        """An order of all rows."""
+        return {"order": random.permutation(self.rows).astype(np.int32)}
+
+    def formula(self, in_bfloat16: Any, x: Any, order: Any) -> Any:
+        """The rows of X in this order."""
+        return x[order]
+
+
+def test_whole_numbers_that_are_data_are_drawn_and_compared_exactly() -> None:
+    problem = Permuted(rows=64)
+    assert complaints(problem) == ()
+    assert weaknesses(problem) == ()
+    assert [array.is_table for array in problem.statement().inputs] == [False, True]
+    assert problem.timing_inputs().keys() == {"any order"}
+    (x, order), (other, same) = (problem.make_inputs("any order", seed) for seed in (1, 2))
+    assert not np.array_equal(x, other)
+    assert np.array_equal(order, same)
+    assert -5 <= x.min() < x.max() <= 1 << 30
+    y = x[order]
+    y[5, 7] += 1
+    (error,) = errors(problem, (x, order), y, ROWS)
+    assert not error.passed
+
+
+def test_a_mistake_in_prepare_is_said_with_its_line(tmp_path: Path) -> None:
+    source = b"import numpy as np\n\n\ndef problem():\n    return np.zeros(3)[5]\n"
+    module = prepare_module.run(source, str(tmp_path / "prepare.py"))
+    with pytest.raises(IndexError) as raised:
+        module.problem()
+    assert place_in_prepare(raised.value) == "prepare.py line 5: "
+    assert place_in_prepare(ValueError("of no frame")) == ""
 
 
 def test_sums_err_as_much_as_those_of_float32_do() -> None:

@@ -71,6 +71,12 @@ def failure(directory: Path, code: str) -> Failure:
             "crash",
             "ExceptionGroup: many (999 sub-exceptions)",
         ),
+        (
+            "code = compile('\\nraise ValueError(1)', '/a/prepare.py', 'exec')\n"
+            "exec(code, {'__name__': 'contest_prepare_1'})",
+            "problem-error",
+            "the problem raised, not the kernel: prepare.py line 2: ValueError: 1",
+        ),
     ],
 )
 def test_texts_of_exceptions_are_cleaned(tmp_path: Path, code: str, kind: str, message: str) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from jax.extend import core
+
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr
 
 _IN_HBM = ("any", "hbm")
@@ -15,7 +17,7 @@ def with_outputs_written(equation: Equation) -> Jaxpr:
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
-    named = {operand for each in body.eqns for operand in each.invars if not hasattr(operand, "val")}
+    named = {operand for each in body.eqns for operand in each.invars if not isinstance(operand, core.Literal)}
     outputs: dict[Any, Any] = {}
     for source, target in equation.params["input_output_aliases"]:
         blocks = (mapping.block_mappings[source - first], mapping.block_mappings[inputs + target])
@@ -27,6 +29,6 @@ def with_outputs_written(equation: Equation) -> Jaxpr:
         return body
 
     def renamed(operand: Any) -> Any:
-        return operand if hasattr(operand, "val") else outputs.get(operand, operand)
+        return operand if isinstance(operand, core.Literal) else outputs.get(operand, operand)
 
     return body.replace(eqns=[each.replace(invars=list(map(renamed, each.invars))) for each in body.eqns])

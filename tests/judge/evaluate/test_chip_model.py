@@ -1,5 +1,6 @@
 """The program that is checked on a CPU computes what the chip computes, where XLA on a CPU would not."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -246,3 +247,20 @@ def test_an_element_beyond_its_axis_is_a_mark(mode: str, checked: bool) -> None:
     result = on("v5e", gathered(0), np.arange(8 * 128, dtype=np.int32).reshape(8, 128), rows, checked=checked)
     assert abs(int(result[0, 0])) > 1 << 20
     np.testing.assert_array_equal(result[1:], np.broadcast_to(np.arange(128), (7, 128)))
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_narrow_numbers_are_packed_into_words_and_come_out_again(checked: bool) -> None:
+    large = np.random.default_rng(1).integers(-(1 << 31), 1 << 31, (4, 16, 128), dtype=np.int32)
+    words = on("v6e", lambda *x: pltpu.pack_elementwise(x, packed_dtype=jnp.int8), *large, checked=checked)
+    bytes_of_words = words.astype(np.uint32)[..., None].view(np.int8)
+    np.testing.assert_array_equal(bytes_of_words, np.moveaxis(large.astype(np.int8), 0, -1))
+    unpack = functools.partial(pltpu.unpack_elementwise, index=2, packed_dtype=jnp.int8, unpacked_dtype=jnp.int32)
+    np.testing.assert_array_equal(on("v6e", unpack, words.astype(np.uint32), checked=checked), large[2].astype(np.int8))
+
+    both = on("v6e", lambda *x: pltpu.pack_elementwise(x, packed_dtype=jnp.bfloat16), X, -X, checked=checked)
+    for place, values in enumerate((X, -X)):
+        unpack = functools.partial(
+            pltpu.unpack_elementwise, index=place, packed_dtype=jnp.bfloat16, unpacked_dtype=jnp.float32
+        )
+        np.testing.assert_array_equal(on("v6e", unpack, both.astype(np.uint32), checked=checked), rounded(values))

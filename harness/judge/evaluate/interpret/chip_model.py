@@ -465,6 +465,53 @@ def converted(equation: Equation) -> Model | None:
     return model
 
 
+# Several narrow numbers in a word.
+
+
+def _words(value: Any) -> Any:
+    return lax.bitcast_convert_type(value, jnp.dtype(f"uint{8 * value.dtype.itemsize}"))
+
+
+def _packed(equation: Equation, _: Chip) -> Model | None:
+    """The low bits of integers, or floats rounded to bfloat16, beside each other: the first lowest."""
+    packed_dtype = jnp.dtype(equation.params["packed_dtype"])
+    is_float = packed_dtype == jnp.bfloat16
+    bits = 16 if is_float else jnp.iinfo(packed_dtype).bits
+
+    def model(*values: Any) -> Any:
+        word = None
+        for place, value in enumerate(values):
+            part = _words(_rounded(value) if is_float else value)
+            if is_float:
+                part = lax.shift_right_logical(part, lax.full_like(part, bits))
+            part = lax.bitwise_and(part, lax.full_like(part, (1 << bits) - 1))
+            part = lax.shift_left(part, lax.full_like(part, place * bits))
+            word = part if word is None else lax.bitwise_or(word, part)
+        return word
+
+    return model
+
+
+def _unpacked(equation: Equation, _: Chip) -> Model | None:
+    """One of them, with its sign; what the chip makes of those without a sign is not published."""
+    new, packed_dtype = jnp.dtype(equation.params["unpacked_dtype"]), jnp.dtype(equation.params["packed_dtype"])
+    place, width = equation.params["index"], 8 * new.itemsize
+    is_float = packed_dtype == jnp.bfloat16 and new == jnp.float32
+    if not is_float and not all(jnp.issubdtype(dtype, jnp.signedinteger) for dtype in (new, packed_dtype)):
+        return None
+    bits = 16 if is_float else jnp.iinfo(packed_dtype).bits
+
+    def model(value: Any) -> Any:
+        word = _words(value)
+        at_the_top = lax.shift_left(word, lax.full_like(word, width - (place + 1) * bits))
+        if is_float:
+            return lax.bitcast_convert_type(lax.bitwise_and(at_the_top, lax.full_like(word, 0xFFFF0000)), new)
+        number = lax.bitcast_convert_type(at_the_top, new)
+        return lax.shift_right_arithmetic(number, lax.full_like(number, width - bits))
+
+    return model
+
+
 _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "dot_general": _dot,
     "exp": _exp,
@@ -484,6 +531,8 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "multiple_of": _multiple_of,
     "roll": _roll,
     "gather": _gather,
+    "pack_elementwise": _packed,
+    "unpack_elementwise": _unpacked,
     "convert_element_type": lambda equation, _: None if _keeps_low_bits(equation) else converted(equation),
 }
 MODELLED = frozenset(_MODELS)

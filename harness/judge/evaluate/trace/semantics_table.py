@@ -192,10 +192,10 @@ ARITHMETIC = (
     entry("bitcast_convert_type bitcast", "same", "the same bits", "nothing, or `vcombine`", "bits"),
     entry(
         "pack_elementwise unpack_elementwise",
-        "same",
-        "conversions and shifts",
+        "modelled",
+        "no program",
         "`vpack`, `vunpack`",
-        "conversions to bfloat16 round to nearest even in both",
+        "shifts; conversions to bfloat16 round to nearest even; numbers without a sign are not unpacked",
     ),
     entry("threefry2x32 iota iota_2x32_shape", "same", "exact", "exact", "integers"),
     entry(

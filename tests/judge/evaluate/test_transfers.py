@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src import dispatch
@@ -123,6 +124,48 @@ def many_at_a_time(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> No
         each.wait()
 
 
+def waits_for_fewer(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, rows: int) -> None:
+    """Before any copy a wait for none; each copy is waited for as one of so many rows at first, then in whole."""
+
+    def step(block: Any, _: None) -> None:
+        size = jnp.minimum(block, 1) * rows
+        some = pltpu.make_async_copy(buffer.at[0, pl.ds(0, size)], buffer.at[0, pl.ds(0, size)], fetched.at[0])
+        rest = pltpu.make_async_copy(
+            buffer.at[0, pl.ds(0, ROWS - size)], buffer.at[0, pl.ds(0, ROWS - size)], fetched.at[0]
+        )
+        some.wait()
+
+        @pl.when(block > 0)
+        def _() -> None:
+            rest.wait()
+            store(buffer, o, stored, block - 1, 0).start()
+            store(buffer, o, stored, block - 1, 0).wait()
+
+        @pl.when(block < BLOCKS)
+        def _() -> None:
+            fetch(x, buffer, fetched, block, 0, 0).start()
+
+    jax.lax.fori_loop(0, BLOCKS + 1, step, None)
+
+
+def waits_for_none_at_first(*refs: Any) -> None:
+    waits_for_fewer(*refs, rows=0)
+
+
+def waits_for_some_at_first(*refs: Any) -> None:
+    waits_for_fewer(*refs, rows=ROWS // 2)
+
+
+def takes_a_wait_for_none_for_one(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    def step(rows: Any, _: None) -> None:
+        fetch(x, buffer, fetched, 0, 0, 0).start()
+        pltpu.make_async_copy(buffer.at[0, pl.ds(0, rows)], buffer.at[0, pl.ds(0, rows)], fetched.at[0]).wait()
+        buffer[1] = buffer[0] + 1
+        fetch(x, buffer, fetched, 0, 0, 0).wait()
+
+    jax.lax.fori_loop(0, 1, step, None)
+
+
 class Run:
     """One run of a kernel in TPU interpret mode."""
 
@@ -158,6 +201,16 @@ def test_a_kernel_that_waits_is_right_in_every_order(kernel: Kernel, order: tran
     run = Run(kernel, order, 64)
     assert (run.race, run.error, run.is_right, run.waits.unfinished) == (None, "", True, 0)
     assert run.waits.had_choice == (kernel in (waits_for_both, many_at_a_time))
+
+
+@pytest.mark.parametrize("kernel", [waits_for_none_at_first, waits_for_some_at_first])
+def test_a_wait_may_be_for_part_of_a_copy_or_for_nothing(kernel: Kernel) -> None:
+    run = Run(kernel, "first")
+    assert (run.race, run.error, run.is_right, run.waits.unfinished) == (None, "", True, 0)
+
+
+def test_a_wait_for_nothing_orders_nothing() -> None:
+    assert Run(takes_a_wait_for_none_for_one, "first").race is not None
 
 
 @pytest.mark.parametrize("order", ORDERS)

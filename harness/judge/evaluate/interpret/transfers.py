@@ -98,6 +98,9 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         self.tasks = [Tasks(pending) for pending in self.tasks]
 
     def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
+        if not int(value):
+            # JAX asks what has arrived, although nothing need have; and nothing is ordered by it.
+            return
         core = int(global_core_id)
         tasks = self.tasks[core]
         # A copy of no rows has nothing to arrive: no wait is for it, and none has a choice because of it.

@@ -136,13 +136,13 @@ def waits_for_fewer(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, r
         some.wait()
 
         @pl.when(block > 0)
-        def _() -> None:
+        def stores() -> None:
             rest.wait()
             store(buffer, o, stored, block - 1, 0).start()
             store(buffer, o, stored, block - 1, 0).wait()
 
         @pl.when(block < BLOCKS)
-        def _() -> None:
+        def fetches() -> None:
             fetch(x, buffer, fetched, block, 0, 0).start()
 
     jax.lax.fori_loop(0, BLOCKS + 1, step, None)

@@ -166,6 +166,15 @@ def takes_a_wait_for_none_for_one(x: Any, o: Any, buffer: Any, fetched: Any, sto
     jax.lax.fori_loop(0, 1, step, None)
 
 
+def starts_copies_of_nothing(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    copies_all(x, o, buffer, fetched, stored)
+
+    def step(rows: Any, _: None) -> None:
+        pltpu.make_async_copy(x.at[pl.ds(0, rows)], o.at[pl.ds(0, rows)], fetched.at[0]).start()
+
+    jax.lax.fori_loop(0, 1, step, None)
+
+
 class Run:
     """One run of a kernel in TPU interpret mode."""
 
@@ -201,6 +210,11 @@ def test_a_kernel_that_waits_is_right_in_every_order(kernel: Kernel, order: tran
     run = Run(kernel, order, 64)
     assert (run.race, run.error, run.is_right, run.waits.unfinished) == (None, "", True, 0)
     assert run.waits.had_choice == (kernel in (waits_for_both, many_at_a_time))
+
+
+def test_nothing_waits_for_a_copy_of_nothing() -> None:
+    run = Run(starts_copies_of_nothing, "last")
+    assert (run.race, run.error, run.is_right, run.waits.unfinished) == (None, "", True, 0)
 
 
 @pytest.mark.parametrize("kernel", [waits_for_none_at_first, waits_for_some_at_first])

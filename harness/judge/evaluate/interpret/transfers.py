@@ -86,6 +86,13 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     class Tasks(list[Any]):
         """The transfers that a wait on one semaphore may end."""
 
+        def append(self, task: Any) -> None:
+            # A copy of no rows has nothing to arrive: no wait need be for it, and none has a choice because of it.
+            if _moves_nothing(task):
+                task()
+            else:
+                super().append(task)
+
         def pop(self, *_: Any) -> Any:
             if len(self) > 1:
                 waits.had_choice = True
@@ -103,10 +110,6 @@ def transfers_end(order: Order) -> Iterator[Waits]:
             return
         core = int(global_core_id)
         tasks = self.tasks[core]
-        # A copy of no rows has nothing to arrive: no wait is for it, and none has a choice because of it.
-        for task in [transfer for transfer in tasks if has_tasks and _moves_nothing(transfer)]:
-            tasks.remove(task)
-            task()
         while has_tasks and self.count_by_core[core] < value and tasks:
             tasks.pop()()
         arrived = self.clocks[core]

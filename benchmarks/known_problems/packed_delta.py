@@ -162,7 +162,7 @@ class PackedDelta(Formula):
     def _convolve(self, sequences, qkv, tails, weights, bias):
         x, tails = 0 * qkv, np.array(tails, subok=True)
         for start, end, slot, is_kept in sequences:
-            before = tails[slot] if is_kept else 0 * tails[slot]
+            before = tails[slot] if is_kept else 0 * np.abs(tails[slot])
             rows = np.concatenate([before, qkv[start:end]])
             for tap in range(self.taps):
                 x[start:end] = x[start:end] + rows[tap : tap + end - start] * weights[:, 0, tap]

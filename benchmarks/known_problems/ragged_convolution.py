@@ -65,7 +65,7 @@ class RaggedConvolution(Formula):
     def formula(self, in_bfloat16, x, states, w, b, starts, at, has, counts):
         y, states = x * 0, np.array(states, subok=True)
         for start, end, place, is_kept in zip(starts[:-1], starts[1:], at, has, strict=True):
-            before = states[place] if is_kept else 0 * states[place]
+            before = states[place] if is_kept else 0 * np.abs(states[place])
             rows = np.concatenate([before, x[start:end]])
             windows = np.stack([rows[tap : tap + end - start] for tap in range(self.width)], axis=-1)
             y[start:end] = np.sum(windows * w[:, 0], axis=-1) + b

@@ -20,17 +20,20 @@ from harness.operators.fields import require_flag, require_positive
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES, drop_subnormal, relative_rounding, sum_variance, ulp
-from harness.operators.space import generator
+from harness.operators.space import DRAWN, RECIPE, Recipes, generator, parsed
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _FAR_GRADIENTS = "far-gradients"
 _LIGHT_KEYS = "light-keys"
 # With equal keys dq is the rounding of o and nothing else, so equal keys are no family here.
 _FAMILIES = (*(family for family in attention_inputs.FAMILIES if family != "equal-keys"), _FAR_GRADIENTS, _LIGHT_KEYS)
+# Kinds of recipes of which each check draws one; `attack` draws of all.
+_DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
 # By how much the scores of all other keys are raised above those of light ones. A query that is rounded once errs alike
 # for all of these, which `rounding` does not know: at 24 an honest kernel was off by 8.4 deviations, of 10.
 _RAISED = 12.0
+_LIMITS = {**attention_space.LIMITS, "logit": (-_RAISED, _RAISED), "distinct": (0, 0)}
 # Pairs held at once: 8 MB as float64, and about twenty such arrays are alive together.
 _CHUNK_PAIRS = 1 << 20
 
@@ -55,7 +58,7 @@ class _Pairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionBackward(Operator):
+class AttentionBackward(Operator, Recipes):
     """dq, dk, dv of `heads` heads of softmax(scale Q K^T) V, from its residuals.
 
     q, k, v, o, do and the outputs are `[heads, sequence, head_dim]` in `dtype`, lse `[heads, sequence]` float32; the
@@ -66,6 +69,8 @@ class AttentionBackward(Operator):
     """
 
     operation = "attention_backward"
+    record, kinds = Recipe, tuple(kind for kind in attention_space.KINDS if kind != "ties")
+    limits = _LIMITS
     # Query-key pairs that one check may cost, each twice: about a second on one core.
     checked = 1 << 21
     heads: int = field(default=1, metadata=axis(few=2))
@@ -132,11 +137,11 @@ class AttentionBackward(Operator):
         return (self.heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """A composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        return ("composite",) if full else _FAMILIES
+        """A composite of everything at the full shape; each kind of input by itself, and draws, at a reduced one."""
+        return ("composite",) if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """q, k, v of the named family as of Attention, their residuals, and do N(0, 1). Raises ValueError: no such.
+        """q, k, v of the named family or recipe as of Attention, their residuals, and do N(0, 1). Raises ValueError.
 
         far-gradients: do N(c, 1) with c near 100, another in every column, so that sums grow evenly, and dp - delta is
         small beside both.
@@ -154,7 +159,10 @@ class AttentionBackward(Operator):
             scale=self.scale,
         )
         dtype = DTYPES[self.dtype]
-        if family == _LIGHT_KEYS:
+        if family.startswith((DRAWN, RECIPE)):
+            recipe = parsed(self.recipe(family, seed), Recipe)
+            arrays = attention_space.build(shape, recipe, generator(family, seed))
+        elif family == _LIGHT_KEYS:
             drawn = generator(family, seed)
             raised = Field(course="step", logit=_RAISED, place=drawn.uniform(0.5, 0.75), spread=0.2)
             arrays = attention_space.build(shape, Recipe(fields=(raised,)), drawn)
@@ -181,6 +189,10 @@ class AttentionBackward(Operator):
             do += random.uniform(*_OFFSETS, (self.heads, 1, self.head_dim)).astype(np.float32)
         inputs = (q, k, v, o, lse, do.astype(dtype))
         return tuple(a.reshape(s.shape) for a, s in zip(inputs, self.statement().inputs, strict=True))
+
+    def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
+        """As `attention_space.draw`, with no keys repeated and scores as far apart as those of light keys at most."""
+        return replace(attention_space.within(attention_space.draw(kind, random), _RAISED), distinct=0)
 
     def _mask(self, pairs: NDArray[Any], queries: NDArray[np.int64], value: float) -> None:
         """Puts `value` where a query does not see a key, of all keys."""

@@ -44,11 +44,19 @@ def new(
     repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
 
     - as `scaffold.scaffold` and `existing` do, and if a commit cannot be made;
+    - `formula-from` if a function is to be called for the template of any operation, which states none of its own;
     - `bad-prepare` if the constants make no problem;
     - `weak-contest` if they make one that cannot tell right from wrong;
     - `does-not-trace` if the template's kernel.py does not trace with these constants, or no way of calling the
       function.
     """
+    if around and like == scaffold.FORMULA:
+        raise RatchetError(
+            "formula-from",
+            f"expected an operation for {around}, got the template whose prepare.py you have yet to write; make the "
+            "contest without --from, state the arrays and the formula in its prepare.py, and call the function in its "
+            "kernel.py (docs/OPERATORS.md, `A problem of your own`)",
+        )
     # First of all, because it may not be installed.
     target = find_function.target(around, base or Path()) if around else None
     _require_own_folder(directory)

@@ -50,6 +50,12 @@ def test_a_repository_without_a_commit_gets_its_first(tmp_path: Path) -> None:
 FLASH = "jax.experimental.pallas.ops.tpu.flash_attention:flash_attention"
 
 
+def test_a_function_is_not_called_for_a_problem_that_is_yet_to_be_written(tmp_path: Path) -> None:
+    done = ratchet(tmp_path, "new", "mine", "--from", FLASH, "--like", "formula", expect=4)
+    assert f"expected an operation for {FLASH}, got the template whose prepare.py you have yet to write" in done.stderr
+    assert not (tmp_path / "mine").exists()
+
+
 def test_a_contest_around_a_published_kernel(tmp_path: Path) -> None:
     small = ["--set", "SEQUENCE=512", "--set", "HEADS=2", "--set", "BLOCK_Q=256", "--set", "BLOCK_K=256"]
     done = ratchet(tmp_path, "new", "mine", "--quiet", "--from", FLASH, "--like", "attention-causal", *small, expect=0)

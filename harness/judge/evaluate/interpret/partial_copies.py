@@ -89,20 +89,30 @@ def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
     free = [axis for axis in range(target.whole.ndim) if axis not in target.squeezed]
     if len(kept) != len(free):
         raise NotImplementedError("a copy whose size is known at run time only, between arrays of different ranks")
-    value = source.whole
-    for axis in source.squeezed:
-        value = lax.dynamic_slice_in_dim(value, source.starts[axis], 1, axis)
-    value = lax.squeeze(value, source.squeezed)
-    # The most that can be copied, and where that much of the target begins.
-    shape, begins, is_copied = [1] * target.whole.ndim, list(target.starts), jnp.bool_(True)
-    for place, (of, to) in enumerate(zip(kept, free, strict=True)):
-        most = min(source.whole.shape[of], target.whole.shape[to])
-        shape[to] = most
-        begins[to] = jnp.clip(target.starts[to], 0, target.whole.shape[to] - most)
-        position = jnp.arange(most) + begins[to] - target.starts[to]
-        value = jnp.take(value, position + source.starts[of], axis=place, mode="clip")
-        within = (position >= 0) & (position < target.sizes[to])
-        is_copied &= within.reshape([-1 if axis == place else 1 for axis in range(len(kept))])
-    old = lax.dynamic_slice(target.whole, begins, shape)
-    new = jnp.where(is_copied, value, lax.squeeze(old, target.squeezed))
-    return lax.dynamic_update_slice(target.whole, lax.expand_dims(new, target.squeezed), begins)
+    pairs = list(zip(kept, free, strict=True))
+    # One step for each index along the axes of unknown size: as much as is copied, and no more, is moved.
+    unknown = [
+        (of, to) for of, to in pairs if not (isinstance(source.sizes[of], int) and isinstance(target.sizes[to], int))
+    ]
+    read, write = [1] * source.whole.ndim, [1] * target.whole.ndim
+    for of, to in pairs:
+        if (of, to) not in unknown:
+            read[of] = write[to] = min(source.whole.shape[of], target.whole.shape[to], target.sizes[to])
+
+    def step(indices: dict[tuple[int, int], Any], whole: Any) -> Any:
+        begins_of, begins_to = list(source.starts), list(target.starts)
+        for of, to in unknown:
+            begins_of[of], begins_to[to] = source.starts[of] + indices[of, to], target.starts[to] + indices[of, to]
+        value = lax.squeeze(lax.dynamic_slice(source.whole, begins_of, read), source.squeezed)
+        return lax.dynamic_update_slice(whole, lax.expand_dims(value, target.squeezed), begins_to)
+
+    def along(axes: list[tuple[int, int]], indices: dict[tuple[int, int], Any], whole: Any) -> Any:
+        if not axes:
+            return step(indices, whole)
+        (of, to), *rest = axes
+        first = jnp.maximum(0, -target.starts[to])
+        size = jnp.minimum(source.sizes[of], target.sizes[to])
+        end = jnp.minimum(size, target.whole.shape[to] - target.starts[to])
+        return lax.fori_loop(first, end, lambda index, whole: along(rest, {**indices, (of, to): index}, whole), whole)
+
+    return along(unknown, {}, target.whole)

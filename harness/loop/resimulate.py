@@ -13,7 +13,7 @@ from harness.judge.simulate import machine_variants
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict import members
 from harness.loop.bench import CHAMPION, Bench, Say
-from harness.records import NOMINAL, Evidence, Failure, Policy, Resimulation
+from harness.records import NOMINAL, OTHER_WAY, Evidence, Failure, Policy, Resimulation
 from harness.units import quantity
 
 
@@ -72,7 +72,8 @@ def _run(
         if name and members.is_same_program(new, old):
             continue
         dumps = (champion / name / "dumps", candidate / name / "dumps")
-        machines = NOMINAL, *machine_variants.doubts(contest.chip)
+        other_way = (OTHER_WAY,) if contest.assumption is not None else ()
+        machines = NOMINAL, *machine_variants.doubts(contest.chip), *other_way
         runs = resimulation.run(*dumps, contest.chip, policy, machines, machine_variants.seconds_on)
         if isinstance(runs, Failure):
             return runs

@@ -34,6 +34,8 @@ _SURE = 40.0
 _FACTORS = {"small": 2.0**-8, "large": 2.0**5}
 _OFFSET = 24.0
 _SPIKE, _SPIKES = 2.0**6, 4
+# Of the columns, so many lie far from zero in all rows, and no more elements than these differ from their neighbours.
+_FAR_SHARE, _RARE = 0.25, 0.1
 _FACTOR = 0.5
 
 # Answers to the inputs that were checked last, of so many bytes.
@@ -53,7 +55,7 @@ class Formula(Operator, textures.Textured):
 
     __slots__ = ()
     row_cost = 1
-    own_families = ("normal", *_FACTORS, "far-values", "spikes")
+    own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain")
     # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits and more.
     timed: ClassVar[tuple[str, ...]] = ()
     # The names of those of them that are computed with, not decided by: probes change these too.
@@ -107,8 +109,12 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls, and of other inputs a draw and a composite, or at a reduced shape each kind by itself."""
-        return (*self.timed, *textures.Textured.families(self, full))
+        """The timed calls, and of other inputs a draw and a composite, or at a reduced shape each kind by itself.
+
+        Far columns and plain inputs are tried at the full shape too: only there do states get old and runs long.
+        """
+        alone = tuple(kind for kind in ("far-columns", "plain") if full and kind in self.own_families)
+        return (*self.timed, *textures.Textured.families(self, full), *alone)
 
     @property
     def recipe_parts(self) -> int:
@@ -123,6 +129,10 @@ class Formula(Operator, textures.Textured):
         """The recipe's notable properties, in words for people."""
         return parsed(recipe, textures.Recipe).in_words([array.name for array in self._floats])
 
+    def drawn_record(self, kind: str, random: np.random.Generator) -> textures.Recipe:
+        """As of matrices, of whose products nothing is known."""
+        return replace(textures.draw(kind, self.recipe_parts, random), cancelled=0.0)
+
     def timing_inputs(self) -> dict[str, dict[str, Values]]:
         """The contents of tables in each kind of call that is timed."""
         return {family: self._tables(family, 0) for family in self.timed}
@@ -134,8 +144,11 @@ class Formula(Operator, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """All inputs of the named family. Raises ValueError for one that does not exist.
 
-        normal: N(0, 1). small, large: 2^-8 and 2^5 times as large. far-values: rows around 24 or -24. spikes: four
-        elements of each row are 64 or -64. composite: all of these, by row. Each input is then put into its `domain`.
+        normal: N(0, 1). small, large: 2^-8 and 2^5 times as large. far-values: rows around 24 or -24. far-columns: a
+        quarter of the columns around 24 or -24 in all rows. spikes: four elements of each row are 64 or -64. plain:
+        rows of zeros, of one number, of one number but for one element, of whole numbers and of halves, alike in all
+        inputs of one shape; of integers that are data long runs of the least, of the largest, of 0 and of few others.
+        composite: all of these, by row. Each input of floats is then put into its `domain`.
         """
         if family.startswith((DRAWN, RECIPE)):
             recipe, random = parsed(self.recipe(family, seed), textures.Recipe), generator(family, seed)
@@ -155,7 +168,7 @@ class Formula(Operator, textures.Textured):
         return tuple(
             np.asarray(self.domain(array.name, floats[array.name])).astype(numpy_dtype(array.dtype))
             if array.name in floats
-            else self._integers(array, tables, random)
+            else self._integers(array, tables, family, random)
             for array in self.arrays()[0]
         )
 
@@ -170,20 +183,33 @@ class Formula(Operator, textures.Textured):
         for kind, factor in _FACTORS.items():
             rows[kinds == kind] *= np.float32(factor)
         far, spikes = np.flatnonzero(kinds == "far-values"), np.flatnonzero(kinds == "spikes")
+        columns = random.choice(shape[-1], int(shape[-1] * _FAR_SHARE), replace=False)
+        rows[np.ix_(kinds == "far-columns", columns)] += random.choice([-_OFFSET, _OFFSET], len(columns))
+        rows[kinds == "plain"] = _plain(rows.shape, seed)[kinds == "plain"]
         rows[far] += random.choice([-_OFFSET, _OFFSET], (len(far), 1)).astype(np.float32)
         spiked = rows[spikes]
         textures.spike(spiked, min(_SPIKES, shape[-1] // 2), _SPIKE, random)
         rows[spikes] = spiked
         return rows.reshape(shape)
 
-    def _integers(self, array: Array, tables: Mapping[str, Values], random: np.random.Generator) -> Values:
-        """The table, or for integers that are data, numbers of which each is as likely."""
+    def _integers(self, array: Array, tables: Mapping[str, Values], family: str, random: np.random.Generator) -> Values:
+        """The table; integers that are data are even draws, or runs where the family is plain or a composite."""
         if array.name in tables:
             return tables[array.name]
-        limits = np.iinfo(numpy_dtype(array.dtype))
-        low = limits.min if array.low is None else array.low
-        high = limits.max if array.high is None else array.high
-        return random.integers(low, high, array.shape, endpoint=True).astype(numpy_dtype(array.dtype))
+        dtype = numpy_dtype(array.dtype)
+        low = np.iinfo(dtype).min if array.low is None else array.low
+        high = np.iinfo(dtype).max if array.high is None else array.high
+        even = random.integers(low, high, prod(array.shape), endpoint=True)
+        if family in ("plain", "composite"):
+            rare = random.random(len(even)) < _RARE
+            zero = np.clip(0, low, high)
+            runs = [even, low, high, zero, np.where(rare, even, zero), np.where(rare, even, high)]
+            # As many short runs as long ones.
+            cuts = np.unique(np.exp(random.uniform(0, np.log(len(even)), 2 * len(runs))).astype(int))
+            which = random.permutation(2 * len(runs) + 1)[: len(cuts) + 1] % len(runs)
+            place = np.repeat(which, np.diff([0, *cuts, len(even)]))
+            even = np.choose(place, np.broadcast_arrays(*runs))
+        return even.reshape(array.shape).astype(dtype)
 
     def _is_number(self, array: Array) -> bool:
         return array.is_data or array.name in self.numbers or is_float(numpy_dtype(array.dtype))
@@ -308,11 +334,17 @@ class Formula(Operator, textures.Textured):
         for place, array in enumerate(self.arrays()[0]):
             if self._is_number(array):
                 answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
-                if array.shape[-1] > 1:
+                # A sum of a row is none the worse for it.
+                if array.shape[-1] > 1 and self._depends_on_places(place):
                     answers[f"each element of {array.name} taken for the next"] = self._with(
                         place, lambda values: np.roll(values, 1, axis=-1)
                     )
         return answers
+
+    def _depends_on_places(self, place: int) -> bool:
+        inputs, rows = self.make_inputs("normal", 0), np.arange(prod(self.arrays()[1][0].shape[:-1]))
+        rolled = self._with(place, lambda values: np.roll(values, 1, axis=-1))(inputs, rows)
+        return bool((np.abs(rolled - self.reference(inputs, rows)) > self.rounding(inputs, rows)).any())
 
     def _with(self, place: int, change: Callable[[Values], Values]) -> Answer:
         def answer(inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -329,6 +361,22 @@ def _to_bfloat16(values: Any) -> Any:
 
 def _rounded_once(values: Any) -> Any:
     return rounded_at_random(values, "bfloat16")
+
+
+def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
+    """Rows without noise, the same for the same shape and seed: what is shared is shared by all inputs."""
+    random = generator("plain", seed)
+    rows, columns = shape
+    level = random.integers(-_SPIKES, _SPIKES, (rows, 1), endpoint=True).astype(np.float32)
+    step = np.where(np.arange(columns) == random.integers(columns, size=(rows, 1)), np.float32(0.5), np.float32(0))
+    whole = random.integers(-2, 2, shape, endpoint=True).astype(np.float32)
+    # A large mean beside a small step is what formulas with a difference of squares lose.
+    made = (0 * whole, level + 0 * whole, 25 * level + step, whole, whole + np.float32(0.5))
+    # A vector of zeros, such as a gain, would leave nothing to compare.
+    first = random.integers(len(made)) if rows > 1 else random.integers(3, len(made))
+    which = (np.arange(rows) + first)[:, None] % len(made)
+    plain: NDArray[np.float32] = np.choose(np.broadcast_to(which, shape), made)
+    return plain
 
 
 def _runs(chosen: NDArray[np.bool_]) -> list[range]:

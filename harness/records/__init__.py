@@ -80,6 +80,7 @@ from harness.records.sweep import RefusedSetting, ScreenedSetting, Sweep, SweepR
 from harness.records.table import Cell, Column, Table
 from harness.records.verdict import (
     NOMINAL,
+    OTHER_WAY,
     TITLE_MOVES,
     Attempt,
     Champion,

@@ -75,6 +75,8 @@ class Change:
 
 # The machine as it is, among the machines that a pair is simulated on again.
 NOMINAL = "nominal"
+# The same, on which branches that the contest assumes to be taken are not, or the other way round.
+OTHER_WAY = "branches the other way than ASSUME says"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,13 @@ from typing import Any
 from harness import chips
 from harness.chips.row import Calibrated, Intervals
 from harness.dumps.llo import Op, garbage_kept, read_module
+from harness.dumps.timing_tables import Assumption
 from harness.hardware import Chip
 from harness.judge.simulate.functional_units import uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
 from harness.judge.simulate.uncertainty import LINK_WAITS
-from harness.records import NOMINAL
+from harness.records import NOMINAL, OTHER_WAY
 
 # What was read off the spacing of operations in the compiler's own schedule may be off by so much either way: no
 # published time is part of it. Fields that are one constant.
@@ -118,6 +119,7 @@ def seconds_on(
 ) -> tuple[float | None, ...]:
     """The module dumped in `directory` on the chip's machine (`nominal`) or on those of `doubts` that are named.
 
+    OTHER_WAY is the chip's machine, on which branches that were assumed to be taken are not, or the other way round.
     The dump is read once, and compiled once. `deadline_seconds` of this machine's time are for all runs together;
     what is not done by then has no seconds. Raises RatchetError `no-dump` where the folder holds no schedule.
     """
@@ -134,6 +136,11 @@ def seconds_on(
         return run_prepared(prepared, deadline_seconds=left, with_lines=False).mean_seconds
 
     def seconds(name: str) -> float | None:
+        if name == OTHER_WAY:
+            left, assumed = ends - time.monotonic(), prepared.dump.assumption
+            turned: Assumption = "never" if assumed == "always" else "always"
+            other = replace(prepared, dump=replace(prepared.dump, assumption=turned))
+            return nominal() if assumed is None else mean_seconds(other, machine, left) if left > 0 else None
         changed = machine if name == NOMINAL else doubts(chip)[name]
         if _is_same(kinds, changed, machine):
             return nominal()

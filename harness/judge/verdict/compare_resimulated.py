@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from harness.judge.verdict import members
-from harness.records import NOMINAL, Evidence, Resimulation, Verdict
+from harness.records import NOMINAL, OTHER_WAY, Evidence, Resimulation, Verdict
 from harness.units import percent, seconds
 
 # The simulator has no luck in it: the same dump on the same machine takes the same cycles. What is left is that of
@@ -75,6 +75,11 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
     if not losing_runs:
         return ""
     worst = max(losing_runs, key=lambda run: run.time_ratio or 0.0)
+    if worst.name == OTHER_WAY:
+        return (
+            "the gain hangs on what the contest assumes of branches (ASSUME): with those the other way the candidate "
+            f"takes {_times(worst)}; make a change that gains both ways, or let a device tell"
+        )
     return (
         f"the gain hangs on a constant of the simulator that is in doubt: under {worst.name} the candidate takes "
         f"{_times(worst)}; make a change that gains under both, or let a device tell"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import ml_dtypes
 import numpy as np
 
 from harness.errors import UsageError
@@ -19,8 +20,9 @@ from harness.operators.rounding import DTYPES
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
-# What a row of the composite is, by its position modulo 6, counted from a drawn place.
-_COMPOSITE = ("normal", "ties", "equal", "falling", "rising", "near")
+_FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked")
+# Columns so far apart lie in one lane of the chip's registers.
+_LANES = 128
 # Whole numbers up to this: a row has each of them many times.
 _LEVELS = 4
 # So much larger, an element of N(0, 1) stands above all others of its row.
@@ -37,7 +39,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
     """
 
     operation = "top_k"
-    own_families = ("normal", "ties", "equal", "falling", "rising", "near")
+    own_families = _FAMILIES
     # Elements that one check may sort.
     checked = 1 << 22
     rows: int = field(metadata=axis(shortest=64, is_uneven=True))
@@ -77,7 +79,9 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         """x of the named family. Raises ValueError for one that does not exist.
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
-        falling, rising: sorted rows. near: neighbouring numbers of dtype. composite: all of these, by row.
+        falling, rising: sorted rows. near: neighbouring numbers of dtype. lanes: the largest lie 128 columns apart.
+        masked: all but fewer than k elements are the least number of dtype. composite: all of these, by row, from a
+        drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, _, _ = self._textured(family, seed)
@@ -85,7 +89,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         self.require_family(family)
         random = generator(family, seed)
         x = normal(random, self.rows, self.columns)
-        pattern = begun_anywhere(_COMPOSITE, seed, self.rows) if family == "composite" else (family,)
+        pattern = begun_anywhere(_FAMILIES, seed, self.rows) if family == "composite" else (family,)
         kinds = np.array(pattern)[np.arange(self.rows) % len(pattern)]
         ties, equal = np.flatnonzero(kinds == "ties"), np.flatnonzero(kinds == "equal")
         x[ties] = random.integers(-_LEVELS, _LEVELS, (len(ties), self.columns), endpoint=True)
@@ -97,6 +101,14 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         # Neighbours of 1 in dtype: rounded to fewer bits they are equal.
         step = np.float32(np.finfo(np.float32).eps if self.dtype == "float32" else 2.0**-7)
         x[near] = 1 + step * random.integers(0, 2 * _LEVELS, (len(near), self.columns)).astype(np.float32)
+        for row in np.flatnonzero(kinds == "lanes"):
+            places = np.arange(random.integers(min(_LANES, self.columns)), self.columns, _LANES)
+            x[row, places] = _LEVELS + np.abs(x[row, places])
+        for row in np.flatnonzero(kinds == "masked"):
+            seen = random.choice(self.columns, random.integers(self.k), replace=False)
+            masked = np.full(self.columns, ml_dtypes.finfo(DTYPES[self.dtype]).min, np.float32)
+            masked[seen] = x[row, seen]
+            x[row] = masked
         return (self._without_negative_zeros(x),)
 
     def _without_negative_zeros(self, x: Values) -> Values:

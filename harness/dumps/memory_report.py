@@ -1,7 +1,8 @@
 """Reports on device memory without a capture: the compiler's out-of-memory message, and JAX's snapshot.
 
-The message is that of XLA:TPU ("Ran out of memory in memory space hbm"); the snapshot is the file of
-`jax.profiler.save_device_memory_profile`, a compressed profile in pprof's form.
+The message is that of XLA:TPU: of a program that does not fit ("Ran out of memory in memory space hbm"), of a kernel
+("Scoped allocation with size ...", "Allocation (size=...) would exceed memory"), or of the runtime ("Attempting to
+allocate ..."). The snapshot is the file of `jax.profiler.save_device_memory_profile`, a profile in pprof's form.
 """
 
 import gzip
@@ -19,9 +20,28 @@ from harness.dumps.schema import message_class
 from harness.errors import RatchetError
 
 _GZIP = b"\x1f\x8b"
+_UNIT = r"[KMGT]?(?:i?B)?"
+_SIZE = rf"[\d.]+{_UNIT}"
 _FULL = re.compile(
-    r"Ran out of memory in memory space (?P<space>\w+)\. Used (?P<used>[\d.]+[KMGT]?) of (?P<most>[\d.]+[KMGT]?) \w+"
+    rf"Ran out of memory in memory space (?P<space>\w+)\. Used (?P<used>{_SIZE}) of (?P<most>{_SIZE}) \w+"
 )
+# libtpu's, of a kernel's buffers and the values between its operations.
+_SCOPED = re.compile(
+    r"Ran out of memory in memory space (?P<space>\w+)(?: while allocating on stack for (?P<name>%?\S+)"
+    r"(?: = (?P<shape>\S+))?.*?)?\.?\s+Scoped allocation with size (?P<used>[\d.]+[KMGT]?) and limit "
+    r"(?P<most>[\d.]+[KMGT]?) exceeded",
+    re.DOTALL,
+)
+_SINGLE = re.compile(
+    r"Allocation \(size=(?P<used>\d+)\) would exceed memory \(size=(?P<most>\d+)\)"
+    r"(?: :: #\w+ \[shape = '(?P<shape>[^']*)', space=(?P<space>\w+)(?:[^\]]*?tag = '(?P<tag>[^']*)')?)?"
+)
+# Of the runtimes: an array, a program, and XLA's allocator for GPUs. Some name what is free.
+_ASKED = (
+    re.compile(r"Attempting to (?P<what>allocate|reserve) (?P<size>[\d.]+[KMGT]?)\b"),
+    re.compile(rf"[Oo]ut of memory (?:while )?(?P<what>trying to allocate|allocating) (?P<size>[\d.]+ ?{_UNIT})\b"),
+)
+_FREE = re.compile(r"There (?:are|is) (?P<free>[\d.]+[KMGT]?B?) free")
 _ENTRY = re.compile(r"^\s*\d+\.\s+Size:\s+(\S+)\s*$", re.MULTILINE)
 _LINE = re.compile(r"^\s*(Operator|Shape|Unpadded size|XLA label|Allocation type|Tag):\s+(.*)$", re.MULTILINE)
 _PART = re.compile(r"^ {4}(\S[\w ]*?) {2,}([\d.]+[KMGTB]+)\b", re.MULTILINE)
@@ -56,17 +76,31 @@ class ProgramAllocation:
     op_name: str
     source: str
     label: str
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """A program that does not fit into `space` (hbm, vmem); `parts` are its kinds of allocations, in bytes."""
+    """A program that does not fit into `space` (hbm, vmem); `parts` are its kinds of allocations, in bytes.
+
+    `is_limit`: the capacity is a limit that the kernel or a flag sets, and the memory may have more.
+    """
 
     space: str
     used_bytes: int
     capacity_bytes: int
-    parts: tuple[tuple[str, int], ...]
-    largest: tuple[ProgramAllocation, ...]
+    parts: tuple[tuple[str, int], ...] = ()
+    largest: tuple[ProgramAllocation, ...] = ()
+    is_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """An array or a program that a device had no room for when the program ran; `free_bytes` None: not said."""
+
+    bytes: int
+    free_bytes: int | None
+    is_program: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +120,12 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     """The compiler's message in `text`, None if there is none."""
     full = _FULL.search(text)
     if full is None:
-        return None
+        return _scoped(text)
     body = text[full.end() :].replace("\\n", "\n").replace('\\"', '"')
     # The message says everything twice where JAX quotes the compiler's reply behind it.
     body = body.partition("[type.googleapis.com")[0]
     return OutOfMemory(
-        space=full["space"],
+        space=full["space"].lower(),
         used_bytes=_bytes(full["used"]),
         capacity_bytes=_bytes(full["most"]),
         parts=tuple((name, _bytes(size)) for name, size in _PART.findall(body.partition("Largest program")[0])),
@@ -99,9 +133,50 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     )
 
 
+def _scoped(text: str) -> OutOfMemory | None:
+    """The message about a kernel: one allocation, and what there is for it."""
+    match = _SCOPED.search(text) or _SINGLE.search(text)
+    if match is None:
+        return None
+    words = match.groupdict()
+    size = _bytes(words["used"])
+    allocation = ProgramAllocation(
+        bytes=size,
+        needed_bytes=size,
+        shape=words["shape"] or "",
+        kind="scoped",
+        op_name=(words.get("name") or "").lstrip("%"),
+        source="",
+        label="",
+        tag=words.get("tag") or "",
+    )
+    return OutOfMemory(
+        space=(words["space"] or "vmem").lower(),
+        used_bytes=size,
+        capacity_bytes=_bytes(words["most"]),
+        largest=(allocation,) if allocation.shape or allocation.op_name else (),
+        is_limit=match.re is _SCOPED,
+    )
+
+
+def refused(text: str) -> Refused | None:
+    """The runtime's message in `text`, None if there is none."""
+    match = next(filter(None, (form.search(text) for form in _ASKED)), None)
+    if match is None:
+        return None
+    free = _FREE.search(text, match.end())
+    return Refused(
+        bytes=_bytes(match["size"]),
+        free_bytes=_bytes(free["free"]) if free else None,
+        is_program=match["what"] == "reserve",
+    )
+
+
 def _allocations(body: str) -> Iterator[ProgramAllocation]:
     starts = list(_ENTRY.finditer(body))
-    for start, end in zip(starts, [*(following.start() for following in starts[1:]), len(body)], strict=True):
+    for start, end in zip(
+        starts, [*(following.start() for following in starts[1:]), *([len(body)] if starts else [])], strict=True
+    ):
         fields = dict(_LINE.findall(body[start.end() : end]))
         operator = fields.get("Operator", "")
         op_name, source = _OP_NAME.search(operator), _SOURCE.search(operator)
@@ -114,12 +189,13 @@ def _allocations(body: str) -> Iterator[ProgramAllocation]:
             op_name=op_name[1] if op_name else fields.get("Tag", ""),
             source=f"{source[1]}:{source[2]}" if source and source[2] else source[1] if source else "",
             label=fields.get("XLA label", ""),
+            tag=fields.get("Tag", ""),
         )
 
 
 def _bytes(text: str) -> int:
-    number = text.rstrip("BKMGT")
-    unit = text[len(number) :][:1]
+    number = text.rstrip("BKMGTi ")
+    unit = text[len(number) :].strip()[:1]
     return round(float(number) * _UNITS[unit])
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from harness import reading_limits
 from harness.dumps import memory_report
-from harness.dumps.memory_report import Held, OutOfMemory, ProgramAllocation
+from harness.dumps.memory_report import Held, OutOfMemory, ProgramAllocation, Refused
+from harness.errors import RatchetError
 from harness.records import Table
 from harness.units import decimal, percent
 from harness.workbench.profiles import memory_rules, modules
@@ -25,6 +26,29 @@ _LARGEST: Fields[ProgramAllocation] = (
     Field("remedy", "what makes it smaller", lambda allocation: remedy(allocation), is_whole=True),
     Field("source", "source", lambda allocation: allocation.source),
     Field("operation", "from", lambda allocation: allocation.op_name.partition("[")[0]),
+)
+_IN_KERNEL: Fields[ProgramAllocation] = (
+    *(field for field in _LARGEST if field.name not in ("category", "operation")),
+    Field("operation", "from", lambda allocation: allocation.op_name.partition("[")[0]),
+    Field("buffer", "what it is", lambda allocation: allocation.tag.partition(" The u8 ")[0], is_whole=True),
+)
+_REFUSED_REMEDY = {
+    True: "see what it keeps: .lower(...).compile().memory_analysis(); then a smaller batch, jax.checkpoint, or "
+    "donate_argnums for arguments that are not needed afterwards",
+    False: "see what else the device holds: call jax.profiler.save_device_memory_profile just before, and give the "
+    "file to `xprof memory`",
+}
+_REFUSED: Fields[Refused] = (
+    Field("bytes", "size", lambda asked: asked.bytes, "B"),
+    Field("free_bytes", "free", lambda asked: asked.free_bytes, "B"),
+    Field("what", "what", lambda asked: "a program" if asked.is_program else "an array"),
+    Field("remedy", "what to do", lambda asked: _REFUSED_REMEDY[asked.is_program], is_whole=True),
+)
+# What a kernel keeps there is no tensor of the model.
+_OF_KERNELS = ("vmem", "smem", "sflag", "cmem")
+_LIMIT = (
+    "The limit is the kernel's own or the default: raise it with vmem_limit_bytes in pltpu.CompilerParams, or for all "
+    "kernels with --xla_tpu_scoped_vmem_limit_kib in LIBTPU_INIT_ARGS, as far as the chip's VMEM goes."
 )
 _HELD: Fields[Held] = (
     Field("bytes", "size", lambda buffer: buffer.bytes, "B"),
@@ -47,20 +71,40 @@ def read(path: Path) -> tuple[Table, ...] | None:
     except UnicodeDecodeError:
         return None
     full = memory_report.out_of_memory(text)
-    return _tables(full, path.name) if full is not None else None
+    if full is not None:
+        return _tables(full, path.name)
+    asked = memory_report.refused(text)
+    if asked is not None:
+        return (_refused(asked, path.name),)
+    if text and all(character.isprintable() or character.isspace() for character in text):
+        raise RatchetError(
+            "bad-profile",
+            f"{path}: expected a capture, a snapshot of memory, or a message that says how much memory was asked for, "
+            f"got {len(text):,} characters of text without one",
+        )
+    return None
 
 
 def remedy(allocation: ProgramAllocation) -> str:
     """Words on a way to make such an allocation smaller; "" if no rule applies."""
     sizes = memory_rules.dimensions(allocation.shape)
-    if "window allocation" in allocation.op_name:
+    tag = allocation.tag.lower()
+    if "window allocation" in tag:
         return "smaller blocks in the BlockSpec"
+    if "scratch" in tag:
+        return "smaller or fewer scratch_shapes"
+    if "prefetch" in tag or allocation.kind == "smem":
+        return "shorter tables: prefetch less (num_scalar_prefetch), or keep a table in HBM and copy parts of it"
+    if allocation.kind == "scoped":
+        return "smaller blocks: they, scratch and the values between operations share it"
     if (
         len(sizes) > 1
         and min(sizes[-2:]) >= _LONG
         and memory_rules.category_of_name(allocation.op_name) == memory_rules.ATTENTION
     ):
         return "scores of attention: a fused kernel keeps none"
+    if len(sizes) > 2 and sizes[-1] == sizes[-2] >= _LONG:
+        return "if these are scores of attention: a fused kernel keeps none"
     if allocation.bytes > _PADDED * allocation.needed_bytes:
         return "padded to tiles: let the last two dimensions be multiples of 8 and 128"
     if sizes and sizes[-1] >= memory_rules.VOCABULARY_ELEMENTS:
@@ -73,13 +117,17 @@ def remedy(allocation: ProgramAllocation) -> str:
 def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
     over = full.used_bytes - full.capacity_bytes
     space = full.space.upper()
+    is_kernel = full.space in _OF_KERNELS
+    there_are = "that its limit allows" if full.is_limit else "that there are"
     notes = [
-        f"The program needs {decimal(full.used_bytes, 'B', 2)} of {space}, {decimal(over, 'B', 2)} more than the "
-        f"{decimal(full.capacity_bytes, 'B', 2)} that there are."
+        f"The {'kernel' if is_kernel else 'program'} needs {decimal(full.used_bytes, 'B', 2)} of {space}, "
+        f"{decimal(over, 'B', 2)} more than the {decimal(full.capacity_bytes, 'B', 2)} {there_are}."
     ]
+    if full.is_limit and full.space == "vmem":
+        notes.append(_LIMIT)
     notes += [f"{part}: {decimal(size, 'B', 2)}" for part, size in full.parts if size]
     named = sum(allocation.bytes for allocation in full.largest)
-    if full.largest:
+    if full.largest and named < full.used_bytes:
         notes.append(
             f"The allocations below are {percent(named / full.used_bytes)} of it; the compiler names no others."
         )
@@ -88,11 +136,25 @@ def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
             "out_of_memory",
             f"why {name} did not fit into {space}",
             "static",
-            _LARGEST,
+            _IN_KERNEL if is_kernel else _LARGEST,
             full.largest,
             notes,
-            "the message names no allocation",
+            " ".join((*notes, "The message names no allocation.")),
         ),
+    )
+
+
+def _refused(asked: Refused, name: str) -> Table:
+    size = decimal(asked.bytes, "B", 2)
+    free = "" if asked.free_bytes is None else f", and {decimal(asked.free_bytes, 'B', 2)} were free"
+    return table_of(
+        "refused",
+        f"why {name} did not fit into the device's memory",
+        "static",
+        _REFUSED,
+        (asked,),
+        [f"{'A program' if asked.is_program else 'An array'} of {size} was to be put there{free}."],
+        "",
     )
 
 

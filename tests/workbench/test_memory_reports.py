@@ -84,6 +84,80 @@ def test_each_allocation_is_told_what_makes_it_smaller() -> None:
         assert word in memory_reports.remedy(allocation), allocation
 
 
+OF_KERNELS = {
+    # The form of libtpu 0.0.42.1: the operator's name and the tag that says which buffer it is.
+    "smaller blocks in the BlockSpec": VMEM.replace(
+        "     Shape", '     Operator: op_name="jit(f)/pallas_call"\n     Shape'
+    ),
+    "shorter tables": "Ran out of memory in memory space smem. Used 1.13M of 1.00M smem.\n\n  1. Size: 1.00M\n"
+    '     Operator: op_name="jit(f)/pallas_call" source_file="k.py" source_line=31\n     Shape: s32[262144]{0}\n'
+    "     Tag: prefetched scalar operand 0\n     Allocation type: scoped\n",
+    "smaller blocks: they, scratch and the values": "Ran out of memory in memory space vmem while allocating on stack "
+    "for %custom-call.2 = bf16[4096,4096]{1,0:T(8,128)(2,1)} custom-call(%p0). Scoped allocation with size 24.50M and "
+    "limit 16.00M exceeded scoped vmem limit by 8.50M.",
+    "smaller or fewer scratch_shapes": "RESOURCE_EXHAUSTED: Allocation (size=201326592) would exceed memory "
+    "(size=134217728) :: #allocation2 [shape = 'f32[48,256,4096]{2,1,0:T(8,128)}', space=vmem, size = 0xc000000, "
+    "scoped, tag = 'scratch operand'] :: f.1",
+}
+
+
+@pytest.mark.parametrize("words", OF_KERNELS)
+def test_what_a_kernel_keeps_is_no_tensor_of_a_model(words: str) -> None:
+    full = memory_report.out_of_memory(OF_KERNELS[words])
+    assert full is not None
+    assert full.used_bytes > full.capacity_bytes
+    assert memory_reports.remedy(full.largest[0]).startswith(words)
+
+
+def test_a_limit_of_vmem_may_be_raised_and_the_chips_own_may_not(tmp_path: Path) -> None:
+    for words in OF_KERNELS:
+        path = tmp_path / "log.txt"
+        path.write_text(OF_KERNELS[words], encoding="utf-8")
+        tables = memory_reports.read(path)
+        assert tables is not None
+        assert ("vmem_limit_bytes" in " ".join(tables[0].notes)) == ("Scoped allocation" in OF_KERNELS[words])
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "free", "what"),
+    [
+        ("Attempting to allocate 7.50G. That was not possible. There are 3.00G free.", 7.5 * GIB, 3 * GIB, "an array"),
+        (
+            "Error loading program: Attempting to reserve 13.00G at the bottom of memory. That was not possible. There "
+            "are 12.50G free, 0B reserved, and 12.50G reservable.",
+            13 * GIB,
+            12.5 * GIB,
+            "a program",
+        ),
+        ("Out of memory while trying to allocate 21474836480 bytes.", 20 * GIB, None, "an array"),
+        ("ran out of memory trying to allocate 20.00GiB (rounded to 21474836480)", 20 * GIB, None, "an array"),
+    ],
+)
+def test_what_a_device_had_no_room_for_is_told(
+    tmp_path: Path, text: str, size: float, free: float | None, what: str
+) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(f"XlaRuntimeError: RESOURCE_EXHAUSTED: {text}\n", encoding="utf-8")
+    tables = memory_reports.read(path)
+    assert tables is not None
+    assert tables[0].rows[0][:3] == (size, free, what)
+
+
+def test_a_message_without_allocations_still_says_how_much(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("Ran out of memory in memory space HBM. Used 33.1GiB of 31.25GiB hbm.", encoding="utf-8")
+    tables = memory_reports.read(path)
+    assert tables is not None
+    assert "needs 35.54 GB of HBM, 1.99 GB more" in tables[0].why_empty
+
+
+def test_other_text_is_no_broken_capture(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("step 100 loss 2.3\n", encoding="utf-8")
+    with pytest.raises(RatchetError, match="text without one"):
+        memory_reports.read(path)
+
+
 def test_a_snapshot_says_who_asked_for_what(tmp_path: Path) -> None:
     kept = jnp.ones((512, 1024), jnp.float32).block_until_ready()
     path = tmp_path / "device.prof"

@@ -93,6 +93,87 @@ def test_every_way_of_setting_flags_gives_the_same_two(text: str) -> None:
     assert not read_settings.not_understood
 
 
+BOTH = "--xla_a=1 --xla_b=2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"FROM python\nENV XLA_FLAGS {BOTH}\n",
+        f'FROM python\nENV HOME=/root \\\n    XLA_FLAGS="{BOTH}"\n',
+        f'#!/bin/tcsh\nsetenv XLA_FLAGS "{BOTH}"\n',
+        f'set -gx XLA_FLAGS "{BOTH}"\n',
+        f'[Service]\nEnvironment="XLA_FLAGS={BOTH}" HOME=/root\n',
+        f"export XLA_FLAGS := {BOTH}\ntrain:\n\tpython train.py\n",
+        "XLA_FLAGS = --xla_a=1\nXLA_FLAGS += --xla_b=2\n",
+        f'[env]\nXLA_FLAGS = "{BOTH}"\n',
+        f'{{"env": {{"HOME": "/root", "XLA_FLAGS": "{BOTH}"}}}}\n',
+        f'ray job submit --runtime-env-json=\'{{"env_vars": {{"XLA_FLAGS": "{BOTH}"}}}}\' -- python train.py\n',
+        f"# for docker run --env-file\nXLA_FLAGS={BOTH}\n",
+        f"docker run --env=XLA_FLAGS='{BOTH}' image\n",
+        f"services:\n  train:\n    environment:\n      - XLA_FLAGS={BOTH}\n",
+        f'services:\n  train:\n    environment:\n      - "XLA_FLAGS={BOTH}"\n',
+        f'runtime_env:\n  env_vars:\n    XLA_FLAGS: "{BOTH}"\n',
+        f'import os\nos.environ |= {{"XLA_FLAGS": "{BOTH}"}}',
+        f'import os\nenv = os.environ\nenv["XLA_FLAGS"] = "{BOTH}"',
+        f'from os import putenv\nputenv("XLA_FLAGS", "{BOTH}")',
+        f'import os\nenv = dict(os.environ, XLA_FLAGS="{BOTH}")',
+        'import os\nenv = os.environ.copy()\nenv["XLA_FLAGS"] = "--xla_a=1"\nenv["XLA_FLAGS"] += " --xla_b=2"',
+        f'import os, subprocess\nsubprocess.run(["x"], env={{**os.environ, "XLA_FLAGS": "{BOTH}"}})',
+        f'import os\ndef main():\n    os.environ["XLA_FLAGS"] = "{BOTH}"\nmain()',
+    ],
+)
+def test_other_files_and_environments_of_other_processes_are_read_likewise(text: str) -> None:
+    read_settings = read(text)
+    assert words(read_settings, "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
+    assert not read_settings.not_understood
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "XLA_FLAGS=--xla_a=1 python x.py\nXLA_FLAGS=--xla_b=2 python y.py\n",
+        "docker run -e XLA_FLAGS=--xla_a=1 x\ndocker run -e XLA_FLAGS=--xla_b=2 y\n",
+        "services:\n  a:\n    environment:\n      - XLA_FLAGS=--xla_a=1\n"
+        "  b:\n    environment:\n      XLA_FLAGS: --xla_b=2\n",
+        'import os\na = dict(os.environ, XLA_FLAGS="--xla_a=1")\nb = dict(os.environ, XLA_FLAGS="--xla_b=2")',
+    ],
+)
+def test_one_process_does_not_throw_away_the_flags_of_another(text: str) -> None:
+    assert words(read(text), "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
+
+
+def test_flags_that_a_shell_does_not_put_into_the_variable_are_named() -> None:
+    (sentence,) = read("export XLA_FLAGS=--xla_a=1 --xla_b=2\n").not_understood
+    assert sentence == "line 1: --xla_b=2 is not in XLA_FLAGS: quotes around its value are missing"
+
+
+LATE = 'os.environ["LIBTPU_INIT_ARGS"] = "--xla_a=1"'
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (f"def mesh():\n    return jax.devices()\nm = mesh()\n{LATE}", "line 4 (jax.devices)"),
+        (f"f = jax.jit(g)\nf(1)\n{LATE}", "line 4 (f is compiled)"),
+        (f"@jax.jit\ndef f(x):\n    return x\nf(1)\n{LATE}", "line 6 (f is compiled)"),
+        (f"jax.jit(lambda: 1)()\n{LATE}", "line 3 (a compiled function is called)"),
+        (f"def set_flags():\n    {LATE}\njax.devices()\nset_flags()", "line 5 (jax.devices)"),
+        (f"def main():\n    jax.devices()\n    {LATE}", "line 4 (jax.devices)"),
+        (f"try:\n    jax.devices()\nexcept RuntimeError:\n    {LATE}", "line 4 (jax.devices)"),
+        (f"if __name__ == '__main__':\n    jax.devices()\n    {LATE}", "line 4 (jax.devices)"),
+        (f"def first():\n    {LATE}\nfirst()\njax.devices()", ""),
+        (f"def never():\n    jax.devices()\n{LATE}", ""),
+        (f"if debugging:\n    jax.devices()\n{LATE}", ""),
+        (f"dtype = jax.numpy.dtype('bfloat16')\n{LATE}", ""),
+    ],
+)
+def test_a_backend_that_a_function_starts_is_started(text: str, where: str) -> None:
+    (setting,) = read(f"import os\nimport jax\n{text}\n").settings
+    assert setting.too_late.endswith(where)
+    assert bool(setting.too_late) == bool(where)
+
+
 def test_options_of_jax_in_a_program_are_its_variables() -> None:
     read_settings = read(
         'import jax\njax.config.update("jax_debug_nans", True)\njax.config.update("jax_platforms", "tpu")'
@@ -180,6 +261,15 @@ def test_a_word_without_dashes_is_told_what_it_is() -> None:
     assert "Write --xla_yes=1" in remedies
     assert "it is no flag" in remedies
     assert not fails
+
+
+def test_a_variable_that_is_written_as_a_flag_is_told_what_it_is() -> None:
+    libtpu = Answers(library="libtpu", unknown={"TPU_MEGACORE": ""}, refused={}, similar={})
+    libraries = Known(jaxlib=NOTHING_WRONG, libtpu=libtpu, jax_variables=frozenset())
+    text = 'export LIBTPU_INIT_ARGS="--TPU_MEGACORE=MEGACORE_DENSE"'
+    (listed, *_), fails = audited(RuleSubject(read(text), libraries, None, (), is_capture=False))
+    assert "export TPU_MEGACORE=MEGACORE_DENSE" in json.dumps([list(map(str, row)) for row in listed.rows])
+    assert fails
 
 
 # --- rules that ask nobody ----------------------------------------------------------------------
@@ -322,6 +412,12 @@ def test_the_libraries_themselves_say_what_they_do_not_know(
     findings_of_rule = [f for r in RULES for f in r(RuleSubject(*planted)) if f.rule == rule and f.subject == subject]
     assert len(findings_of_rule) == 1
     assert findings_of_rule[0].remedy.startswith(words_said)
+
+
+def test_a_value_behind_its_flag_is_put_to_libtpu_with_it() -> None:
+    text = 'export LIBTPU_INIT_ARGS="--xla_tpu_scoped_vmem_limit_kib 65536 --noxla_tpu_enable_latency_hiding_scheduler"'
+    libtpu = known_flags.ask_libraries(read(text)).libtpu
+    assert (libtpu.unknown, libtpu.refused) == ({}, {})
 
 
 def test_what_the_libraries_know_is_not_found(planted: tuple[Settings, Known]) -> None:

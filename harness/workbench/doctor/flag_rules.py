@@ -205,12 +205,18 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
             )
             continue
         near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
+        if is_watched(setting.name):
+            remedy = f"It is a variable of the environment: export {setting.word.lstrip('-')}"
+        elif near:
+            remedy = f"Did you mean {near}? Else leave it out"
+        else:
+            remedy = "Leave it out: no name in the library is near"
         yield _finding(
             "ends the process",
             "unknown-flag",
             setting,
             f"{answers.library} does not know {setting.name}",
-            f"Did you mean {near}? Else leave it out" if near else "Leave it out: no name in the library is near",
+            remedy,
             source,
         )
 
@@ -236,11 +242,12 @@ def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
 
 def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """One flag twice in a variable, with different values: the last wins."""
-    seen: dict[tuple[str, str], Setting] = {}
+    seen: dict[tuple[str, str, int], Setting] = {}
     for setting in subject.settings.settings:
         if not setting.is_final or not setting.is_certain or not setting.name:
             continue
-        before = seen.get((setting.variable, setting.name))
+        scopes = (setting.scope, 0)
+        before = next(filter(None, (seen.get((setting.variable, setting.name, scope)) for scope in scopes)), None)
         if before is not None and before.value != setting.value:
             yield _finding(
                 "contradiction",
@@ -250,7 +257,7 @@ def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
                 "Keep one of the two",
                 "the parsers of tsl and abseil",
             )
-        seen[setting.variable, setting.name] = setting
+        seen[setting.variable, setting.name, setting.scope] = setting
 
 
 def exclusive_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import itertools
 import json
 import mmap
 import re
@@ -73,10 +74,21 @@ def ask_libraries(settings: Settings) -> Known:
 
 
 def _words(settings: Settings, variable: str) -> list[str]:
-    """The flags of a variable as written, each once; libraries refuse what has no dashes in ways of their own."""
-    return list(
-        dict.fromkeys(s.word for s in settings.settings if s.variable == variable and s.name and s.word.startswith("-"))
-    )
+    """The flags of a variable as written, each once; libraries refuse what has no dashes in ways of their own.
+
+    A word behind a flag of libtpu without a value is its value: abseil reads `--flag value` too.
+    """
+    written = [s for s in settings.settings if s.variable == variable and s.name]
+    words = []
+    for setting, following in itertools.zip_longest(written, written[1:]):
+        if not setting.word.startswith("-"):
+            continue
+        is_value = variable == "LIBTPU_INIT_ARGS" and setting.value is None and following is not None
+        if is_value and following.value is None and not following.word.startswith("-"):
+            words.append(f"{setting.word}={following.word}")
+        else:
+            words.append(setting.word)
+    return list(dict.fromkeys(words))
 
 
 def _lacks_dashes(setting: Setting) -> bool:

@@ -1,11 +1,11 @@
-"""Variables of containers in a manifest of Kubernetes, Compose or the like: lists and maps of names and values.
+"""Variables of containers in a manifest of Kubernetes, Compose, Ray or the like: lists and maps of names and values.
 
 It is read line by line, because a manifest with templates is not YAML, and its variables can be read all the same.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _NAME = re.compile(r"^(\s*(?:-\s+)?)[\"']?name[\"']?\s*:\s*[\"']?([A-Za-z_]\w*)[\"']?\s*$")
 _VALUE = re.compile(r"^(\s*(?:-\s+)?)[\"']?(value|valueFrom)[\"']?\s*:\s*(.*)$")
@@ -13,7 +13,10 @@ _FLOW = re.compile(
     r"\{\s*[\"']?name[\"']?\s*:\s*[\"']?([A-Za-z_]\w*)[\"']?\s*,\s*[\"']?value[\"']?\s*:\s*(\"[^\"]*\"|'[^']*'|[^,}]*)"
 )
 _ENTRY = re.compile(r"^(\s*)([A-Z][A-Z0-9_]*)\s*:\s+(\S.*)$")
-_IS_MANIFEST = re.compile(r"^\s*(?:apiVersion|kind|containers|services|env|envs|environment)\s*:", re.M)
+_ITEM = re.compile(r"^\s*-\s+([\"']?)([A-Z][A-Z0-9_]*)=(.*)$")
+_IS_MANIFEST = re.compile(r"^\s*(?:apiVersion|kind|containers|services|env|envs|env_vars|environment)\s*:", re.M)
+# Where the variables of one container begin.
+_BEGINS = re.compile(r"^[\s-]*[\"']?(?:env|envs|env_vars|environment)[\"']?\s*:")
 _BLOCK = re.compile(r"[|>][+-]?\d*\s*$")
 _COMMENT = re.compile(r"\s+#.*$")
 
@@ -21,7 +24,7 @@ _COMMENT = re.compile(r"\s+#.*$")
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One variable: the lines from its name to the end of its value, and the value, or the reason why it is not
-    known.
+    known. `container` numbers the lists and maps of variables.
     """
 
     line: int
@@ -29,6 +32,7 @@ class Entry:
     name: str
     value: str
     unread: str = ""
+    container: int = 0
 
 
 def is_manifest(text: str) -> bool:
@@ -39,22 +43,34 @@ def is_manifest(text: str) -> bool:
 def entries(text: str) -> Iterator[Entry]:
     """The variables that the manifest gives containers, in order."""
     lines = text.splitlines()
+    container = 0
     for number, line in enumerate(lines):
-        if flow := _FLOW.search(line):
-            yield Entry(number + 1, number + 1, flow[1], _scalar(flow[2]))
-        elif name := _NAME.match(line):
-            following = _VALUE.match(lines[number + 1]) if number + 1 < len(lines) else None
-            # The keys of one entry stand below each other.
-            if following is None or len(following[1]) != len(name[1]):
-                continue
-            if following[2] == "valueFrom":
-                yield Entry(number + 1, number + 2, name[2], "", "comes from elsewhere (valueFrom)")
-            else:
-                value, last = _value_and_last_line(lines, number + 1, following[3], len(following[1]))
-                yield Entry(number + 1, last, name[2], value)
-        elif entry := _ENTRY.match(line):
-            value, last = _value_and_last_line(lines, number, entry[3], len(entry[1]))
-            yield Entry(number + 1, last, entry[2], value)
+        container += bool(_BEGINS.match(line))
+        for entry in _of_line(lines, number):
+            yield replace(entry, container=container)
+
+
+def _of_line(lines: list[str], number: int) -> Iterator[Entry]:
+    """The variable that begins in this line, if there is one."""
+    line = lines[number]
+    if flow := _FLOW.search(line):
+        yield Entry(number + 1, number + 1, flow[1], _scalar(flow[2]))
+    elif item := _ITEM.match(line):
+        quote, name, value = item.groups()
+        yield Entry(number + 1, number + 1, name, value.rpartition(quote)[0] if quote else _scalar(value))
+    elif name := _NAME.match(line):
+        following = _VALUE.match(lines[number + 1]) if number + 1 < len(lines) else None
+        # The keys of one entry stand below each other.
+        if following is None or len(following[1]) != len(name[1]):
+            return
+        if following[2] == "valueFrom":
+            yield Entry(number + 1, number + 2, name[2], "", "comes from elsewhere (valueFrom)")
+        else:
+            value, last = _value_and_last_line(lines, number + 1, following[3], len(following[1]))
+            yield Entry(number + 1, last, name[2], value)
+    elif entry := _ENTRY.match(line):
+        value, last = _value_and_last_line(lines, number, entry[3], len(entry[1]))
+        yield Entry(number + 1, last, entry[2], value)
 
 
 def _value_and_last_line(lines: list[str], number: int, value: str, indent: int) -> tuple[str, int]:

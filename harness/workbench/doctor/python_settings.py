@@ -1,7 +1,7 @@
 """The variables that a Python program sets for JAX and XLA, read from its syntax; nothing is run."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 class Assignment:
     """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood.
 
-    `too_late` is the earlier reader of the variable in words, "" if there is none.
+    `too_late` is the earlier reader of the variable in words, "" if there is none. `scope` numbers the mapping that is
+    an environment of another process, 0 for the program's own.
     """
 
     line: int
@@ -18,6 +19,7 @@ class Assignment:
     is_certain: bool = True
     problem: str = ""
     too_late: str = ""
+    scope: int = 0
 
 
 # What starts JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of jax.numpy and
@@ -37,49 +39,87 @@ _STARTS = frozenset(
     )
 )
 _START_BY_PREFIX = ("jax.numpy.", "jax.random.")
+# Facts about types need no backend.
+_NO_START = frozenset(
+    f"jax.numpy.{name}" for name in ("dtype", "finfo", "iinfo", "issubdtype", "promote_types", "result_type")
+)
+# What they return starts the backend when it is called.
+_COMPILED = frozenset(("jax.jit", "jax.pmap"))
+
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Unread(Exception):
     """An expression whose text is not known without running it."""
 
 
-def steps(tree: ast.Module) -> Iterator[Assignment]:
-    """The assignments in the order of their lines. Those in a condition or a function are not certain."""
-    yield from _Walk().body(tree.body, is_certain=True)
+def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Assignment]:
+    """The assignments in the order in which they are made. Those in a condition are not certain, nor are those in a
+    function that the module does not call. In environments of other processes only watched variables count.
+    """
+    walk = _Walk(is_watched)
+    yield from walk.body(tree.body, is_certain=True)
+    yield from walk.uncalled()
 
 
 class _Walk:
     """The texts of the module's names and of variables of the environment so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_watched: Callable[[str], bool]) -> None:
+        self.is_watched = is_watched
         self.names: dict[str, str] = {}
-        self.environment: dict[str, str] = {}
+        # The program's environment (""), and those that it makes for other processes, by their names.
+        self.environments: dict[str, dict[str, str]] = {"": {}}
+        # Other names of the program's environment.
+        self.aliases: set[str] = set()
         # What each name of the module stands for: `jnp` for `jax.numpy`.
         self.modules: dict[str, str] = {}
+        # Functions whose bodies were not read so far: they are read where they are called.
+        self.functions: dict[str, _Function] = {}
+        self.compiled: set[str] = set()
         self.imported_in: int | None = None
         self.started_in: int | None = None
         self.started_by = ""
 
     def body(self, statements: Iterable[ast.stmt], *, is_certain: bool) -> Iterator[Assignment]:
         for statement in statements:
-            if is_certain:
-                self._note_start(statement)
-            if isinstance(statement, ast.Assign):
-                for target in statement.targets:
-                    yield from self._assign(target, statement.value, is_certain, add=False)
-            elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
-                yield from self._assign(statement.target, statement.value, is_certain, add=True)
-            elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-                yield from self._assign(statement.target, statement.value, is_certain, add=False)
-            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-                yield from self._call(statement.value, is_certain)
-            for name in ("body", "orelse", "finalbody"):
-                inner = getattr(statement, name, None)
-                if isinstance(inner, list) and not isinstance(statement, ast.ClassDef):
-                    yield from self.body(inner, is_certain=is_certain and isinstance(statement, ast.With))
+            self._note_names(statement)
+            if isinstance(statement, _Function):
+                self.functions[statement.name] = statement
+                continue
+            if isinstance(statement, ast.ClassDef):
+                for method in statement.body:
+                    if isinstance(method, _Function):
+                        self.functions[f"{statement.name}.{method.name}"] = method
+                continue
+            yield from self._calls(statement, is_certain)
+            yield from self._assignments(statement, is_certain)
+            yield from self._blocks(statement, is_certain)
 
-    def _note_start(self, statement: ast.stmt) -> None:
-        """Notes the line in which JAX is imported, and the one in which it starts a backend."""
+    def uncalled(self) -> Iterator[Assignment]:
+        """The assignments in functions that the module itself does not call."""
+        while self.functions:
+            started = self.started_in, self.started_by
+            yield from self.body(self.functions.pop(next(iter(self.functions))).body, is_certain=False)
+            self.started_in, self.started_by = started
+
+    def _blocks(self, statement: ast.stmt, is_certain: bool) -> Iterator[Assignment]:
+        is_main = isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
+        certain = is_certain and (is_main or isinstance(statement, ast.With))
+        started = self.started_in, self.started_by
+        for block in (
+            getattr(statement, "body", ()),
+            *(handler.body for handler in getattr(statement, "handlers", ())),
+            getattr(statement, "orelse", ()),
+            getattr(statement, "finalbody", ()),
+        ):
+            yield from self.body(block, is_certain=certain)
+            if isinstance(statement, ast.If) and not is_main:
+                self.started_in, self.started_by = started
+
+    def _note_names(self, statement: ast.stmt) -> None:
+        """Notes imports, the line of JAX's first, and compiled functions."""
         if isinstance(statement, ast.Import):
             for alias in statement.names:
                 self.modules[alias.asname or alias.name.partition(".")[0]] = (
@@ -88,22 +128,42 @@ class _Walk:
         elif isinstance(statement, ast.ImportFrom):
             for alias in statement.names:
                 self.modules[alias.asname or alias.name] = f"{statement.module}.{alias.name}"
+        elif isinstance(statement, _Function):
+            if any(self._is_compiled(decorator) for decorator in statement.decorator_list):
+                self.compiled.add(statement.name)
+        elif isinstance(statement, ast.Assign) and self._is_compiled(statement.value):
+            self.compiled.update(target.id for target in statement.targets if isinstance(target, ast.Name))
         if self.imported_in is None and any(name.partition(".")[0] == "jax" for name in self.modules.values()):
             self.imported_in = statement.lineno
-        if self.started_in is not None or isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            return
-        nodes = [node for name, node in ast.iter_fields(statement) if name not in ("body", "orelse", "finalbody")]
+
+    def _is_compiled(self, node: ast.expr) -> bool:
+        """True for `jax.jit`, `jax.jit(...)` and `partial(jax.jit, ...)`."""
+        if isinstance(node, ast.Call):
+            return self._is_compiled(node.func) or any(self._is_compiled(part) for part in node.args[:1])
+        return isinstance(node, (ast.Name, ast.Attribute)) and self._full_name(node) in _COMPILED
+
+    def _calls(self, statement: ast.stmt, is_certain: bool) -> Iterator[Assignment]:
+        """The assignments in functions that this statement calls; notes the line that starts a backend."""
+        nodes = [
+            node for name, node in ast.iter_fields(statement) if name not in ("body", "handlers", "orelse", "finalbody")
+        ]
         parts = [part for node in nodes for part in (node if isinstance(node, list) else [node])]
         for part in parts:
-            for node in _calls_in(part) if isinstance(part, ast.AST) else ():
-                name = self._full_name(node)
-                if name in _STARTS or name.startswith(_START_BY_PREFIX):
-                    self.started_in, self.started_by = node.lineno, name
-                    return
+            for call in _calls_in(part) if isinstance(part, ast.AST) else ():
+                name = self._full_name(call.func)
+                starts = name in _STARTS or (name.startswith(_START_BY_PREFIX) and name not in _NO_START)
+                is_call_of_compiled = isinstance(call.func, ast.Call) and self._is_compiled(call.func.func)
+                if self.started_in is None and (starts or name in self.compiled or is_call_of_compiled):
+                    self.started_in, self.started_by = call.lineno, name if starts else f"{name} is compiled"
+                    if is_call_of_compiled:
+                        self.started_by = "a compiled function is called"
+                function = self.functions.pop(name, None) if name not in self.compiled else None
+                if function is not None:
+                    yield from self.body(function.body, is_certain=is_certain)
 
-    def _full_name(self, call: ast.Call) -> str:
-        """The full name of the called function: `jax.numpy.ones` for `jnp.ones(...)`."""
-        root, _, rest = ast.unparse(call.func).partition(".")
+    def _full_name(self, function: ast.expr) -> str:
+        """The full name of a called function: `jax.numpy.ones` for `jnp.ones`."""
+        root, _, rest = ast.unparse(function).partition(".")
         module = self.modules.get(root, root)
         return f"{module}.{rest}" if rest else module
 
@@ -115,31 +175,60 @@ class _Walk:
             return f"JAX has already started its backend in line {self.started_in} ({self.started_by})"
         return ""
 
+    def _assignments(self, statement: ast.stmt, is_certain: bool) -> Iterator[Assignment]:
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                yield from self._assign(target, statement.value, is_certain, add=False)
+        elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+            yield from self._assign(statement.target, statement.value, is_certain, add=True)
+        elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.BitOr):
+            yield from self._set_pairs(statement.target, [statement.value], [], statement.lineno, is_certain)
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            yield from self._assign(statement.target, statement.value, is_certain, add=False)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            yield from self._call(statement.value, is_certain)
+        elif isinstance(statement, (ast.Return, ast.Expr, ast.With)):
+            yield from self._other_environments(statement, is_certain)
+
     def _assign(self, target: ast.expr, value: ast.expr, is_certain: bool, *, add: bool) -> Iterator[Assignment]:
         if isinstance(target, ast.Name):
+            if self._environment(value) == "":
+                self.aliases.add(target.id)
+                return
+            if self._holds_environment(value):
+                self.environments[target.id] = {}
+                yield from self._other_environments(value, is_certain, target.id)
+                return
+            yield from self._other_environments(value, is_certain)
             try:
                 text = self._text(value)
                 self.names[target.id] = self.names[target.id] + text if add else text
             except (_Unread, KeyError):
                 self.names.pop(target.id, None)
-        elif isinstance(target, ast.Subscript) and _is_environment(target.value):
-            yield self._set(target.slice, value, target.lineno, is_certain, add=add)
+        elif isinstance(target, ast.Subscript) and (holder := self._environment(target.value)) is not None:
+            yield self._set(target.slice, value, target.lineno, is_certain, add=add, holder=holder)
+        elif isinstance(target, ast.Subscript) and self._is_watched_key(target.slice):
+            # A dictionary with such a key is an environment, whoever made it.
+            holder = ast.unparse(target.value)
+            self.environments.setdefault(holder, {})
+            yield self._set(target.slice, value, target.lineno, is_certain, add=add, holder=holder)
+        else:
+            yield from self._other_environments(value, is_certain)
 
     def _call(self, call: ast.Call, is_certain: bool) -> Iterator[Assignment]:
         function = call.func
-        if not isinstance(function, ast.Attribute):
-            return
-        if (_is_environment(function.value) and function.attr == "setdefault" and len(call.args) == 2) or (
-            isinstance(function.value, ast.Name)
-            and function.value.id == "os"
-            and function.attr == "putenv"
-            and len(call.args) == 2
-        ):
+        name = self._full_name(function)
+        if name == "os.putenv" and len(call.args) == 2:
             yield self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False)
-        elif _is_environment(function.value) and function.attr == "update":
-            for key, value in self._pairs(call):
-                yield self._set(key, value, call.lineno, is_certain, add=False)
-        elif ast.unparse(function).endswith("config.update") and len(call.args) == 2:
+            return
+        if isinstance(function, ast.Attribute) and (holder := self._environment(function.value)) is not None:
+            if function.attr == "setdefault" and len(call.args) == 2:
+                yield self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False, holder=holder)
+                return
+            if function.attr == "update":
+                yield from self._set_pairs(function.value, call.args, call.keywords, call.lineno, is_certain)
+                return
+        if name.endswith("config.update") and len(call.args) == 2:
             option = call.args[0]
             if isinstance(option, ast.Constant) and isinstance(option.value, str) and option.value.startswith("jax_"):
                 # An option of JAX and its variable are one setting.
@@ -147,18 +236,81 @@ class _Walk:
                     ast.Constant(option.value.upper()), call.args[1], call.lineno, is_certain, add=False
                 )
                 yield replace(option_set, too_late="")
+            return
+        yield from self._other_environments(call, is_certain)
 
-    def _pairs(self, call: ast.Call) -> Iterator[tuple[ast.expr, ast.expr]]:
-        for argument in call.args:
+    def _environment(self, node: ast.expr) -> str | None:
+        """The name of the environment that an expression is, "" for the program's own; None: it is none."""
+        if (isinstance(node, ast.Attribute) and node.attr == "environ") or (
+            isinstance(node, ast.Name) and (node.id == "environ" or node.id in self.aliases)
+        ):
+            return ""
+        name = ast.unparse(node)
+        return name if name in self.environments else None
+
+    def _holds_environment(self, value: ast.expr) -> bool:
+        """True for a copy of an environment, and for a dictionary with a watched variable."""
+        if isinstance(value, ast.Call):
+            function = value.func
+            if isinstance(function, ast.Attribute) and function.attr == "copy":
+                return self._environment(function.value) is not None
+            if ast.unparse(function) in ("dict", "copy.copy", "copy.deepcopy"):
+                return any(self._environment(part) is not None for part in value.args) or any(
+                    keyword.arg is not None and self.is_watched(keyword.arg) for keyword in value.keywords
+                )
+        if isinstance(value, ast.Dict):
+            return any(
+                self._environment(part) is not None if key is None else self._is_watched_key(key)
+                for key, part in zip(value.keys, value.values, strict=True)
+            )
+        return (
+            isinstance(value, ast.BinOp)
+            and isinstance(value.op, ast.BitOr)
+            and (self._holds_environment(value.left) or self._holds_environment(value.right))
+        )
+
+    def _is_watched_key(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Constant) and isinstance(node.value, str) and self.is_watched(node.value)
+
+    def _other_environments(self, node: ast.AST, is_certain: bool, holder: str | None = None) -> Iterator[Assignment]:
+        """The watched variables in dictionaries within an expression: environments of processes that it starts."""
+        for inner in ast.walk(node):
+            is_dictionary = isinstance(inner, ast.Dict) or (
+                isinstance(inner, ast.Call) and ast.unparse(inner.func) == "dict"
+            )
+            if not is_dictionary or not isinstance(inner, (ast.Dict, ast.Call)):
+                continue
+            pairs = self._pairs([inner], []) if isinstance(inner, ast.Dict) else self._pairs(inner.args, inner.keywords)
+            watched = [(key, value) for key, value in pairs if self._is_watched_key(key)]
+            if not watched:
+                continue
+            name = holder if holder is not None else f"line {inner.lineno}, column {inner.col_offset}"
+            self.environments.setdefault(name, {})
+            for key, value in watched:
+                yield self._set(key, value, key.lineno, is_certain, add=False, holder=name)
+
+    def _set_pairs(
+        self, target: ast.expr, args: list[ast.expr], keywords: list[ast.keyword], line: int, is_certain: bool
+    ) -> Iterator[Assignment]:
+        holder = self._environment(target)
+        if holder is not None:
+            for key, value in self._pairs(args, keywords):
+                if not holder or self._is_watched_key(key):
+                    yield self._set(key, value, line, is_certain, add=False, holder=holder)
+
+    def _pairs(self, args: list[ast.expr], keywords: list[ast.keyword]) -> Iterator[tuple[ast.expr, ast.expr]]:
+        for argument in args:
             if isinstance(argument, ast.Dict):
                 for key, value in zip(argument.keys, argument.values, strict=True):
                     if key is not None:
                         yield key, value
-        for keyword in call.keywords:
+        for keyword in keywords:
             if keyword.arg is not None:
-                yield ast.Constant(keyword.arg), keyword.value
+                yield ast.Constant(keyword.arg, lineno=keyword.value.lineno, col_offset=0), keyword.value
 
-    def _set(self, key: ast.expr, value: ast.expr, line: int, is_certain: bool, *, add: bool) -> Assignment:
+    def _set(
+        self, key: ast.expr, value: ast.expr, line: int, is_certain: bool, *, add: bool, holder: str = ""
+    ) -> Assignment:
         try:
             name = self._text(key)
         except _Unread:
@@ -167,9 +319,15 @@ class _Walk:
             text = self._text(value)
         except _Unread as unread:
             return Assignment(line=line, problem=f"{name} is computed: {str(unread)[:80]}")
-        self.environment[name] = self.environment.get(name, "") + text if add else text
+        variables = self.environments[holder]
+        variables[name] = variables.get(name, "") + text if add else text
         return Assignment(
-            line=line, name=name, value=self.environment[name], is_certain=is_certain, too_late=self._too_late(name)
+            line=line,
+            name=name,
+            value=variables[name],
+            is_certain=is_certain,
+            too_late="" if holder else self._too_late(name),
+            scope=list(self.environments).index(holder),
         )
 
     def _text(self, node: ast.expr) -> str:
@@ -189,8 +347,8 @@ class _Walk:
                 return next((text for text in map(self._text, values) if text), "")
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
                 return " ".join(map(self._text, parts))
-            case ast.Subscript(value=value, slice=key) if _is_environment(value):
-                return self.environment.get(self._text(key), "")
+            case ast.Subscript(value=holder, slice=key) if (holder_name := self._environment(holder)) is not None:
+                return self.environments[holder_name].get(self._text(key), "")
             case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[argument]) if (
                 isinstance(argument, (ast.List, ast.Tuple))
             ):
@@ -199,10 +357,12 @@ class _Walk:
                 return self._text(argument).replace(" ", between)
             case ast.Call(func=ast.Name(id="str"), args=[argument]):
                 return self._text(argument)
-            case ast.Call(func=ast.Attribute(value=holder, attr="get"), args=[key, *rest]) if _is_environment(holder):
-                return self.environment.get(self._text(key), self._text(rest[0]) if rest else "")
-            case ast.Call(func=ast.Attribute(attr="getenv"), args=[key, *rest]):
-                return self.environment.get(self._text(key), self._text(rest[0]) if rest else "")
+            case ast.Call(func=ast.Attribute(value=holder, attr="get"), args=[key, *rest]) if (
+                holder_name := self._environment(holder)
+            ) is not None:
+                return self.environments[holder_name].get(self._text(key), self._text(rest[0]) if rest else "")
+            case ast.Call(func=function, args=[key, *rest]) if self._full_name(function) == "os.getenv":
+                return self.environments[""].get(self._text(key), self._text(rest[0]) if rest else "")
         raise _Unread(ast.unparse(node))
 
 
@@ -214,9 +374,3 @@ def _calls_in(node: ast.AST) -> Iterator[ast.Call]:
         yield node
     for child in ast.iter_child_nodes(node):
         yield from _calls_in(child)
-
-
-def _is_environment(node: ast.expr) -> bool:
-    return (isinstance(node, ast.Attribute) and node.attr == "environ") or (
-        isinstance(node, ast.Name) and node.id == "environ"
-    )

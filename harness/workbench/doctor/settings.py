@@ -9,13 +9,18 @@ from dataclasses import dataclass, field, replace
 
 from harness.dumps.xplane import Space
 from harness.records.doctor import Setting, Settings
-from harness.workbench.doctor import manifests, python_settings
+from harness.workbench.doctor import config_files, manifests, python_settings
 
 FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _PREFIXES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "PJRT_", "TF_CPP_", "ENABLE_PJRT", "MEGASCALE_")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _EXPANSION = re.compile(r"\$(?:(\w+)|\{(\w+)(?:(:?[-+=?])((?:[^{}]|\{[^{}]*\})*))?\})")
 _OPENS, _CLOSES = {"if", "case", "while", "until", "for"}, {"fi", "esac", "done"}
+_CONTROL = _OPENS | {"then", "do", "else", "elif", "!", "{", "time"}
+# Commands whose assignments last.
+_LASTING = ("export", "declare", "typeset", "readonly", "local", "ENV", "ARG", "let")
+# `--env=NAME=value`, `-eNAME=value`.
+_OPTION = re.compile(r"(?:-e|--[\w-]*env[\w-]*)=?([A-Z]\w*\+?=.*)", re.DOTALL)
 # A quote that is never closed must not swallow the script.
 _LONGEST_COMMAND = 400
 _PYTHON = re.compile(r"^\s*(import|from)\s+\w|os\.environ|jax\.config", re.MULTILINE)
@@ -43,12 +48,17 @@ def of_script(text: str, subject: str) -> Settings:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
     if tree is not None:
-        for step in python_settings.steps(tree):
+        for step in python_settings.steps(tree, is_watched):
             if step.problem:
                 reader.not_understood.append(f"line {step.line}: {step.problem}")
             elif is_watched(step.name):
                 reader.assign(
-                    step.name, step.value, f"line {step.line}", is_certain=step.is_certain, too_late=step.too_late
+                    step.name,
+                    step.value,
+                    f"line {step.line}",
+                    is_certain=step.is_certain,
+                    too_late=step.too_late,
+                    scope=step.scope,
                 )
     else:
         if manifests.is_manifest(text):
@@ -58,9 +68,10 @@ def of_script(text: str, subject: str) -> Settings:
                 if entry.unread:
                     reader.not_understood.append(f"line {entry.line}: {entry.name} {entry.unread}")
                 else:
-                    reader.assign(entry.name, entry.value, f"line {entry.line}")
+                    reader.assign(entry.name, entry.value, f"line {entry.line}", scope=entry.container)
+                    reader.scopes = max(reader.scopes, entry.container)
             text = "\n".join(lines)
-        _read_shell(text, reader)
+        _read_shell(config_files.as_shell(text, is_watched), reader)
     return reader.settings()
 
 
@@ -96,25 +107,30 @@ class Reader:
 
     subject: str
     values: dict[str, str] = field(default_factory=dict)
+    # Those of a scope, before those that all see.
+    scoped: dict[tuple[int, str], str] = field(default_factory=dict)
+    scopes: int = 0
     assigned: list[Setting] = field(default_factory=list)
     not_understood: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def assign(self, name: str, value: str, place: str, *, is_certain: bool = True, too_late: str = "") -> None:
+    def assign(
+        self, name: str, value: str, place: str, *, is_certain: bool = True, too_late: str = "", scope: int = 0
+    ) -> None:
         """Sets `name` to `value`; flags of the old value that are not in the new one are thrown away."""
         if name in FLAG_VARIABLES:
             new = value.split()
-            old = self.values.get(name, "").split()
+            old = self.value(name, scope).split()
             kept = len(old) if new[: len(old)] == old else 0
             at = next((i for i in range(len(new)) if old and new[i : i + len(old)] == old), None)
             if not kept and at is None and is_certain:
-                self._throw_away(name, new)
+                self._throw_away(name, new, scope)
             added = new[len(old) :] if kept else new if at is None else new[:at] + new[at + len(old) :]
             flags = [_flag(name, word, place, is_certain) for word in added]
-            self.assigned += [replace(flag, too_late=too_late) for flag in flags]
+            self.assigned += [replace(flag, too_late=too_late, scope=scope) for flag in flags]
         elif is_watched(name) or name == "PYTHON_TRACER":
             if is_certain:
-                self._throw_away(name, [])
+                self._throw_away(name, [], scope)
             self.assigned.append(
                 Setting(
                     variable=name,
@@ -124,13 +140,23 @@ class Reader:
                     place=place,
                     is_certain=is_certain,
                     too_late=too_late,
+                    scope=scope,
                 )
             )
-        self.values[name] = value
+        if scope:
+            self.scoped[scope, name] = value
+        else:
+            self.values[name] = value
 
-    def _throw_away(self, variable: str, kept: list[str]) -> None:
+    def value(self, name: str, scope: int = 0) -> str:
+        """The value of a variable so far, as a scope sees it; "" if it has none."""
+        return self.scoped.get((scope, name), self.values.get(name, ""))
+
+    def _throw_away(self, variable: str, kept: list[str], scope: int) -> None:
         self.assigned = [
-            replace(s, is_final=False) if s.variable == variable and s.is_certain and s.word not in kept else s
+            replace(s, is_final=False)
+            if s.variable == variable and s.is_certain and s.word not in kept and s.scope in (0, scope)
+            else s
             for s in self.assigned
         ]
 
@@ -166,25 +192,52 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
         heads = [word for word in words if word in _OPENS | _CLOSES]
         depth += sum(word in _OPENS for word in heads)
         read = False
-        for word in words:
-            match = _ASSIGNMENT.fullmatch(word.rstrip(";"))
-            if match is None:
-                continue
-            name, plus, raw = match.groups()
-            value, unread = _expand(raw, reader.values, name)
-            if plus:
-                value = f"{reader.values.get(name, '')}{value}"
-            if is_watched(name) or "--xla" in value or name in reader.values or not unread:
-                if unread and (is_watched(name) or "--xla" in value):
-                    reader.not_understood.append(f"line {line}: {unread} in {name}: its value is not known")
-                reader.assign(name, value, f"line {line}", is_certain=depth == 0)
-                read = read or is_watched(name)
+        for command in _simple_commands(words):
+            read = _assign_all(command, reader, line, is_certain=depth == 0) or read
         loose = [word for word in words if word.startswith("--xla_") and not read]
         if loose and not any(_ASSIGNMENT.fullmatch(word) and not word.startswith("-") for word in words):
             reader.not_understood.append(
                 f"line {line}: {loose[0]} stands on a command line, not in a variable: its program may read it or not"
             )
         depth = max(0, depth - sum(word in _CLOSES for word in heads))
+
+
+def _simple_commands(words: list[str]) -> Iterator[list[str]]:
+    """The commands of a list or pipeline, without the words that open conditions and loops."""
+    for is_separator, group in itertools.groupby(words, lambda word: set(word) <= set(";&|()")):
+        if not is_separator:
+            command = list(itertools.dropwhile(lambda word: word in _CONTROL, group))
+            if command:
+                yield command
+
+
+def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool) -> bool:
+    """Makes the assignments of one command; True if one is watched. Only the command sees those in front of it."""
+    read = False
+    lasts = words[0] in _LASTING or all(_ASSIGNMENT.fullmatch(word.rstrip(";")) for word in words)
+    if not lasts:
+        reader.scopes += 1
+    scope = 0 if lasts else reader.scopes
+    for word, following in itertools.pairwise((*words, "")):
+        option = _OPTION.fullmatch(word)
+        match = _ASSIGNMENT.fullmatch((option[1] if option else word).rstrip(";"))
+        if match is None or (option and not is_watched(match[1])):
+            continue
+        name, plus, raw = match.groups()
+        values = {**reader.values, **{key: value for (at, key), value in reader.scoped.items() if at == scope}}
+        value, unread = _expand(raw, values, name)
+        if plus:
+            value = f"{values.get(name, '')}{value}"
+        if is_watched(name) or "--xla" in value or name in values or not unread:
+            if unread and (is_watched(name) or "--xla" in value):
+                reader.not_understood.append(f"line {line}: {unread} in {name}: its value is not known")
+            reader.assign(name, value, f"line {line}", is_certain=is_certain, scope=scope)
+            read = read or is_watched(name)
+        if name in FLAG_VARIABLES and following.startswith("--xla_"):
+            reader.not_understood.append(
+                f"line {line}: {following} is not in {name}: quotes around its value are missing"
+            )
+    return read
 
 
 def _scripts(words: list[str]) -> Iterator[str]:

@@ -1,0 +1,86 @@
+"""Variables in files that set them in words of their own, rewritten as a shell would say it.
+
+Known are Dockerfiles (`ENV NAME value`), csh (`setenv`), fish (`set -x`), systemd (`Environment=`), makefiles, TOML,
+JSON (also inside a command) and files of variables, as `docker run --env-file` takes them.
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+
+_NAME = r"[A-Z][A-Z0-9_]*"
+_DOCKER = re.compile(rf"^\s*ENV\s+({_NAME})\s+(.*)$", re.DOTALL)
+_CSH = re.compile(rf"^\s*setenv\s+({_NAME})\s+(.*)$", re.DOTALL)
+_FISH = re.compile(rf"^\s*set\s+(?:(?:--?\w[\w-]*)\s+)+({_NAME})\s+(.*)$", re.DOTALL)
+_EXPORTS = re.compile(r"\s(?:-\w*x\w*|--export)\s")
+_SYSTEMD = re.compile(r"^\s*Environment\s*=\s*(.*)$", re.DOTALL)
+_MAKE = re.compile(rf"^\s*(?:export\s+)?({_NAME})(?:\s*(:{{1,3}}=|\?=)|\s+(\+?=))\s*(.*)$", re.DOTALL)
+_JSON = re.compile(rf'\\?"({_NAME})\\?"\s*:\s*\\?"((?:[^"\\]|\\[^"])*)\\?"')
+_OF_ENV_FILE = re.compile(rf"^\s*({_NAME})=(.*)$")
+
+
+def as_shell(text: str, is_watched: Callable[[str], bool]) -> str:
+    """The text with each line that sets a watched variable so rewritten; all lines keep their numbers."""
+    is_env_file = _is_env_file(text)
+    rewritten: list[str] = []
+    waiting = 0
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if waiting:
+            rewritten.append("")
+            waiting -= 1
+            continue
+        joined = line
+        while joined.endswith("\\") and number + waiting + 1 < len(lines):
+            waiting += 1
+            joined = f"{joined[:-1]} {lines[number + waiting].strip()}"
+        shell = _line(joined, is_watched, is_env_file=is_env_file)
+        if shell is None:
+            waiting = 0
+        rewritten.append(line if shell is None else shell)
+    return "\n".join(rewritten)
+
+
+def _line(line: str, is_watched: Callable[[str], bool], *, is_env_file: bool) -> str | None:
+    """One line as a shell would say it; None if it sets no watched variable, or says it as a shell does."""
+    for form in (_DOCKER, _CSH, _FISH):
+        match = form.match(line)
+        if match and is_watched(match[1]) and (form is not _FISH or _EXPORTS.search(line[: match.start(1)])):
+            return _export(match[1], _value(match[2]))
+    if match := _SYSTEMD.match(line):
+        pairs = [word.partition("=") for word in _words(match[1])]
+        return "; ".join(_export(name, value) for name, _, value in pairs if is_watched(name)) or None
+    if is_env_file and (match := _OF_ENV_FILE.match(line)) and is_watched(match[1]):
+        words = _words(match[2])
+        # Words behind the value: a shell would start a program of the first one's name.
+        is_unquoted = len(words) > 1 and all(word.startswith("-") or _OF_ENV_FILE.match(word) for word in words[1:])
+        return _export(match[1], " ".join(words)) if is_unquoted else None
+    if (match := _MAKE.match(line)) and is_watched(match[1]):
+        value = _value(match[4])
+        return f"{match[1]}+={shlex.quote(f' {value}')}" if match[3] == "+=" else _export(match[1], value)
+    pairs_of_json = [(name, value) for name, value in _JSON.findall(line) if is_watched(name)]
+    if pairs_of_json:
+        return f"env {' '.join(f'{name}={shlex.quote(value)}' for name, value in pairs_of_json)} program"
+    return None
+
+
+def _export(name: str, value: str) -> str:
+    return f"export {name}={shlex.quote(value)}"
+
+
+def _value(text: str) -> str:
+    """A value without its quotes, and without a remark behind them."""
+    return " ".join(_words(text))
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()
+
+
+def _is_env_file(text: str) -> bool:
+    """True if every line is a variable, a remark or empty."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return not text.startswith("#!") and bool(lines) and all(_OF_ENV_FILE.match(line) for line in lines)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,3 +129,76 @@ def test_a_function_that_xla_hands_to_the_sparse_core_has_a_time_on_the_tensorco
     assert kept["total_seconds"] > least
     assert main(["simulate", str(tmp_path), "--chip", "v6e", "--on-tensorcore"]) == 2
     assert "--on-tensorcore" in capsys.readouterr().err
+
+
+ASKS = """
+import os
+import jax
+import jax.numpy as jnp
+from jax import devices, local_devices
+from jax.experimental import pallas as pl
+
+ON_TPU = jax.default_backend() == "tpu"
+{setting}
+
+def double(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * 2
+
+def doubled(x):
+    rows = {{"TPU v5 lite": 512}}.get({asked}.device_kind, 8)
+    block = pl.BlockSpec((rows, 512), lambda i: (i, 0))
+    return pl.pallas_call(double, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(x.shape[0] // rows,),
+                          in_specs=[block], out_specs=block, interpret=not ON_TPU)(x)
+
+given_away = jax.jit(lambda cache, row: cache.at[0].set(row), donate_argnames="cache")
+"""
+
+
+def simulated(
+    folder: Path, capsys: pytest.CaptureFixture[str], function: str, *arguments: str, asked: str, setting: str = ""
+) -> Any:
+    """The document of a function of ASKS."""
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    program = folder / "asks.py"
+    program.write_text(ASKS.format(asked=asked, setting=setting), encoding="utf-8")
+    words = [word for argument in arguments for word in ("--arg", argument)]
+    assert main(["simulate", f"{program}:{function}", "--chip", "v5e", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("asked", ["jax.devices()[0]", "devices()[0]", "local_devices()[0]"])
+def test_a_program_asks_for_its_device_by_any_name_and_when_it_is_imported(
+    asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = simulated(tmp_path, capsys, "doubled", "f32[2048,512]", asked=asked)
+    # Four steps of 512 rows: a copy in and out of each.
+    assert document["dma_transfers"] == 8
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'os.environ["LIBTPU_INIT_ARGS"] = "--xla_tpu_scoped_vmem_limit_kib=32768"',
+        'os.putenv("LIBTPU_INIT_ARGS", "--xla_tpu_scoped_vmem_limit_kib=32768")',
+        # It uses a device instead of asking about it.
+        "TABLE = jax.device_put(jnp.arange(8.0), jax.devices()[0])",
+    ],
+)
+def test_a_program_that_sets_flags_or_uses_a_device_when_it_is_imported_is_simulated(
+    setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = simulated(tmp_path, capsys, "doubled", "f32[2048,512]", asked="jax.devices()[0]", setting=setting)
+    assert document["total_seconds"]
+
+
+def test_arguments_that_a_jitted_function_gives_away_are_not_copied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("bf16[32768,1024]", "bf16[1024]")
+    document = simulated(tmp_path, capsys, "given_away", *arguments, asked="jax.devices()[0]")
+    assert document["hbm_written_bytes"] < 1 << 20
+
+
+def test_a_type_is_named_as_a_jaxpr_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = simulated(tmp_path, capsys, "doubled", "i32[2048,512]", asked="jax.devices()[0]")
+    assert document["total_seconds"]

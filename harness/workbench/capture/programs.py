@@ -1,6 +1,7 @@
 """The process that runs a user's program: its compilations with their causes, and its transfers."""
 
 import contextlib
+import ctypes
 import importlib.util
 import inspect
 import logging
@@ -21,6 +22,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from harness.dumps.executable import SUFFIX
+from harness.hardware import Chip
 from harness.records.doctor import Compilation, Dots, ModuleFacts, Phase, ProgramRun, Transfers
 from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
@@ -350,8 +352,9 @@ _DTYPES = (
     | {"f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
     | {
         f"{short}{bits}": f"{long}{bits}"
-        for short, long in (("s", "int"), ("u", "uint"))
-        for bits in (4, 8, 16, 32, 64)
+        # HLO's s32 is i32 in a jaxpr.
+        for short, long in (("s", "int"), ("i", "int"), ("u", "uint"))
+        for bits in (2, 4, 8, 16, 32, 64)
     }
 )
 _ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)*(?:,(?=\d)|(?=\])))*)\]")
@@ -362,7 +365,9 @@ def lower(request: LowerRequest) -> LowerReply:
     os.chdir(request.directory)
     path = Path(request.path)
     sys.path.insert(0, str(path.parent))
-    function = _function(path, request.function)
+    flags = os.environ.get("LIBTPU_INIT_ARGS", "")
+    function = _function_for(request.chip, path, request.function)
+    _restore_flags(flags)
     arguments = [_argument(text) for text in request.arguments]
     for axis in {axis for *_, dimensions in arguments for axes in dimensions for axis in axes} - {
         name for name, _ in request.mesh
@@ -391,9 +396,48 @@ def lower(request: LowerRequest) -> LowerReply:
             stack.enter_context(asked_device.asked_for(request.chip))
             stack.enter_context(asked_device.aiming_at(request.chip))
         jaxpr = jax.make_jaxpr(function)(*structs)
-        _compile(request, jaxpr, jax.jit(called, keep_unused=True).trace(*unread, *structs), platforms)
+        donated = [extra + number for number in _donated(function, structs)]
+        jitted = jax.jit(called, keep_unused=True, donate_argnums=donated)
+        _compile(request, jaxpr, jitted.trace(*unread, *structs), platforms)
     device = sharding.device_set.pop() if sharding is not None else jax.devices()[0]
     return LowerReply(compiled_for=device.device_kind)
+
+
+def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
+    """The function of a module that asks for its device when it is imported: by a constant, or by a name that it takes
+    out of jax (`from jax import devices`) and calls later.
+    """
+    if chip is None:
+        return _function(path, name)
+    try:
+        with asked_device.asked_for(chip):
+            return _function(path, name)
+    except (AttributeError, TypeError, ValueError) as error:
+        # The module may use a device rather than ask about it, and that needs one that is there.
+        try:
+            return _function(path, name)
+        except (AttributeError, TypeError, ValueError):
+            raise error from None
+
+
+def _restore_flags(flags: str) -> None:
+    """Adds those of `flags` that the module took out of LIBTPU_INIT_ARGS: the simulator needs dumps.
+
+    os.putenv changes the variable past os.environ.
+    """
+    read = ctypes.CDLL(None).getenv
+    read.restype = ctypes.c_char_p
+    now = (read(b"LIBTPU_INIT_ARGS") or b"").decode()
+    missing = [flag for flag in flags.split() if flag not in now.split()]
+    os.environ["LIBTPU_INIT_ARGS"] = " ".join([now, *missing]).strip()
+
+
+def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[int, ...]:
+    """The numbers of the arguments that a jitted function is given away, which a jit around it would keep."""
+    if not hasattr(function, "trace"):
+        return ()
+    described, _ = function.trace(*structs).args_info
+    return tuple(number for number, argument in enumerate(described) if getattr(argument, "donated", False))
 
 
 def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
@@ -433,7 +477,8 @@ def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tu
     assert request.chip is not None
     with jax.set_mesh(mesh), asked_device.asked_for(request.chip):
         jaxpr = jax.make_jaxpr(function)(*structs)
-        _compile(request, jaxpr, jax.jit(function).trace(*structs), ("tpu",))
+        jitted = jax.jit(function, donate_argnums=_donated(function, structs))
+        _compile(request, jaxpr, jitted.trace(*structs), ("tpu",))
     return LowerReply(compiled_for=f"{len(devices)} x {devices[0].device_kind}")
 
 
@@ -461,7 +506,8 @@ def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[tuple[str, ...], .
             raise TypeError
         dtype = jax.numpy.dtype(_DTYPES.get(match[1], match[1]))
     except TypeError as error:
-        raise Rejected("contract", "bad-argument", f"expected --arg such as f32[8,128], got {text!r}") from error
+        why = "" if match is None else f": {match[1]} is no type that JAX knows"
+        raise Rejected("contract", "bad-argument", f"expected --arg such as f32[8,128], got {text!r}{why}") from error
     dimensions = [size.split("@") for size in match[2].split(",") if size]
     return tuple(int(size) for size, *_ in dimensions), dtype, tuple(tuple(axes) for _, *axes in dimensions)
 

@@ -1,5 +1,7 @@
 """Remedies for failures, by kind if that says enough, otherwise by stage."""
 
+import re
+
 from harness.records import Failure, Stage
 
 _BY_KIND = {
@@ -94,7 +96,8 @@ _BY_KIND = {
 }
 
 _BEYOND_THE_CHIP = (
-    "make blocks smaller: the kernel's limit is all the VMEM that the chip has, and a larger one changes nothing"
+    "make blocks or scratch buffers smaller: the kernel's limit is all the VMEM that the chip has, and a larger one "
+    "changes nothing"
 )
 
 _BY_STAGE: dict[Stage, str] = {
@@ -103,7 +106,8 @@ _BY_STAGE: dict[Stage, str] = {
     "correctness": "if nearly all elements are wrong, or some of nearly every row, or the root mean square error is "
     "further beyond its tolerance than the worst element, look for a factor, a dtype, a rounding or a missing operand; "
     "if few rows are wrong, compare them and their columns with the block borders (a first or last block, one that is "
-    "partly masked or out of bounds); `ratchet.sh judge` checks again without recording",
+    "partly masked or out of bounds); if whole blocks are, look for steps that write no output (one that is aliased to "
+    "an input begins as no copy of it); `ratchet.sh judge` checks again without recording",
     "compile": "read the compiler's sentence: it names what failed",
     "counters": "run again; if it stays, this is a gap of the harness and not of the kernel: report it with the dump",
     "latency": "run again on a quiet machine; `ratchet.sh judge --full` shows what is known",
@@ -126,6 +130,22 @@ _BY_OPERATION = {
 }
 
 
+# By words of the compiler's, where the kind says less. `{line}` is the kernel's, where the compiler names it.
+_BY_MESSAGE = (
+    (
+        re.compile(r"would exceed memory \(size=\d+\).*\bspace=smem\b|[Rr]an out of memory in memory space smem"),
+        "scalar memory (SMEM) is full: make scratch in pltpu.SMEM and prefetched tables shorter, or keep a table in "
+        "HBM and copy parts of it",
+    ),
+    (
+        re.compile(r"failed to legalize operation 'arith\.\w+'.*\bvector<[\dx]+xi(?:2|4|8|16)>"),
+        "the chip's compiler has no such operation on integers that narrow: {line}convert with .astype(jnp.int32), and "
+        "narrow the result",
+    ),
+)
+_LINE = re.compile(r'\("([^"<>]+\.py)":(\d+):')
+
+
 def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = False) -> str:
     """One thing to do about `failure` of a kernel for the problem's `operation`.
 
@@ -135,4 +155,10 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
         return _BEYOND_THE_CHIP
     if failure.kind in _BY_OPERATION.get(operation, {}):
         return _BY_OPERATION[operation][failure.kind]
+    if failure.stage == "compile":
+        text = f"{failure.message}\n{failure.detail}"
+        for words, remedy in _BY_MESSAGE:
+            if words.search(text):
+                line = _LINE.search(text)
+                return remedy.format(line=f"before {line[1]} line {line[2]} " if line else "")
     return _BY_KIND.get(failure.kind, _BY_STAGE[failure.stage])

@@ -217,6 +217,27 @@ def test_a_failure_gets_its_next_step_only() -> None:
     assert "make blocks smaller" in hint.suggestion
 
 
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            "Allocation (size=4194304) would exceed memory (size=1048576) :: #allocation2 [shape = 's32[1048576]"
+            "{0:T(128)}', space=smem, size = 0x400000, scoped, tag = 'scratch operand'] :: f.1",
+            "scalar memory (SMEM) is full",
+        ),
+        (
+            "failed to legalize operation 'arith.shrui': %3 = \"arith.shrui\"(%1, %2) : (vector<8x128x4xi8>, "
+            'vector<8x128x4xi8>) -> vector<8x128x4xi8>\nat location: loc("shift:"("shift"("body"("kernel.py":10:22 to '
+            ":28))))",
+            "before kernel.py line 10 convert with .astype(jnp.int32)",
+        ),
+        ("failed to legalize operation 'arith.shrui': %3 = (vector<8x128xi32>)", "read the compiler's sentence"),
+    ],
+)
+def test_a_sentence_of_the_compilers_has_its_own_remedy(message: str, words: str) -> None:
+    assert words in next_step(Failure(stage="compile", kind="compile-error", message=message))
+
+
 def kinds_of(stage: str) -> set[str]:
     """The kinds of failure that the judge's own files name for a stage."""
     kinds = set()

@@ -110,9 +110,18 @@ def other_rereads(seen: Observed) -> RuleCase | None:
     )
 
 
+# C[m, n] = A[m, k] B[k, n]: a block of k makes neither operand be read less often.
+_PRODUCTS, _KEPT_AXES = ("matmul",), (-2, -1)
+
+
 def _doubled_beside(seen: Observed, window: Window) -> tuple[Edit, ...]:
-    """The doubled blocks of other inputs along axes that `window` lacks, as far as their lengths tell; else all."""
+    """The doubled blocks of other inputs along axes that `window` lacks: of a product of matrices the axis that is not
+    summed over, else as far as lengths tell; else all.
+    """
     edits = doubling_edits(seen)
+    if seen.evidence.problem.operation in _PRODUCTS and len(seen.inputs) == len(_KEPT_AXES):
+        kept = {(each.name, axis) for each, axis in zip(seen.inputs, _KEPT_AXES, strict=True)}
+        return tuple(edit for edit in edits if edit.window != window.name and (edit.window, edit.axis) in kept)
     lengths = {
         (each.name, axis - len(each.array.shape)): n for each in seen.inputs for axis, n in enumerate(each.array.shape)
     }

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.candidate import Candidate
 from harness.loop.settings import value_of
-from harness.records import Edit, Evidence, Hint
+from harness.records import Edit, Evidence, Hint, Window
 
 
 def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
@@ -31,10 +31,17 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
 
 
 def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[str, ...]:
-    """The constant that the BlockSpec names; else all constants with the block's size."""
+    """The constant that the BlockSpec names; else all constants with the block's size that name no other block."""
     sized = tuple(name for name, value in candidate.constants if _is_size(value, edit.size))
-    named = next(filter(None, _named(edit, evidence, candidate)), "")
-    return (named,) if named in sized else sized
+    specs = next(filter(None, _input_specs(evidence, candidate)), [])
+    place = next((place for place, window in enumerate(_inputs(evidence)) if window.name == edit.window), None)
+    if not specs or place is None or sum(window.name == edit.window for window in _inputs(evidence)) > 1:
+        return sized
+    named = _size_in(specs[place], edit.axis)
+    if named in sized:
+        return (named,)
+    others = {_size_in(spec, axis) for spec in specs for axis in range(-len(_shape_in(spec)), 0)}
+    return tuple(name for name in sized if not named or name not in others)
 
 
 def _is_size(value: str, size: int) -> bool:
@@ -44,11 +51,14 @@ def _is_size(value: str, size: int) -> bool:
     return False
 
 
-def _named(edit: Edit, evidence: Evidence, candidate: Candidate) -> Iterator[str]:
-    """The name in place of the block's size in the input's BlockSpec, if all BlockSpecs are written out."""
+def _inputs(evidence: Evidence) -> list[Window]:
     calls = evidence.trace.pallas_calls if evidence.trace else ()
-    inputs = [window for call in calls for window in call.windows if window.role == "input"]
-    places = [place for place, window in enumerate(inputs) if window.name == edit.window]
+    return [window for call in calls for window in call.windows if window.role == "input"]
+
+
+def _input_specs(evidence: Evidence, candidate: Candidate) -> Iterator[list[ast.expr]]:
+    """The BlockSpecs of the only call's inputs, if they are all written out."""
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
     for text in candidate.files.values():
         nodes: tuple[ast.AST, ...] = ()
         with suppress(SyntaxError, ValueError):
@@ -58,14 +68,16 @@ def _named(edit: Edit, evidence: Evidence, candidate: Candidate) -> Iterator[str
             for node in nodes
             if isinstance(node, ast.keyword) and node.arg == "in_specs" and isinstance(node.value, ast.List | ast.Tuple)
         ]
-        if len(calls) == len(specs) == len(places) == 1 and len(specs[0]) == len(inputs):
-            yield _size_in(specs[0][places[0]], edit.axis)
+        if len(calls) == len(specs) == 1 and len(specs[0]) == len(_inputs(evidence)):
+            yield specs[0]
 
 
 def _size_in(spec: ast.expr, axis: int) -> str:
+    shape = _shape_in(spec)
+    size = shape[axis] if len(shape) >= -axis else None
+    return size.id if isinstance(size, ast.Name) else ""
+
+
+def _shape_in(spec: ast.expr) -> list[ast.expr]:
     shapes = [*spec.args[:1], *(keyword.value for keyword in spec.keywords)] if isinstance(spec, ast.Call) else []
-    for shape in shapes:
-        if isinstance(shape, ast.Tuple) and len(shape.elts) >= -axis:
-            size = shape.elts[axis]
-            return size.id if isinstance(size, ast.Name) else ""
-    return ""
+    return next((shape.elts for shape in shapes if isinstance(shape, ast.Tuple)), [])

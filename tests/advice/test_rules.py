@@ -887,3 +887,24 @@ def test_re_reads_of_an_operand_are_mended_by_blocks_of_the_others() -> None:
     assert finding is not None
     assert "b is read 640x" in finding.observation
     assert [(edit.window, edit.axis, edit.new) for edit in finding.edits] == [("a", -2, 256)]
+
+
+def test_lengths_that_are_equal_do_not_make_the_sum_of_a_product_a_remedy() -> None:
+    """Where m and k are equal, lengths tell nothing: a block of k is read as often whatever its size."""
+    kernel, sums = outer_product(640, 2), 160
+    (a, b), (output,) = kernel.problem.inputs, kernel.problem.outputs
+    m, n = output.shape
+    arrays = (replace(a, shape=(m, m)), replace(b, shape=(m, n)), output)
+    assert kernel.trace is not None
+    (call,) = kernel.trace.pallas_calls
+    windows = tuple(
+        replace(w, array=array, fetches=sums * (w.fetches or 0)) for w, array in zip(call.windows, arrays, strict=True)
+    )
+    kernel = replace(
+        kernel,
+        problem=replace(kernel.problem, inputs=arrays[:2]),
+        trace=replace(kernel.trace, pallas_calls=(replace(call, windows=windows),)),
+    )
+    finding = looked("operand re-reads", Case(lambda: kernel))
+    assert finding is not None
+    assert [(edit.window, edit.axis) for edit in finding.edits] == [("a", -2)]

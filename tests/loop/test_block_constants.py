@@ -31,6 +31,8 @@ def suggested(kernel: bytes, *edits: Edit, judged: Evidence | None = None) -> tu
         (KERNEL.replace(b"BQ = 128", b"BQ = 2 * 128"), ("BKV",)),
         (UNNAMED, ("BQ", "BKV")),
         (KERNEL.replace(b"BKV = 256", b"BKV = None"), ()),
+        # Two names at once are no constant that can be set; another block's constant of that size is not it.
+        (KERNEL.replace(b"BKV = 256", b"BKV = OTHER = 256").replace(b"BQ = 128", b"BQ = 256"), ()),
     ],
 )
 def test_the_constant_of_a_block_is_named(kernel: bytes, constants: tuple[str, ...]) -> None:

@@ -20,6 +20,9 @@ from harness.dumps.schema import message_class
 from harness.errors import RatchetError
 
 _GZIP = b"\x1f\x8b"
+# Strings of every snapshot of JAX's; captures have none in that place. Larger files are captures.
+_STRINGS = {"space", "allocations", "bytes"}
+_UNPACKED_BYTES = 64 << 20
 _UNIT = r"[KMGT]?(?:i?B)?"
 _SIZE = rf"[\d.]+{_UNIT}"
 _FULL = re.compile(
@@ -200,19 +203,30 @@ def _bytes(text: str) -> int:
 
 
 def is_snapshot(data: bytes) -> bool:
-    """True if `data` begins as JAX's snapshots do."""
-    return data[:2] == _GZIP
+    """True if `data` is compressed, as JAX's snapshots are, or looks like one that was unpacked."""
+    return data[:2] == _GZIP or (data[:1] == b"\x0a" and len(data) <= _UNPACKED_BYTES and _strings(data) >= _STRINGS)
+
+
+def _strings(data: bytes) -> set[str]:
+    """The strings that `data` has if it is a profile in pprof's form."""
+    try:
+        return set(message_class("pprof", _PPROF, "Profile").FromString(data).string_table)
+    except (message.DecodeError, ValueError):
+        return set()
 
 
 def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
     """The contents of devices when the snapshot `name` was taken, largest first; raises RatchetError `bad-profile`."""
     try:
-        with gzip.open(io.BytesIO(data)) as stream:
-            unpacked = stream.read(reading_limits.UNPACKED.value + 1)
+        if data[:2] == _GZIP:
+            with gzip.open(io.BytesIO(data)) as stream:
+                unpacked = stream.read(reading_limits.UNPACKED.value + 1)
+        else:
+            unpacked = data
         reading_limits.UNPACKED.check(len(unpacked), name)
         profile = message_class("pprof", _PPROF, "Profile").FromString(unpacked)
         buffers = tuple(_buffers(profile))
-    except (OSError, EOFError, zlib.error, message.DecodeError, IndexError, KeyError) as error:
+    except (OSError, EOFError, zlib.error, message.DecodeError, IndexError, KeyError, ValueError) as error:
         raise RatchetError(
             "bad-profile",
             f"{name}: expected a snapshot of memory that jax.profiler.save_device_memory_profile wrote, got "
@@ -224,7 +238,8 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
 def _buffers(profile: Any) -> Iterator[Held]:
     text = profile.string_table
     kinds = [text[entry.type] for entry in profile.sample_type]
-    size, count = kinds.index("space") if "space" in kinds else len(kinds) - 1, 0
+    # Profiles of other programs measure other things.
+    size, count = kinds.index("space"), 0
     functions = {entry.id: entry for entry in profile.function}
     locations = {entry.id: entry for entry in profile.location}
     for sample in profile.sample:

@@ -166,6 +166,10 @@ def test_a_snapshot_says_who_asked_for_what(tmp_path: Path) -> None:
     assert tables is not None
     (table,) = tables
     assert any(row[0] == kept.nbytes and "test_memory_reports.py" in str(row[4]) for row in table.rows)
+    packed = path.read_bytes()
+    path.write_bytes(gzip.decompress(packed))
+    assert memory_reports.read(path) == tables
+    path.write_bytes(packed)
     # Compressed, but something else; and cut off.
     for data in (gzip.compress(b"something else" * 20), path.read_bytes()[:-40]):
         path.write_bytes(data)

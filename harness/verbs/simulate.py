@@ -274,6 +274,8 @@ def _text(simulation: Simulation, in_profile: float | None) -> str:
         if simulation.chips > 1:
             lines += _links(simulation, simulation.seconds)
     lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
+    if any("contents are not known" in text for text in simulation.unknown):
+        lines.append("  contents that follow from an argument's are known if that is given: --operand NAME=FILE.npy")
     # The first of the reasons is the headline where there is no latency.
     lines += [f"  not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
     return "\n".join(lines)

@@ -137,6 +137,7 @@ import jax
 import jax.numpy as jnp
 from jax import devices, local_devices
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 ON_TPU = jax.default_backend() == "tpu"
 {setting}
@@ -149,6 +150,15 @@ def doubled(x):
     block = pl.BlockSpec((rows, 512), lambda i: (i, 0))
     return pl.pallas_call(double, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(x.shape[0] // rows,),
                           in_specs=[block], out_specs=block, interpret=not ON_TPU)(x)
+
+def copied(table_ref, x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+
+def picked(x, table):
+    spec = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=(8,),
+        in_specs=[pl.BlockSpec((128, 512), lambda i, table: (table[i], 0))],
+        out_specs=pl.BlockSpec((128, 512), lambda i, table: (i, 0)))
+    return pl.pallas_call(copied, grid_spec=spec, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(table, x)
 
 given_away = jax.jit(lambda cache, row: cache.at[0].set(row), donate_argnames="cache")
 """
@@ -202,3 +212,14 @@ def test_arguments_that_a_jitted_function_gives_away_are_not_copied(
 def test_a_type_is_named_as_a_jaxpr_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = simulated(tmp_path, capsys, "doubled", "i32[2048,512]", asked="jax.devices()[0]")
     assert document["total_seconds"]
+
+
+def test_contents_of_an_argument_are_given_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    program = tmp_path / "asks.py"
+    program.write_text(ASKS.format(asked="jax.devices()[0]", setting=""), encoding="utf-8")
+    words = ["simulate", f"{program}:picked", "--chip", "v5e", "--arg", "f32[1024,512]", "--arg", "i32[8]"]
+    assert main(words) == 1
+    assert "--operand NAME=FILE.npy" in capsys.readouterr().out
+    np.save(tmp_path / "table.npy", np.arange(8, dtype=np.int32))
+    assert main([*words, "--operand", f"table={tmp_path / 'table.npy'}"]) == 0

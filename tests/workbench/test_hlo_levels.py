@@ -87,7 +87,10 @@ def test_a_function_that_asks_for_its_device_is_told_of_the_chip(
 def test_what_is_wrong_with_a_function_is_one_sentence(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, sentence in (
         ((f"{program}:nothing",), "callable: alone, step [no-function]"),
-        ((f"{program}:step", "--arg", "zz[1]"), "expected --arg such as f32[8,128], got 'zz[1]' [bad-argument]"),
+        (
+            (f"{program}:step", "--arg", "zz[1]"),
+            "expected --arg such as f32[8,128], got 'zz[1]': zz is no type that JAX knows [bad-argument]",
+        ),
         (("f32[3,5]", "--arg", "f32[1]"), "--arg is for a function"),
     ):
         assert main(["hlo", *words]) in (2, 4)

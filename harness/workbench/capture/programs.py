@@ -391,6 +391,9 @@ def lower(request: LowerRequest) -> LowerReply:
         return function(*arguments[extra:])
 
     called.__name__ = called.__qualname__ = request.function
+    if not extra:
+        # The names of arguments, which the compiled program keeps.
+        called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     with contextlib.ExitStack() as stack:
         if request.chip is not None:
             stack.enter_context(asked_device.asked_for(request.chip))

@@ -2,6 +2,7 @@
 harm.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ _SECTION_7 = "protocol, section 7"
 _SECTION_8 = "protocol, section 8"
 _JAX = "JAX documentation, configuration options"
 _JAX_MEMORY = "JAX documentation, GPU memory allocation"
+_TSL = "tsl's parser of flags, jaxlib 0.10.2"
 _TPU = "xla_tpu_enable_"
 _BASE = f"{_TPU}async_collective_fusion"
 _OVERLAP = "xla_tpu_overlap_compute_collective_tc"
@@ -160,7 +162,8 @@ class RuleSubject:
     final: Mapping[str, Setting] = field(init=False)
 
     def __post_init__(self) -> None:
-        last = {s.name or s.variable: s for s in self.settings.settings if s.is_final}
+        # A variable that stands among flags is not set.
+        last = {s.name or s.variable: s for s in self.settings.settings if s.is_final and not is_watched(s.name)}
         object.__setattr__(self, "final", last)
 
     def is_on(self, name: str) -> bool:
@@ -189,8 +192,8 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
         answers = _answers(subject, setting)
         if answers is None or setting.name not in answers.unknown or not setting.is_final:
             continue
-        if not setting.word.startswith("-"):
-            # The library passes over it, and no_dashes says so.
+        if not setting.word.startswith("-") or _is_value_behind(subject, setting):
+            # words_without_dashes says so.
             continue
         source = f"asked {answers.library}"
         if setting.name in subject.libraries.elsewhere:
@@ -234,6 +237,13 @@ def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
                 "Write a value of its kind: true or false for a switch, else a whole number or a name",
                 f"asked {answers.library}",
             )
+
+
+def _is_value_behind(subject: RuleSubject, setting: Setting) -> bool:
+    """True if a flag of XLA_FLAGS has its value in the next word."""
+    listed = [s for s in subject.settings.settings if (s.variable, s.scope) == ("XLA_FLAGS", setting.scope)]
+    following = next((after for here, after in itertools.pairwise(listed) if here is setting), None)
+    return following is not None and setting.value is None and not following.word.startswith("-")
 
 
 def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
@@ -333,38 +343,56 @@ def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Words in LIBTPU_INIT_ARGS that begin with no dash: libtpu ignores them silently."""
-    before: Setting | None = None
+    """Words among flags that begin with no dash: libraries ignore them, or take XLA_FLAGS for the name of a file."""
+    before: dict[tuple[str, int], Setting] = {}
     for setting in subject.settings.settings:
-        if setting.variable == "LIBTPU_INIT_ARGS" and setting.is_final:
-            is_value = before is not None and before.word.startswith("-") and before.value is None
-            if not setting.word.startswith("-") and not is_value:
-                remedy, source = _without_dashes(subject, setting)
+        answers = _answers(subject, setting)
+        if answers is None or not setting.is_final:
+            continue
+        last = before.get((setting.variable, setting.scope))
+        before[setting.variable, setting.scope] = setting
+        if setting.word.startswith("-"):
+            continue
+        is_xla = setting.variable == "XLA_FLAGS"
+        if last is not None and last.word.startswith("-") and last.value is None and setting.value is None:
+            if is_xla:
                 yield _finding(
-                    "no effect",
-                    "no-dashes",
-                    setting,
-                    f"libtpu passes over {setting.word}: it begins with no dashes",
-                    remedy,
-                    source,
+                    "ends the process",
+                    "bad-value",
+                    last,
+                    f"jaxlib reads the value of {last.name} behind an equals sign only",
+                    f"Write {last.word}={setting.word}",
+                    _TSL,
                 )
-            before = setting
+            continue
+        remedy, source = _without_dashes(setting, answers)
+        if is_xla and last is None:
+            # A name of a file is allowed.
+            if setting.value is not None:
+                observation = (
+                    f"jaxlib takes XLA_FLAGS for the name of a file, because {setting.word} begins with no dashes"
+                )
+                yield _finding("ends the process", "no-dashes", setting, observation, remedy, source)
+            continue
+        library = "jaxlib" if is_xla else "libtpu"
+        observation = f"{library} passes over {setting.word}: it begins with no dashes"
+        yield _finding("no effect", "no-dashes", setting, observation, remedy, source)
 
 
-def _without_dashes(subject: RuleSubject, setting: Setting) -> tuple[str, str]:
+def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
     """The remedy for such a word, and its source."""
-    answers = subject.libraries.libtpu
     if is_watched(setting.name):
         return f"It is a variable of the environment: export {setting.word}", "the names of variables"
     if setting.value is None and not setting.name.startswith("xla"):
         return "Leave it out: it is no flag", "its form"
+    library = "jaxlib" if setting.variable == "XLA_FLAGS" else "libtpu"
     if answers.library is None:
-        return f"Write --{setting.word}, if libtpu knows that flag", answers.why_not
+        return f"Write --{setting.word}, if {library} knows that flag", answers.why_not
     if setting.name not in answers.unknown:
         return f"Write --{setting.word}", f"asked {answers.library}"
     near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
     return (
-        f"Write --{near}, if that is meant; else leave it out" if near else "Leave it out: libtpu has no such flag",
+        f"Write --{near}, if that is meant; else leave it out" if near else f"Leave it out: {library} has no such flag",
         (f"asked {answers.library}"),
     )
 

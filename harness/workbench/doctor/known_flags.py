@@ -52,10 +52,13 @@ _TPU_REFUSED = re.compile(r"Illegal value '(.*)' specified for flag '(\w+)'(?:; 
 def ask_libraries(settings: Settings) -> Known:
     """The installed libraries' answers about the flags of `settings`. Starts a few processes, a few seconds each."""
     xla = _words(settings, "XLA_FLAGS")
-    # What has no dashes is asked about as if it had: libtpu passes over it, and the user may have meant a flag.
-    bare = [f"--{s.word}" for s in settings.settings if s.variable == "LIBTPU_INIT_ARGS" and _lacks_dashes(s)]
-    tpu = [*_words(settings, "LIBTPU_INIT_ARGS"), *dict.fromkeys(bare)]
-    to_xla = _ask_xla(xla)
+    # What has no dashes is asked about as if it had: libraries pass over it, and the user may have meant a flag.
+    bare, bare_xla = (
+        dict.fromkeys(f"--{s.word}" for s in settings.settings if s.variable == variable and _lacks_dashes(s))
+        for variable in ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
+    )
+    tpu = [*_words(settings, "LIBTPU_INIT_ARGS"), *bare]
+    to_xla = _ask_xla([*xla, *bare_xla])
     # A flag that jaxlib does not know may be libtpu's, and the other way round: then the variable is wrong.
     to_tpu = _ask_libtpu([*tpu, *(word for word in xla if _name(word) in to_xla.unknown)])
     astray = [word for word in tpu if _name(word) in to_tpu.unknown]

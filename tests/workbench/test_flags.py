@@ -174,6 +174,16 @@ def test_a_backend_that_a_function_starts_is_started(text: str, where: str) -> N
     assert bool(setting.too_late) == bool(where)
 
 
+def test_cells_of_a_notebook_are_read_in_their_order() -> None:
+    cells = ("import jax\njax.devices()", f"%env XLA_FLAGS={BOTH}\n!nvidia-smi\nif True:\n    %matplotlib inline")
+    notebook = {"cells": [{"cell_type": "markdown", "source": ["# XLA_FLAGS"]}]}
+    notebook["cells"] += [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    settings_read = read(json.dumps(notebook))
+    assert words(settings_read, "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
+    assert {s.place for s in settings_read.settings} == {"cell 3, line 1"}
+    assert "in cell 2, line 2 (jax.devices)" in settings_read.settings[0].too_late
+
+
 def test_options_of_jax_in_a_program_are_its_variables() -> None:
     read_settings = read(
         'import jax\njax.config.update("jax_debug_nans", True)\njax.config.update("jax_platforms", "tpu")'
@@ -261,6 +271,33 @@ def test_a_word_without_dashes_is_told_what_it_is() -> None:
     assert "Write --xla_yes=1" in remedies
     assert "it is no flag" in remedies
     assert not fails
+
+
+@pytest.mark.parametrize(
+    ("value", "rule", "severity", "words_said"),
+    [
+        ("--xla_a=1 JAX_ENABLE_X64=1", "no-dashes", "no effect", "export JAX_ENABLE_X64=1"),
+        ("xla_a=1 --xla_b=1", "no-dashes", "ends the process", "for the name of a file"),
+        ("--xla_a 1", "bad-value", "ends the process", "Write --xla_a=1"),
+    ],
+)
+def test_words_without_dashes_in_xla_flags_are_told_what_jaxlib_does(
+    value: str, rule: str, severity: str, words_said: str
+) -> None:
+    (listed, *_), _ = audited(RuleSubject(read(f'export JAX_PLATFORMS=tpu XLA_FLAGS="{value}"'), ALL_KNOWN))
+    (row,) = listed.rows
+    assert row[:2] == (severity, rule)
+    assert words_said in " ".join(map(str, row))
+
+
+def test_a_file_of_flags_is_no_word_without_dashes() -> None:
+    assert rules("export XLA_FLAGS=/etc/xla_flags.txt") == []
+
+
+def test_a_variable_among_flags_is_not_taken_for_set() -> None:
+    text = 'export LIBTPU_INIT_ARGS="--xla_a=1 JAX_PLATFORMS=cpu JAX_ENABLE_X64=1"'
+    subject = RuleSubject(read(text), ALL_KNOWN)
+    assert [finding.rule for rule in RULES for finding in rule(subject)] == ["no-dashes", "no-dashes", "no-platform"]
 
 
 def test_a_variable_that_is_written_as_a_flag_is_told_what_it_is() -> None:

@@ -4,18 +4,19 @@ import ast
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.dumps.xplane import Space
 from harness.records.doctor import Setting, Settings
-from harness.workbench.doctor import config_files, manifests, python_settings
+from harness.workbench.doctor import config_files, manifests, notebooks, python_settings
 
 FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _PREFIXES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "PJRT_", "TF_CPP_", "ENABLE_PJRT", "MEGASCALE_")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _EXPANSION = re.compile(r"\$(?:(\w+)|\{(\w+)(?:(:?[-+=?])((?:[^{}]|\{[^{}]*\})*))?\})")
 _OPENS, _CLOSES = {"if", "case", "while", "until", "for"}, {"fi", "esac", "done"}
+_LINE = re.compile(r"\bline (\d+)")
 _CONTROL = _OPENS | {"then", "do", "else", "elif", "!", "{", "time"}
 # Commands whose assignments last.
 _LASTING = ("export", "declare", "typeset", "readonly", "local", "ENV", "ARG", "let")
@@ -41,23 +42,28 @@ def of_environment(variables: Mapping[str, str]) -> Settings:
 
 
 def of_script(text: str, subject: str) -> Settings:
-    """The settings in a launch script: Python if it parses as Python and looks like it, else shell."""
+    """The settings in a launch script: Python if it parses as Python and looks like it, or a notebook; else shell."""
     reader = Reader(subject)
+    notebook = notebooks.program(text)
+    places: Sequence[str] = ()
+    if notebook is not None:
+        text, places = notebook
     try:
         tree = ast.parse(text) if _PYTHON.search(text) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
     if tree is not None:
         for step in python_settings.steps(tree, is_watched):
+            place = places[step.line - 1] if places else f"line {step.line}"
             if step.problem:
-                reader.not_understood.append(f"line {step.line}: {step.problem}")
+                reader.not_understood.append(f"{place}: {step.problem}")
             elif is_watched(step.name):
                 reader.assign(
                     step.name,
                     step.value,
-                    f"line {step.line}",
+                    place,
                     is_certain=step.is_certain,
-                    too_late=step.too_late,
+                    too_late=_LINE.sub(lambda match: places[int(match[1]) - 1] if places else match[0], step.too_late),
                     scope=step.scope,
                 )
     else:

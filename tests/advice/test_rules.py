@@ -890,7 +890,7 @@ def test_re_reads_of_an_operand_are_mended_by_blocks_of_the_others() -> None:
 
 
 def test_lengths_that_are_equal_do_not_make_the_sum_of_a_product_a_remedy() -> None:
-    """Where m and k are equal, lengths tell nothing: a block of k is read as often whatever its size."""
+    """Lengths tell nothing if m and k are equal: a block of k is read as often whatever its size."""
     kernel, sums = outer_product(640, 2), 160
     (a, b), (output,) = kernel.problem.inputs, kernel.problem.outputs
     m, n = output.shape

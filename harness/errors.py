@@ -1,23 +1,8 @@
 """The errors a person can act on, each with a stable kind, and limits past which one is raised; any other is a bug."""
 
 import os
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
-
-# The modules that prepare.py files become (harness.operators.prepare_module) have this name and a hash behind it.
-PREPARE = "contest_prepare_"
-
-
-def place_in_prepare(error: BaseException) -> str:
-    """File and line of prepare.py where `error` was raised, such as `prepare.py line 34: `; "" if it was elsewhere."""
-    frames = [
-        (frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__", "")).startswith(PREPARE)
-    ]
-    return f"{Path(frames[-1][0]).name} line {frames[-1][1]}: " if frames else ""
 
 
 class RatchetError(Exception):

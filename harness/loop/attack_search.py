@@ -108,7 +108,7 @@ class AttackedKernel:
             title=f"{self._plan.problem.statement().operation} {list(reply.check.shape)}",
             family=family,
             seed=seed,
-            ratio=error / tolerance if error is not None and tolerance else None,
+            ratio=_times_the_tolerance(error, tolerance),
             words=words,
             said=reply.failure.message if reply.failure else "",
             output=reply.check.shape,
@@ -217,3 +217,12 @@ def _tries(
 
 def _badness(worst: WorstInput) -> float:
     return math.inf if worst.ratio is None else worst.ratio
+
+
+def _times_the_tolerance(error: float | None, tolerance: float | None) -> float | None:
+    """None where an output was not finite, or has no tolerance and is wrong."""
+    if error is None or tolerance is None:
+        return None
+    if tolerance:
+        return error / tolerance
+    return None if error else 0.0

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -36,6 +36,8 @@ _OFFSET = 24.0
 _SPIKE, _SPIKES = 2.0**6, 4
 # Of the columns, so many lie far from zero in all rows, and no more elements than these differ from their neighbours.
 _FAR_SHARE, _RARE = 0.25, 0.1
+# Different rows without noise: a prime, so that blocks of rows differ.
+_PLAIN_ROWS = 61
 _FACTOR = 0.5
 
 # Answers to the inputs that were checked last, of so many bytes.
@@ -58,7 +60,8 @@ class Formula(Operator, textures.Textured):
     own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain")
     # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits and more.
     timed: ClassVar[tuple[str, ...]] = ()
-    # The names of those of them that are computed with, not decided by: probes change these too.
+    # The names of integers that are computed with, not decided by: probes change these too, and `tables` need not have
+    # them.
     numbers: ClassVar[tuple[str, ...]] = ()
     checked = 1 << 62
     # Of the arrays that have no other; a subclass may have it as a field.
@@ -139,7 +142,11 @@ class Formula(Operator, textures.Textured):
 
     def _tables(self, family: str, seed: int) -> dict[str, Values]:
         random = np.random.default_rng(0) if family in self.timed else generator(f"tables of {family}", seed)
-        return self.tables(family, random)
+        contents = self.tables(family, random)
+        for array in self.arrays()[0]:
+            if array.is_table and array.name in self.numbers and array.name not in contents:
+                contents[array.name] = self._integers(array, family, random)
+        return contents
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """All inputs of the named family. Raises ValueError for one that does not exist.
@@ -168,7 +175,9 @@ class Formula(Operator, textures.Textured):
         return tuple(
             np.asarray(self.domain(array.name, floats[array.name])).astype(numpy_dtype(array.dtype))
             if array.name in floats
-            else self._integers(array, tables, family, random)
+            else tables[array.name]
+            if array.name in tables
+            else self._integers(array, family, random)
             for array in self.arrays()[0]
         )
 
@@ -192,10 +201,8 @@ class Formula(Operator, textures.Textured):
         rows[spikes] = spiked
         return rows.reshape(shape)
 
-    def _integers(self, array: Array, tables: Mapping[str, Values], family: str, random: np.random.Generator) -> Values:
-        """The table; integers that are data are even draws, or runs where the family is plain or a composite."""
-        if array.name in tables:
-            return tables[array.name]
+    def _integers(self, array: Array, family: str, random: np.random.Generator) -> Values:
+        """Integers that are data: even draws, or runs where the family is plain or a composite."""
         dtype = numpy_dtype(array.dtype)
         low = np.iinfo(dtype).min if array.low is None else array.low
         high = np.iinfo(dtype).max if array.high is None else array.high
@@ -203,16 +210,17 @@ class Formula(Operator, textures.Textured):
         if family in ("plain", "composite"):
             rare = random.random(len(even)) < _RARE
             zero = np.clip(0, low, high)
-            runs = [even, low, high, zero, np.where(rare, even, zero), np.where(rare, even, high)]
-            # As many short runs as long ones.
+            runs = [np.where(rare, even, high), zero, even, low, high, np.where(rare, even, zero)]
             cuts = np.unique(np.exp(random.uniform(0, np.log(len(even)), 2 * len(runs))).astype(int))
-            which = random.permutation(2 * len(runs) + 1)[: len(cuts) + 1] % len(runs)
-            place = np.repeat(which, np.diff([0, *cuts, len(even)]))
-            even = np.choose(place, np.broadcast_arrays(*runs))
+            lengths = np.diff([0, *cuts, len(even)])
+            # As many short runs as long ones; of the longest, a plain array is 0 and a composite mostly the largest.
+            which = random.integers(len(runs), size=len(lengths))
+            which[np.argmax(lengths)] = family == "plain"
+            even = np.choose(np.repeat(which, lengths), np.broadcast_arrays(*runs))
         return even.reshape(array.shape).astype(dtype)
 
     def _is_number(self, array: Array) -> bool:
-        return array.is_data or array.name in self.numbers or is_float(numpy_dtype(array.dtype))
+        return array.name in self.numbers or is_float(numpy_dtype(array.dtype))
 
     def _outputs(self, inputs: Sequence[Any], in_bfloat16: Rounds) -> Exact:
         """`[rows, columns]` of all outputs beside each other."""
@@ -364,19 +372,20 @@ def _rounded_once(values: Any) -> Any:
 
 
 def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
-    """Rows without noise, the same for the same shape and seed: what is shared is shared by all inputs."""
+    """Rows without noise; inputs whose rows are equally long have the same ones."""
     random = generator("plain", seed)
     rows, columns = shape
-    level = random.integers(-_SPIKES, _SPIKES, (rows, 1), endpoint=True).astype(np.float32)
-    step = np.where(np.arange(columns) == random.integers(columns, size=(rows, 1)), np.float32(0.5), np.float32(0))
-    whole = random.integers(-2, 2, shape, endpoint=True).astype(np.float32)
+    size = (_PLAIN_ROWS, columns)
+    level = random.integers(-_SPIKES, _SPIKES, (_PLAIN_ROWS, 1), endpoint=True).astype(np.float32)
+    place = random.integers(columns, size=(_PLAIN_ROWS, 1))
+    step = np.where(np.arange(columns) == place, np.float32(0.5), np.float32(0))
+    whole = random.integers(-2, 2, size, endpoint=True).astype(np.float32)
     # A large mean beside a small step is what formulas with a difference of squares lose.
     made = (0 * whole, level + 0 * whole, 25 * level + step, whole, whole + np.float32(0.5))
     # A vector of zeros, such as a gain, would leave nothing to compare.
     first = random.integers(len(made)) if rows > 1 else random.integers(3, len(made))
-    which = (np.arange(rows) + first)[:, None] % len(made)
-    plain: NDArray[np.float32] = np.choose(np.broadcast_to(which, shape), made)
-    return plain
+    which = (np.arange(_PLAIN_ROWS) + first)[:, None] % len(made)
+    return np.resize(np.choose(np.broadcast_to(which, size), made), shape)
 
 
 def _runs(chosen: NDArray[np.bool_]) -> list[range]:

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import harness
-from harness.errors import PREPARE
 from harness.operators.problem import Problem
+from harness.tracebacks import PREPARE
 
 
 def run(source: bytes, path: str) -> ModuleType:

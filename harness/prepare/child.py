@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import place_in_prepare
 from harness.operators import Member, Problem, Space, Suite, complaints, prepare_module
 from harness.operators.conformance import MISTAKES
 from harness.operators.controls import weaknesses
 from harness.operators.space import DRAWN
 from harness.operators.timing import Timed
 from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
+from harness.tracebacks import place_in_prepare
 
 # A judgement looks at the first that a kernel traces at; problems on board have fewer.
 _MOST_SHAPES = 64

@@ -11,8 +11,9 @@ class WorstInput:
     """One input and the kernel's error with it, relative to the tolerance.
 
     `family` (a recipe, `recipe {...}`) and `seed` make the input again at the problem's shape `shape`: the contest's
-    own, a reduced one, or the second one. `ratio` is None if an output was not finite; `said` is the check's message
-    for an error above the tolerance. `output` is the shape of the first output, empty in files of earlier versions.
+    own, a reduced one, or the second one. `ratio` is None if an output was not finite, or is exact and wrong; `said` is
+    the check's message for an error above the tolerance. `output` is the shape of the first output, empty in files of
+    earlier versions.
     """
 
     shape: Literal["full", "reduced", "second"]

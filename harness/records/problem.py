@@ -17,8 +17,7 @@ class Array:
     """Name, shape and dtype (numpy/ml_dtypes name, such as `bfloat16`) of one input or output.
 
     `low` and `high` are the least and the largest value that a table (see `is_table`) may hold; None for all else.
-    `split` names for each dimension the axis of the mesh that it is split over; () for one chip. Integers of 16 bits
-    and more with `is_data` are computed with as floats are, and no table: what branches on them has no latency.
+    `split` names for each dimension the axis of the mesh that it is split over; () for one chip.
     """
 
     name: str
@@ -27,12 +26,11 @@ class Array:
     low: int | None = None
     high: int | None = None
     split: tuple[str | None, ...] = ()
-    is_data: bool = False
 
     @property
     def is_table(self) -> bool:
         """True if a kernel may branch on its values: integers of 16 bits and more. Narrower ones are data."""
-        return self.dtype in _TABLES and not self.is_data
+        return self.dtype in _TABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

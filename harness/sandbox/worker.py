@@ -17,11 +17,12 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import PREPARE, RatchetError, place_in_prepare
+from harness.errors import RatchetError
 from harness.records import Failure, Stage
 from harness.sandbox import strip_paths
 from harness.sandbox.confinement import FILE_BYTES, Confinement, confine
 from harness.sandbox.messages import FAILURE, VALUE, Rejected, Request, description, traceback_text
+from harness.tracebacks import PREPARE, place_in_prepare
 
 HEADER = struct.Struct("!Q")
 # PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies, however it dies.

@@ -52,6 +52,8 @@ _SETTINGS = {
     "fp8_weights": (*(("M", "512"), ("N", "512"), ("K", "512")), ("WEIGHTS", '"float8_e4m3fn"'), ("CHIP", '"v6e"')),
     "rmsnorm": (("ROWS", "256"),),
     "top_k": (("ROWS", "512"),),
+    # More elements in a lane than are chosen of a row.
+    "top_k_wide": (("ROWS", "512"), ("COLUMNS", "1024")),
     # More steps of 16 rows than are interpreted where no late one can be other than the first.
     "rmsnorm_long": (("ROWS", "36864"), ("COLUMNS", "256"), ("RESIDUAL", "False")),
     # A chip that adds in bfloat16.
@@ -109,6 +111,7 @@ _TEMPLATES = {
     "words": "cross-entropy",
     "words_many": "cross-entropy",
     "top_k": "top-k",
+    "top_k_wide": "top-k",
 }
 
 

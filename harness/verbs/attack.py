@@ -86,4 +86,4 @@ def _text(attack: Record, directory: Path | None, member: str) -> str:
 
 
 def _ratio(worst: WorstInput) -> str:
-    return "output not finite" if worst.ratio is None else f"{worst.ratio:.3g} times the tolerance"
+    return "beyond any tolerance" if worst.ratio is None else f"{worst.ratio:.3g} times the tolerance"

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import place_in_prepare
 from harness.operators import complaints, prepare_module
 from harness.operators.axes import axis
 from harness.operators.controls import weaknesses
@@ -16,6 +15,7 @@ from harness.operators.formula import Formula
 from harness.operators.noisy import noisy
 from harness.operators.tolerance import errors
 from harness.records import Array
+from harness.tracebacks import place_in_prepare
 
 pytestmark = pytest.mark.long
 
@@ -100,12 +100,13 @@ class Permuted(Formula):
 
     operation = "permuted"
     timed = ("any order",)
+    numbers = ("x",)
     rows: int = field(metadata=axis(shortest=16))
     columns: int = 128
 
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """X [rows, columns], data, and ORDER [rows], a table; Y as X."""
-        x = Array(name="x", shape=(self.rows, self.columns), dtype="int32", low=-5, high=1 << 30, is_data=True)
+        x = Array(name="x", shape=(self.rows, self.columns), dtype="int32", low=-5, high=1 << 30)
         order = Array(name="order", shape=(self.rows,), dtype="int32", low=0, high=self.rows - 1)
         return (x, order), (replace(x, name="y"),)
 
@@ -122,11 +123,12 @@ def test_whole_numbers_that_are_data_are_drawn_and_compared_exactly() -> None:
     problem = Permuted(rows=64)
     assert complaints(problem) == ()
     assert weaknesses(problem) == ()
-    assert [array.is_table for array in problem.statement().inputs] == [False, True]
-    assert problem.timing_inputs().keys() == {"any order"}
-    (x, order), (other, same) = (problem.make_inputs("any order", seed) for seed in (1, 2))
+    assert problem.timing_inputs()["any order"].keys() == {"x", "order"}
+    (x, order), (same, _), (other, _) = (
+        problem.make_inputs(*each) for each in (("any order", 1), ("any order", 2), ("normal", 2))
+    )
+    assert np.array_equal(x, same)
     assert not np.array_equal(x, other)
-    assert np.array_equal(order, same)
     assert -5 <= x.min() < x.max() <= 1 << 30
     y = x[order]
     y[5, 7] += 1

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import ml_dtypes
 import numpy as np
 
 from harness.errors import UsageError
@@ -23,6 +22,8 @@ from harness.records import Array, Statement, Work
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked")
 # Columns so far apart lie in one lane of the chip's registers.
 _LANES = 128
+# Above the least number of float32 and of bfloat16, by which a kernel may take elements out.
+_MASKED = -3e38
 # Whole numbers up to this: a row has each of them many times.
 _LEVELS = 4
 # So much larger, an element of N(0, 1) stands above all others of its row.
@@ -34,8 +35,8 @@ class TopK(Operator, ExactAnswers, textures.Textured):
     """The `k` largest elements of each row of x [rows, columns], the largest first, and their columns.
 
     Outputs: values [rows, k] in `dtype`, indices [rows, k] int32. Of equal elements the one of the lower column comes
-    first. Both are compared exactly. x has no negative zero, which some hardware takes for less than zero. Raises
-    UsageError `bad-problem` where k is more than the columns.
+    first. Both are compared exactly. x has no negative zero, which some hardware takes for less than zero, and is above
+    the least number of its dtype. Raises UsageError `bad-problem` where k is more than the columns.
     """
 
     operation = "top_k"
@@ -80,8 +81,8 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
         falling, rising: sorted rows. near: neighbouring numbers of dtype. lanes: the largest lie 128 columns apart.
-        masked: all but fewer than k elements are the least number of dtype. composite: all of these, by row, from a
-        drawn place on.
+        masked: all but fewer than k elements are hidden by a number near the least. composite: all of these, by row,
+        from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, _, _ = self._textured(family, seed)
@@ -106,7 +107,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             x[row, places] = _LEVELS + np.abs(x[row, places])
         for row in np.flatnonzero(kinds == "masked"):
             seen = random.choice(self.columns, random.integers(self.k), replace=False)
-            masked = np.full(self.columns, ml_dtypes.finfo(DTYPES[self.dtype]).min, np.float32)
+            masked = np.full(self.columns, _MASKED, np.float32)
             masked[seen] = x[row, seen]
             x[row] = masked
         return (self._without_negative_zeros(x),)

@@ -10,6 +10,7 @@ from schedule_examples import NEWEST, unpack
 from harness import chips
 from harness.advice.report import report
 from harness.chips.row import Calibrated, Intervals
+from harness.dumps import timing_tables
 from harness.dumps.llo import read_module
 from harness.hardware import chip, with_mesh
 from harness.judge.evaluate.timing import resimulation
@@ -17,7 +18,18 @@ from harness.judge.simulate import machine_variants
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.verdict.decision import decide, is_simulated_gain
-from harness.records import NOMINAL, Array, Evidence, Failure, Offence, OffenceKind, Policy, Resimulation, Work
+from harness.records import (
+    NOMINAL,
+    OTHER_WAY,
+    Array,
+    Evidence,
+    Failure,
+    Offence,
+    OffenceKind,
+    Policy,
+    Resimulation,
+    Work,
+)
 
 pytestmark = pytest.mark.long
 
@@ -66,6 +78,32 @@ def test_without_sound_runs_no_gain_is_accepted(again: tuple[Resimulation, ...],
     outcome, reason = judged(again)
     assert outcome == "inconclusive"
     assert words in reason
+
+
+def test_a_gain_that_the_assumption_alone_makes_is_inconclusive() -> None:
+    outcome, reason = judged((*resimulated(CANDIDATE, CHAMPION), *_other_way(1.02)))
+    assert outcome == "inconclusive"
+    assert "hangs on what the contest assumes of branches (ASSUME)" in reason
+    assert judged((*resimulated(CANDIDATE, CHAMPION), *_other_way(0.99)))[0] == "accept"
+
+
+def _other_way(ratio: float) -> tuple[Resimulation, ...]:
+    *_, run = resimulated(CANDIDATE, CHAMPION, eager_pushes=ratio)
+    return (replace(run, name=OTHER_WAY),)
+
+
+def test_branches_are_taken_the_other_way_where_they_were_assumed(tmp_path: Path) -> None:
+    names, plain = (NOMINAL, OTHER_WAY), unpack(NEWEST, "v5e-1024x512-2048", tmp_path / "plain")
+    nominal, other = machine_variants.seconds_on(plain, V5E, names=names)
+    assert nominal == other is not None
+    dumps = unpack(NEWEST, "v5e-converged-1024", tmp_path / "converged")
+    timing_tables.write_assumption(dumps, "always")
+    most, least = machine_variants.seconds_on(dumps, V5E, names=names)
+    timing_tables.write_assumption(dumps, "never")
+    assert machine_variants.seconds_on(dumps, V5E, names=names) == (least, most)
+    assert least is not None
+    assert most is not None
+    assert least < most
 
 
 def test_only_a_gain_is_worth_the_runs() -> None:

@@ -1,0 +1,17 @@
+"""The place in a prepare.py at which its code raised."""
+
+import traceback
+from pathlib import Path
+
+# The modules that prepare.py files become (harness.operators.prepare_module) have this name and a hash behind it.
+PREPARE = "contest_prepare_"
+
+
+def place_in_prepare(error: BaseException) -> str:
+    """File and line of prepare.py where `error` was raised, such as `prepare.py line 34: `; "" if it was elsewhere."""
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).startswith(PREPARE)
+    ]
+    return f"{Path(frames[-1][0]).name} line {frames[-1][1]}: " if frames else ""

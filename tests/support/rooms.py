@@ -12,6 +12,7 @@ PROJECT = PACKAGE.parent
 # From the ground up. A part may import what is below it, and itself.
 FLOORS = {
     "errors": 0,
+    "tracebacks": 0,
     "units": 0,
     "chips": 0,
     "hardware": 1,

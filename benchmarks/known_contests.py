@@ -676,6 +676,32 @@ CONTESTS["flywheel-tpu"] |= {
     "delta attention, decode": _fused_pool(f"{_LINEAR}.kda.wrapper", "fused_conv1d_kda", WIDE=True),
     "delta attention, mixed": _fused_pool(f"{_LINEAR}.kda.wrapper", "fused_conv1d_kda", WIDE=True, **_PREFILLS),
 }
+_LATENT = "lens, at, starts, counts"
+_EJ_LATENT = Contest(
+    like="latent-attention",
+    module="ejkernel.kernels._pallas.tpu.multi_latent_ragged_page_attention",
+    function="multi_latent_ragged_page_attention",
+    call=f"existing(q, q_rope, latents, rotary, cache, {_LATENT}, softmax_scale=0.1, num_kv_pages_per_block=2, "
+    "num_queries_per_block=4)",
+)
+CONTESTS["ejkernel"] |= {
+    "latent ragged paged": _EJ_LATENT,
+    "latent ragged paged v2": replace(
+        _EJ_LATENT,
+        settings={"LENGTHS_OF": 2},
+        module=f"{_EJ_LATENT.module}_v2",
+        function=f"{_EJ_LATENT.function}_v2",
+        call=f"existing(q, q_rope, latents, rotary, cache, {_LATENT}, softmax_scale=0.1)",
+    ),
+}
+CONTESTS["tpu-inference"]["latent attention v2"] = Contest(
+    like="latent-attention",
+    settings={"HEADS_FIRST": True, "LENGTHS_OF": 2},
+    module="tpu_inference.kernels.mla.v2.kernel",
+    function="mla_ragged_paged_attention",
+    call=f"existing(q, q_rope, latents, rotary, cache, {_LATENT}, sm_scale=0.1, num_kv_pages_per_block=2, "
+    "num_queries_per_block=(1, 8, 8))",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -766,7 +766,24 @@ _NARROW_BLOCKS = (
     "The package's: it rounds the products of each block to bfloat16 before it scales and adds them up "
     "(blockwise_kernel.py line 106), so that little is left where blocks cancel"
 )
+_PAST_ITS_WORDS = (
+    "The package's: where a block is full, the loop that shifts the new keys into place reads one word past its buffer "
+    "({}), and throws the value away"
+)
+_NARROW_SCORES = (
+    "The package's: it rounds the scores to bfloat16 before the softmax (mla/v2/kernel.py line 470); with "
+    "s_dtype=float32 the results are right, and kv_utils.py line 218 reads a word past its buffer"
+)
+_TWO_NAMES = (
+    "The kernel writes the new keys by the output's name and reads them by that of the input that is aliased to it "
+    "(_pallas_impl_fwd.py lines 894 and 631): one memory on a chip, two arrays in JAX's interpreter for any platform"
+)
 READ: dict[tuple[str, str], Reading] = {
+    ("tpu-inference", "latent attention v2"): Reading(kind="wrong-result", is_fault=True, why=_NARROW_SCORES),
+    ("ejkernel", "latent ragged paged"): Reading(kind="wrong-result", is_fault=False, why=_TWO_NAMES),
+    ("ejkernel", "latent ragged paged v2"): Reading(
+        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_WORDS.format("_pallas_impl_fwd.py line 626")
+    ),
     ("tpu-inference", "rope"): Reading(kind="race", is_fault=True, why=_READ_AND_STORED.format("rope.py line 243")),
     ("tpu-inference", "gated delta rule v1, decode"): Reading(
         kind="race", is_fault=True, why=_FETCHED_AND_STORED.format(202, 326, 314)

@@ -1,4 +1,4 @@
-"""Latent attention over pages, as a server calls it: each token's latent and rotary key are written to a cache first."""
+"""Latent attention over pages, as a server calls it: a token's latent and rotary key go to a cache first."""
 
 from dataclasses import dataclass, field, replace
 
@@ -30,7 +30,8 @@ class LatentAttention(Formula):
     Sequence i has the tokens from STARTS[i] on, LENS[i] keys with them, and the pages AT[i each ...]. There are
     COUNTS[2] of them; the first COUNTS[0] have one token. First a sequence's last slots get its tokens' LATENTS and
     ROTARY, and zeros up to the padding. Then each token's heads see the keys up to its own: with weights
-    softmax(scale (q latent + q_rope rotary)), O is the sum of the latents. Inputs are from -64 to 64.
+    softmax(scale (q latent + q_rope rotary)), O is the sum of the latents. Inputs are from -64 to 64; no zero is
+    negative, as nothing is promised of a zero's sign.
     """
 
     operation = "latent_attention"
@@ -81,7 +82,7 @@ class LatentAttention(Formula):
         return int(2 * self.heads * (2 * self.latent + self.rope) * lens.sum())
 
     def domain(self, name, values):
-        values = values.clip(-_MOST, _MOST)
+        values = values.clip(-_MOST, _MOST) + np.float32(0)
         if name == "cache":
             values[..., self.latent + self.rope :] = 0
         return values

@@ -77,9 +77,18 @@ class LatentAttention(Formula):
     def statement(self):
         return replace(Formula.statement(self), updates=("cache",))
 
+    def _keys(self):
+        """Keys of all sequences in the timed call."""
+        return int(self.timing_inputs()[self.timed[0]]["lens"].sum())
+
     def matmul_flops(self):
-        lens = self.tables(self.timed[0], np.random.default_rng(0))["lens"]
-        return int(2 * self.heads * (2 * self.latent + self.rope) * lens.sum())
+        return 2 * self.heads * (2 * self.latent + self.rope) * self._keys()
+
+    def work(self):
+        """Each key once, not the whole cache."""
+        work = Formula.work(self)
+        unread = self.pages * self.page_size * (self.latent + self.padded) - self._keys() * (self.latent + self.rope)
+        return replace(work, minimum_hbm_bytes=work.minimum_hbm_bytes - 2 * unread)
 
     def domain(self, name, values):
         values = values.clip(-_MOST, _MOST) + np.float32(0)

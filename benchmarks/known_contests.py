@@ -772,7 +772,7 @@ _PAST_ITS_WORDS = (
 )
 _NARROW_SCORES = (
     "The package's: it rounds the scores to bfloat16 before the softmax (mla/v2/kernel.py line 470); with "
-    "s_dtype=float32 the results are right, and kv_utils.py line 218 reads a word past its buffer"
+    "s_dtype=float32 that is mended, and the judge finds a word read past a buffer (kv_utils.py line 218)"
 )
 _TWO_NAMES = (
     "The kernel writes the new keys by the output's name and reads them by that of the input that is aliased to it "

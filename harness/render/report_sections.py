@@ -114,7 +114,9 @@ def members(report: Report, verdict: Verdict) -> Iterator[Block]:
 
 
 def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
-    """The reason why the traffic is unknown, if it is; the verdict has that for the latency."""
+    """Assumptions of the time, and the reason why the traffic is unknown; the verdict has that for the latency."""
+    if evidence.simulation is not None and evidence.simulation.seconds is not None:
+        yield from (Words(why, lead="time ") for why in evidence.simulation.unknown if why.startswith("assumed"))
     if report.hbm_bytes is None and evidence.trace is not None:
         why = "the kernel moves data by hand, and the simulator did not get through to count it"
         if chip(report.chip).kind == "GPU":

@@ -30,6 +30,15 @@ def test_published_lines_are_exact() -> None:
     assert "REGIME: MEMORY-BOUND  BW=61.2%  intensity=128 FLOPs/byte" in lines
 
 
+def test_a_time_that_assumes_something_says_so() -> None:
+    candidate = better()
+    assert candidate.simulation is not None
+    words = "assumed, not known: what hangs on a scalar never runs"
+    assert words not in printed(candidate)
+    assumed = replace(candidate, simulation=replace(candidate.simulation, unknown=("vsmask.f32", words)))
+    assert f"time {words}" in printed(assumed).splitlines()
+
+
 def test_default_report_is_one_screen_and_ends_with_hints() -> None:
     text = printed(better())
     lines = text.splitlines()

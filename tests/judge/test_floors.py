@@ -143,6 +143,7 @@ def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     floors = {part(module(PACKAGE / name)) for name in covered}
     assert floors == {
         "errors",
+        "tracebacks",
         "units",
         "chips",
         "hardware",

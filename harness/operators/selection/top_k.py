@@ -81,7 +81,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
         falling, rising: sorted rows. near: neighbouring numbers of dtype. lanes: the largest lie 128 columns apart.
-        masked: all but fewer than k elements are hidden by a number near the least. composite: all of these, by row,
+        masked: all but k elements or fewer are hidden by a number near the least. composite: all of these, by row,
         from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -106,7 +106,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             places = np.arange(random.integers(min(_LANES, self.columns)), self.columns, _LANES)
             x[row, places] = _LEVELS + np.abs(x[row, places])
         for row in np.flatnonzero(kinds == "masked"):
-            seen = random.choice(self.columns, random.integers(self.k), replace=False)
+            seen = random.choice(self.columns, random.integers(self.k, endpoint=True), replace=False)
             masked = np.full(self.columns, _MASKED, np.float32)
             masked[seen] = x[row, seen]
             x[row] = masked

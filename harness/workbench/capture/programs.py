@@ -432,7 +432,8 @@ def _restore_flags(flags: str) -> None:
     read.restype = ctypes.c_char_p
     now = (read(b"LIBTPU_INIT_ARGS") or b"").decode()
     missing = [flag for flag in flags.split() if flag not in now.split()]
-    os.environ["LIBTPU_INIT_ARGS"] = " ".join([now, *missing]).strip()
+    if missing:
+        os.environ["LIBTPU_INIT_ARGS"] = " ".join([now, *missing]).strip()
 
 
 def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[int, ...]:

@@ -37,11 +37,18 @@ def copied(source_ref: Any, rows_ref: Any, cache_ref: Any, arrived: Any) -> None
     store.wait()
 
 
-# Jax 0.12 gives every variable the attribute by which literals were told from them: there the kernel is still refused.
+# Jax 0.12 takes from a kernel's effects which references it writes, and those still name the input: it is refused there.
 IS_NEWER = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 11)
 
 
-@pytest.mark.parametrize("body", [through_the_input, through_the_output, through_both])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(through_the_input, marks=pytest.mark.xfail(IS_NEWER, reason="not yet with jax 0.12", strict=True)),
+        through_the_output,
+        through_both,
+    ],
+)
 def test_what_is_written_to_the_memory_of_both_is_the_result(body: Any) -> None:
     new, cache = (np.full((rows, 128), value, np.float32) for rows, value in ((8, 2.0), (ROWS, 1.0)))
     in_hbm = pl.BlockSpec(memory_space=pl.ANY)

@@ -771,15 +771,15 @@ _PAST_ITS_WORDS = (
     "({}), and throws the value away"
 )
 _NARROW_SCORES = (
-    "The package's: it rounds the scores to bfloat16 before the softmax (mla/v2/kernel.py line 470); with "
-    "s_dtype=float32 that is mended, and the judge finds a word read past a buffer (kv_utils.py line 218)"
+    "The package's: it reads a word past a buffer (kv_utils.py line 218); before that it rounds the scores to bfloat16 "
+    "(mla/v2/kernel.py line 470), which other inputs refuse as a wrong result"
 )
 _TWO_NAMES = (
     "The kernel writes the new keys by the output's name and reads them by that of the input that is aliased to it "
     "(_pallas_impl_fwd.py lines 894 and 631): one memory on a chip, two arrays in JAX's interpreter for any platform"
 )
 READ: dict[tuple[str, str], Reading] = {
-    ("tpu-inference", "latent attention v2"): Reading(kind="wrong-result", is_fault=True, why=_NARROW_SCORES),
+    ("tpu-inference", "latent attention v2"): Reading(kind="out-of-bounds", is_fault=True, why=_NARROW_SCORES),
     ("ejkernel", "latent ragged paged"): Reading(kind="wrong-result", is_fault=False, why=_TWO_NAMES),
     ("ejkernel", "latent ragged paged v2"): Reading(
         kind="out-of-bounds", is_fault=True, why=_PAST_ITS_WORDS.format("_pallas_impl_fwd.py line 626")

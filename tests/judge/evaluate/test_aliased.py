@@ -37,7 +37,7 @@ def copied(source_ref: Any, rows_ref: Any, cache_ref: Any, arrived: Any) -> None
     store.wait()
 
 
-# Jax 0.12 takes from a kernel's effects which references it writes, and those still name the input: it is refused there.
+# Jax 0.12 takes from a kernel's effects which references it writes, and those name the input: there it is refused.
 IS_NEWER = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 11)
 
 

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import known_kernels
-from known_contests import CHIP, CONTESTS, READ, UNTRIED, Contest
+from known_contests import CHIP, CONTESTS, Contest
+from known_readings import READ, UNTRIED
 from tabulate import tabulate
 
 from harness import units

@@ -7,7 +7,8 @@ from typing import Any
 import known_judged
 import known_kernels
 import pytest
-from known_contests import CONTESTS, READ, UNTRIED, Contest, Reading
+from known_contests import CONTESTS, Contest
+from known_readings import READ, UNTRIED, Reading
 
 from harness import contest as contests
 from harness.operators import Suite

@@ -1,0 +1,141 @@
+"""Whose fault refusals of other packages' kernels are, by reading the packages, and why some rows were not tried."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Whose fault a refusal of this kind is, found by reading the package; `why` names file and line."""
+
+    kind: str
+    is_fault: bool
+    why: str
+
+
+_LIMIT = (
+    "The package's limit: it keeps the first block's maximum, so weights may be e^60, and with values above 2^12, as "
+    "here, its sums leave float32 (pallas/fwd_pipeline.py lines 52 to 62). With values up to 2^10 it is right"
+)
+_SHARED_ROWS = (
+    "The package's: the copy of a block's output also writes rows of the next sequence, whose own copy starts while it "
+    "is under way (pallas/fwd_pipeline.py line 1212; line 582 waits for the other slot)"
+)
+_OLD = "The package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
+_NO_BLOCKS = (
+    "The package's: for a shape without tuned blocks it fetches 128 columns at a time, a half of a block, and so "
+    "computes none (blockwise_kernel.py line 130)"
+)
+_ONE_SEMAPHORE = (
+    "The package's: both of its buffers share one semaphore (_pallas_impl_fwd.py line 309), so that a wait for one may "
+    "end with the other's pages"
+)
+_PAST_ITS_TILE = (
+    "The package's: where a tile's last group ends at its border, it reads one row block past its buffer ({}), and "
+    "throws the value away"
+)
+_EMPTY_BEYOND = (
+    "The package's: copies of no rows begin beyond the array of new keys (decode/non_sliding_window/bref.py line 102), "
+    "which passes only because it leaves the bounds checks out; and its windows race (kernel.py line 450)"
+)
+_SHIFTED = (
+    "The package's: it shifts words of 32 bits by up to 48 (polymul_kernel.py line 57), of which nobody says what the "
+    "chip makes"
+)
+_READ_AND_STORED = (
+    "The package's: the window that it reads and writes (BufferedRef.input_output, {}) has two buffers, and JAX's "
+    "emit_pipeline fetches into the one that it still stores"
+)
+_FETCHED_AND_STORED = (
+    "The package's: a block's states are fetched (line {}) into the buffer that the block before it still stores (line "
+    "{}), and the wait for that store comes one block later (line {})"
+)
+_WRITTEN_AND_STORED = (
+    "The package's: it writes the state that the copy of two tokens before still stores (recurrent_scan_impl.py line "
+    "854); the wait for it stands behind, at line 872"
+)
+_TWO_WINDOWS = (
+    "The package's: the windows of two tiles share rows, and both of their copies to the output are under way (gdn/"
+    "wrapper.py line 699); which of them ends last is not said anywhere"
+)
+_DELTA_IN_XLA = (
+    "The package's: for more than one token a sequence it calls no kernel, but XLA's products (_interface.py line 132)"
+)
+_CHUNKS_IN_XLA = "The package's: it puts its chunks together by XLA's products (gdn2_fwd.py lines 303 to 310)"
+_NARROW_BLOCKS = (
+    "The package's: it rounds the products of each block to bfloat16 before it scales and adds them up "
+    "(blockwise_kernel.py line 106), so that little is left where blocks cancel"
+)
+_PAST_ITS_WORDS = (
+    "The package's: where a block is full, the loop that shifts the new keys into place reads one word past its buffer "
+    "({}), and throws the value away"
+)
+_NARROW_SCORES = (
+    "The package's: it reads a word past a buffer (kv_utils.py line 218); before that it rounds the scores to bfloat16 "
+    "(mla/v2/kernel.py line 470), which other inputs refuse as a wrong result"
+)
+_TWO_NAMES = (
+    "The kernel writes the new keys by the output's name and reads them by that of the input that is aliased to it "
+    "(_pallas_impl_fwd.py lines 894 and 631): one memory on a chip, two arrays in JAX's interpreter for any platform"
+)
+READ: dict[tuple[str, str], Reading] = {
+    ("tpu-inference", "latent attention v2"): Reading(kind="out-of-bounds", is_fault=True, why=_NARROW_SCORES),
+    ("ejkernel", "latent ragged paged"): Reading(kind="wrong-result", is_fault=False, why=_TWO_NAMES),
+    ("ejkernel", "latent ragged paged v2"): Reading(
+        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_WORDS.format("_pallas_impl_fwd.py line 626")
+    ),
+    ("tpu-inference", "rope"): Reading(kind="race", is_fault=True, why=_READ_AND_STORED.format("rope.py line 243")),
+    ("tpu-inference", "gated delta rule v1, decode"): Reading(
+        kind="race", is_fault=True, why=_FETCHED_AND_STORED.format(202, 326, 314)
+    ),
+    ("tpu-inference", "gated delta rule v2, decode"): Reading(
+        kind="race", is_fault=True, why=_FETCHED_AND_STORED.format(285, 410, 397)
+    ),
+    ("tpu-inference", "gated delta rule v2, scan"): Reading(kind="race", is_fault=True, why=_WRITTEN_AND_STORED),
+    ("tpu-inference", "gated delta rule v3, fused"): Reading(
+        kind="race", is_fault=True, why=_READ_AND_STORED.format("gdn/v3/memory_ref.py line 534")
+    ),
+    ("ejkernel", "gated delta rule"): Reading(kind="dot-outside-pallas", is_fault=True, why=_DELTA_IN_XLA),
+    ("gdn2-pallas", "gated delta rule 2"): Reading(kind="dot-outside-pallas", is_fault=True, why=_CHUNKS_IN_XLA),
+    ("flywheel-tpu", "gated delta rule, decode"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
+    ("flywheel-tpu", "gated delta rule, mixed"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
+    ("flywheel-tpu", "delta attention, decode"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
+    ("flywheel-tpu", "delta attention, mixed"): Reading(kind="race", is_fault=True, why=_TWO_WINDOWS),
+    ("tpu-inference", "quantized matmul by blocks, fp8, own tiles"): Reading(
+        kind="wrong-result", is_fault=True, why=_NARROW_BLOCKS
+    ),
+    ("jaxite", "matmul of whole numbers"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
+    ("jaxite", "product of polynomials"): Reading(kind="wrong-result", is_fault=True, why=_SHIFTED),
+    ("flywheel-tpu", "flash causal"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
+    ("flywheel-tpu", "flash, window"): Reading(kind="non-finite", is_fault=True, why=_LIMIT),
+    ("flywheel-tpu", "flash, packed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("flywheel-tpu", "flash over pages, decode"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("flywheel-tpu", "flash over pages, mixed"): Reading(kind="race", is_fault=True, why=_SHARED_ROWS),
+    ("tpu-inference", "quantized matmul by blocks, int8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
+    ("tpu-inference", "quantized matmul by blocks, fp8"): Reading(kind="trace-error", is_fault=True, why=_NO_BLOCKS),
+    ("tpu-inference", "ragged paged, stacked"): Reading(kind="out-of-bounds", is_fault=True, why=_EMPTY_BEYOND),
+    ("ejkernel", "paged prefill"): Reading(kind="race", is_fault=True, why=_ONE_SEMAPHORE),
+    ("ejkernel", "flash causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
+    ("ejkernel", "block-sparse causal"): Reading(kind="trace-error", is_fault=True, why=_OLD),
+    ("ejkernel", "ring on one device"): Reading(
+        kind="dot-outside-pallas",
+        is_fault=True,
+        why="The package's: on one device it calls no kernel, but XLA's attention (_pallas_impl_fwd.py line 336)",
+    ),
+    ("ejkernel", "grouped matmul v3"): Reading(
+        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")
+    ),
+    ("maxtext", "grouped matmul"): Reading(
+        kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("pallas_mosaic_tpu_v2_gmm_kernel.py line 621")
+    ),
+}
+# Why a row has no contest, although its operation is an operator's.
+UNTRIED: dict[tuple[str, str], str] = {
+    (
+        "tpu-inference",
+        "latent attention v1",
+    ): "no latency: XLA's loop over the cache reads its trip count inside another",
+    ("maxtext", "ragged gather"): "a kernel of the SparseCore where the chip has one; on v5e the package calls none",
+    ("tpu-inference", "latent attention v1, cache update"): "the package's function is XLA's alone",
+    ("sglang-jax", "ragged paged, decode"): "the package asks for JAX 0.8, whose traces the judge does not read",
+    ("sglang-jax", "ragged paged, mixed"): "the package asks for JAX 0.8, whose traces the judge does not read",
+}

@@ -103,6 +103,7 @@ class AttackedKernel:
         reply = self._ask(self._checker, "check", request, CheckReply, self._plan.policy.correctness_seconds)
         assert isinstance(reply, CheckReply)
         error, tolerance = reply.check.error, reply.check.tolerance
+        honest_error = reply.check.honest_error if reply.check.criterion == "worst element" else None
         return WorstInput(
             shape=shape,
             title=f"{self._plan.problem.statement().operation} {list(reply.check.shape)}",
@@ -112,6 +113,7 @@ class AttackedKernel:
             words=words,
             said=reply.failure.message if reply.failure else "",
             output=reply.check.shape,
+            honest_ratio=_times_the_tolerance(honest_error, tolerance),
         )
 
     def _start(self, name: str) -> Child:

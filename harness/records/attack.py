@@ -13,7 +13,8 @@ class WorstInput:
     `family` (a recipe, `recipe {...}`) and `seed` make the input again at the problem's shape `shape`: the contest's
     own, a reduced one, or the second one. `ratio` is None if an output was not finite, or is exact and wrong; `said` is
     the check's message for an error above the tolerance. `output` is the shape of the first output, empty in files of
-    earlier versions.
+    earlier versions. `honest_ratio` is the largest error of the judge's own honest computation, over the same
+    tolerance; None where the worst element does not decide, and in files of earlier versions.
     """
 
     shape: Literal["full", "reduced", "second"]
@@ -24,6 +25,7 @@ class WorstInput:
     words: str
     said: str = ""
     output: tuple[int, ...] = ()
+    honest_ratio: float | None = None
 
     @property
     def draw(self) -> Draw:
@@ -36,6 +38,11 @@ class WorstInput:
     def is_wrong(self) -> bool:
         """True if the kernel fails with this input."""
         return self.ratio is None or self.ratio > 1
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True if the honest computation errs nearly as much: its roundings are then not as independent as supposed."""
+        return self.ratio is not None and self.honest_ratio is not None and self.ratio < 2 * self.honest_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ class Attack(Verb):
     example = "attack --minutes 5"
     description = "Searches the space of inputs for the worst error of kernel.py, or of an attempt; records nothing."
     examples = "ratchet.sh attack 3 --minutes 5"
-    document = Document(3, Record)
+    document = Document(4, Record)
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:
@@ -79,7 +79,12 @@ def _text(attack: Record, directory: Path | None, member: str) -> str:
         *([worst.said] if worst.said else []),
         f"repeat it: {command(f'attack{member_option} --repeat {attack.file}', directory)}",
     ]
-    if worst.is_wrong and worst.output:
+    if worst.is_wrong and worst.is_doubtful:
+        lines.append(
+            f"the judge's own honest computation is at {worst.honest_ratio:.3g} times the tolerance there: roundings that "
+            "should be independent add up, so this says little against the kernel (docs/DECIDING.md)"
+        )
+    elif worst.is_wrong and worst.output:
         revoke = command(f"revoke{draw_text.options([worst.draw])}", directory)
         lines.append(f"if this kernel is the champion, revoke its title: {revoke}")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 
 from harness.loop import draw_text
 from harness.loop.scaffold import FORMULA, scaffold
-from harness.operators import Attention, Matmul, RMSNorm, Space, SwiGLU
+from harness.operators import Attention, AttentionBackward, Matmul, RMSNorm, Space, SwiGLU
+from harness.records.attack import WorstInput
 from harness.selftest import planted
 from harness.shell.main import main
 
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.long
 SOFTMAX = Path(__file__).parents[1] / "fixtures" / "softmax"
 PROBLEMS = (
     Attention(sequence=256, head_dim=64),
+    AttentionBackward(sequence=128, head_dim=64),
     Matmul(m=256, n=256, k=256),
     RMSNorm(rows=64, columns=256),
     SwiGLU(tokens=256, model=256, hidden=256, down=True),
@@ -105,6 +108,15 @@ def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.Capt
     assert code == 0
     assert isinstance(other["worst"], dict)
     assert other["worst"]["ratio"] < 1
+
+
+def test_a_find_at_which_the_honest_computation_errs_as_much_is_in_doubt() -> None:
+    find = WorstInput(shape="full", title="", family="normal", seed=1, ratio=1.3, words="", honest_ratio=0.9)
+    assert find.is_wrong
+    assert find.is_doubtful
+    assert not replace(find, ratio=2.0).is_doubtful
+    assert not replace(find, ratio=None).is_doubtful
+    assert not replace(find, honest_ratio=None).is_doubtful
 
 
 def test_a_file_of_another_problem_is_refused(

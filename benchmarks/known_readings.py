@@ -77,7 +77,12 @@ _TWO_NAMES = (
     "The kernel writes the new keys by the output's name and reads them by that of the input that is aliased to it "
     "(_pallas_impl_fwd.py lines 894 and 631): one memory on a chip, two arrays in JAX's interpreter for any platform"
 )
+_SCORES_ROUNDED = (
+    "The package's: it rounds the scores to its output's type, bfloat16, before the softmax (batched_rpa/"
+    "flash_attention.py line 62)"
+)
 READ: dict[tuple[str, str], Reading] = {
+    ("tpu-inference", "ragged paged, batched"): Reading(kind="wrong-result", is_fault=True, why=_SCORES_ROUNDED),
     ("tpu-inference", "latent attention v2"): Reading(kind="out-of-bounds", is_fault=True, why=_NARROW_SCORES),
     ("ejkernel", "latent ragged paged"): Reading(kind="wrong-result", is_fault=False, why=_TWO_NAMES),
     ("ejkernel", "latent ragged paged v2"): Reading(

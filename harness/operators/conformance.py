@@ -100,9 +100,15 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
         if unknown := sorted({*stated} - {output.name for output in statement.outputs}):
             yield f"expected exact() to name outputs, got {', '.join(unknown)}"
         yield from _of_work(statement)
-        rows = {int(np.prod(output.shape[:-1])) for output in statement.outputs}
-        if len(rows) > 1:
-            yield f"expected outputs with equally many rows, got {sorted(rows)}"
+        rows = {output.name: int(np.prod(output.shape[:-1])) for output in statement.outputs}
+        if len(set(rows.values())) > 1:
+            got = ", ".join(
+                f"{name} {list(output.shape)}" for name, output in zip(rows, statement.outputs, strict=True)
+            )
+            yield (
+                f"expected outputs with equally many rows, all axes but the last multiplied, got {got}; a number for "
+                "each row has a last axis of 1"
+            )
         counters = [count.counter for count in statement.expected]
         if len(set(counters)) < len(counters):
             yield f"expected each counter once, got {', '.join(counters)}"

@@ -11,6 +11,7 @@ from harness.units import decimal, kibibytes, percent
 
 # Parts below this share explain nothing and are added up.
 _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
+_LEAST_PRINTED = 0.0005
 
 
 def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:
@@ -61,7 +62,8 @@ def _scores(report: Report) -> str:
 
 def _spilling(shares: CycleShares, scores: str, *, full: bool) -> Iterator[Words]:
     """Bytes that register spills move in each grid step, a lower bound on their cost, and the lines behind them."""
-    if not shares.spill_lines:
+    # At a glance a cost that prints as 0.0% says nothing.
+    if not shares.spill_lines or (not full and shares.spill_fraction < _LEAST_PRINTED):
         return
     saved, restored = shares.spilled_bytes_per_step, shares.filled_bytes_per_step
     moved = "bytes per grid step unknown"

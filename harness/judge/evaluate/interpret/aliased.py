@@ -1,34 +1,64 @@
-"""Kernels that write inputs aliased to outputs, of which JAX's interpreter for any platform makes two arrays each."""
+"""Kernels with inputs aliased to outputs, of which JAX's interpreter for any platform makes two arrays each."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, with_inner
 
 _IN_HBM = ("any", "hbm")
 
 
-def with_outputs_written(equation: Equation) -> Jaxpr:
-    """The kernel of a Pallas call that writes to its outputs where it is written to write to inputs aliased to them.
+def with_one_memory(equation: Equation) -> Jaxpr:
+    """The kernel of a Pallas call that names the output wherever it is written to name an input aliased to it in HBM.
 
-    An output that the kernel names nowhere is the input's memory, and what is written to the input is the result. A
-    kernel that names both is left as it is.
+    On a chip both are one array, so that what is written by either name is read by either. The interpreter's array for
+    the output begins with the input's contents.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
-    named = {operand for each in body.eqns for operand in each.invars if not isinstance(operand, core.Literal)}
     outputs: dict[Any, Any] = {}
     for source, target in equation.params["input_output_aliases"]:
         blocks = (mapping.block_mappings[source - first], mapping.block_mappings[inputs + target])
-        output = body.invars[first + inputs + target]
-        are_in_hbm = all(str(block.transformed_block_aval.memory_space).lower() in _IN_HBM for block in blocks)
-        if are_in_hbm and output not in named:
-            outputs[body.invars[source]] = output
-    if not outputs:
-        return body
+        if all(str(block.transformed_block_aval.memory_space).lower() in _IN_HBM for block in blocks):
+            outputs[body.invars[source]] = body.invars[first + inputs + target]
+    return _renamed(body, outputs) if outputs else body
 
-    def renamed(operand: Any) -> Any:
-        return operand if isinstance(operand, core.Literal) else outputs.get(operand, operand)
 
-    return body.replace(eqns=[each.replace(invars=list(map(renamed, each.invars))) for each in body.eqns])
+def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
+    """The program with an output in place of each input. A loop or branch with both as operands keeps both."""
+    equations = []
+    for equation in jaxpr.eqns:
+        effects = _effects(equation.effects, outputs)
+        variables = {operand for operand in equation.invars if isinstance(operand, core.Var)}
+        both = {source: target for source, target in outputs.items() if {source, target} <= variables}
+        if both and inner(equation):
+            equation = with_inner(equation, lambda part, each=equation, names=both: _within(each, part, names))  # type: ignore[misc]
+        else:
+            both = {}
+        operands = [
+            operand if isinstance(operand, core.Literal) or operand in both else outputs.get(operand, operand)
+            for operand in equation.invars
+        ]
+        equations.append(equation.replace(invars=operands, effects=effects))
+    return jaxpr.replace(eqns=equations, effects=_effects(jaxpr.effects, outputs))
+
+
+def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
+    """A program that `equation` runs, renamed by its own names for these inputs and outputs."""
+    if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
+        return part  # no condition reads an array in HBM
+    # The operands of a part are the last ones of its equation: before them stand predicates and other parts'.
+    parameters = part.constvars or part.invars
+    operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)
+    names = {operand: name for operand, name in operands if isinstance(operand, core.Var)}
+    return _renamed(part, {names[source]: names[target] for source, target in outputs.items()})
+
+
+def _effects(effects: Iterable[Any], outputs: Mapping[Any, Any]) -> set[Any]:
+    """These effects, those on an input being on its output."""
+    return {
+        effect.replace(input=outputs[effect.input]) if getattr(effect, "input", None) in outputs else effect
+        for effect in effects
+    }

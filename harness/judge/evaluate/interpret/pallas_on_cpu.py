@@ -46,7 +46,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
             if is_flipped:
                 params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:
-                params["jaxpr"] = aliased.with_outputs_written(equation.replace(params=params))
+                params["jaxpr"] = aliased.with_one_memory(equation.replace(params=params))
                 params["jaxpr"] = step_numbers.with_step_numbers_at_the_top(params["jaxpr"])
                 # Of these the TPU interpreter checks indices by itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])

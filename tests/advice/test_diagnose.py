@@ -271,6 +271,21 @@ def test_products_in_one_pass_are_named_where_float32_is_asked_for() -> None:
     assert "precision" not in hints_of(wrong)[0].suggestion
 
 
+def test_a_sum_kept_in_bfloat16_is_named_where_results_are_off_by_no_more_than_it_explains() -> None:
+    wrong = failed("correctness", "wrong-result")
+    wrong = traced(replace(wrong, trace=GOOD.trace), narrow_sums=("kernel.py line 12",))
+    check = replace(GOOD.checks[0], error=3.0, tolerance=1.0, passed=False)
+    for criterion in ("worst element", "root mean square"):
+        (hint,) = hints_of(replace(wrong, checks=(replace(check, criterion=criterion),)))
+        assert "keep the sums of kernel.py line 12 in float32" in hint.suggestion
+    for far in (
+        replace(check, error=1e3),
+        replace(check, error=None),
+        replace(check, criterion="exact", tolerance=0.0),
+    ):
+        assert "float32" not in hints_of(replace(wrong, checks=(far,)))[0].suggestion
+
+
 def test_every_stage_has_a_next_step() -> None:
     for stage in get_args(Stage):
         assert next_step(Failure(stage=stage, kind="never heard of", message=""))

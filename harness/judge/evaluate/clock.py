@@ -13,6 +13,7 @@ class StageClock:
         self._progress = progress
         self._began = time.monotonic()
         self._open: dict[str, tuple[int, float]] = {}
+        self._failures: dict[str, str] = {}
         self._times: list[StageTime] = []
 
     @property
@@ -26,6 +27,10 @@ class StageClock:
         self._open[name] = (running + 1, start)
         if not running:
             self._progress(name, "start", 0.0)
+
+    def fail(self, name: str, kind: str) -> None:
+        """Notes that a job of the stage failed, which is the state that the stage ends in, whatever its others do."""
+        self._failures.setdefault(name, kind)
 
     def close(self, name: str, state: str, *, goes_on: bool) -> None:
         """Notes that one job of a stage is done; with the last job the stage ends, unless it `goes_on`."""
@@ -42,5 +47,5 @@ class StageClock:
     def _end(self, name: str, state: str) -> None:
         _, start = self._open.pop(name)
         seconds = time.monotonic() - start
-        self._progress(name, state, seconds)
+        self._progress(name, self._failures.pop(name, state), seconds)
         self._times.append(StageTime(stage=name, start_seconds=start - self._began, seconds=seconds))

@@ -107,8 +107,7 @@ class Evaluation:
                 return
             for stage, answer in self._workers.answers():
                 if isinstance(answer.reply, Failure):
-                    self.state = stage.fail(self.plan, self.state, answer)
-                    self._close(stage.name, answer.reply.kind)
+                    self._fail(stage, answer, answer.reply.kind)
                 else:
                     self._begin(*self._take(stage, answer))
                     self._close(stage.name, "done")
@@ -131,12 +130,16 @@ class Evaluation:
         self._clock.begin(stage.name)
         answer = StageAnswer(known_answer.request, known_answer.reply, (*stage.rank, 0))
         if isinstance(known_answer.reply, Failure):
-            self.state = stage.fail(self.plan, self.state, answer)
-            self._close(stage.name, known_answer.reply.kind)
+            self._fail(stage, answer, known_answer.reply.kind)
             return
         products = self._take(stage, answer)
         self._close(stage.name, "seen before")
         self._begin(*products)
+
+    def _fail(self, stage: Stage, answer: StageAnswer, kind: str) -> None:
+        self.state = stage.fail(self.plan, self.state, answer)
+        self._clock.fail(stage.name, kind)
+        self._close(stage.name, kind)
 
     def _close(self, name: str, state: str) -> None:
         self._clock.close(name, state, goes_on=any(stage.name == name for stage, _ in self._waiting))

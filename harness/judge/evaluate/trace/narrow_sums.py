@@ -2,7 +2,8 @@
 scores.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import jax.numpy as jnp
 from jax.extend import core
@@ -12,15 +13,67 @@ from harness.judge.evaluate.trace.packages import place_of
 
 # What a running maximum goes through on its way from a row's maximum to where it is kept.
 _PASSES_ON = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "max", "transpose"))
+# What a sum goes through between where it is kept and the addition, on its way there and back.
+_CARRIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "expand_dims"))
 
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines of kernels, and of their packages, that add up in bfloat16."""
-    return _places(
+    """The lines of kernels, and of their packages, that add up in bfloat16, or keep a sum in it from turn to turn."""
+    narrow = [
         equation
         for equation in equations(jaxpr)
         if equation.primitive.name == "reduce_sum" and equation.invars[0].aval.dtype == jnp.bfloat16
+    ]
+    narrow += [addition for program in every_program(jaxpr) for addition in _added_to_references(program)]
+    narrow += [addition for equation in equations(jaxpr) for addition in _added_to_values(equation)]
+    return _places(narrow)
+
+
+def _added_to_references(program: Jaxpr) -> Iterator[Equation]:
+    """The additions to what a reference of bfloat16 holds whose results go back into it."""
+    origins: dict[Any, Any] = {}
+    sums: dict[tuple[Any, Any], Equation] = {}
+    for equation in program.eqns:
+        name, operands = equation.primitive.name, equation.invars
+        if name == "get":
+            origins[equation.outvars[0]] = operands[0]
+        elif name == "addupdate" and operands[0].aval.dtype == jnp.bfloat16:
+            yield equation
+        elif name == "swap" and operands[0].aval.dtype == jnp.bfloat16:
+            if isinstance(operands[1], core.Var) and (operands[1], operands[0]) in sums:
+                yield sums[operands[1], operands[0]]
+        else:
+            _follow(equation, origins, sums)
+
+
+def _added_to_values(loop: Equation) -> Iterator[Equation]:
+    """The additions to a bfloat16 value of a loop that its next turn begins with."""
+    names = {"scan": ("jaxpr", "num_consts"), "while": ("body_jaxpr", "body_nconsts")}.get(loop.primitive.name)
+    if names is None:
+        return
+    body, constants = loop.params[names[0]].jaxpr, loop.params[names[1]]
+    # The values stand behind the constants, in the same order as among the results.
+    pairs = list(zip(body.invars[constants:], body.outvars, strict=False))
+    origins = {value: value for value, _ in pairs if value.aval.dtype == jnp.bfloat16}
+    sums: dict[tuple[Any, Any], Equation] = {}
+    for equation in body.eqns:
+        _follow(equation, origins, sums)
+    yield from (
+        sums[result, value]
+        for value, result in pairs
+        if not isinstance(result, core.Literal) and (result, value) in sums
     )
+
+
+def _follow(equation: Equation, origins: dict[Any, Any], sums: dict[tuple[Any, Any], Equation]) -> None:
+    """Notes what an equation makes of values that were kept: `origins` says where, `sums` what was added to them."""
+    name, operands = equation.primitive.name, [var for var in equation.invars if isinstance(var, core.Var)]
+    if name == "add":
+        sums |= {(equation.outvars[0], origins[var]): equation for var in operands if var in origins}
+    elif name in _CARRIES:
+        for var in filter(origins.__contains__, operands):
+            origins[equation.outvars[0]] = origins[var]
+        sums |= {(equation.outvars[0], to): addition for (var, to), addition in sums.items() if var in operands}
 
 
 def of_maxima(jaxpr: Jaxpr) -> tuple[str, ...]:

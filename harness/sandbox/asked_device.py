@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.extend import backend as backends
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType
 
 from harness.hardware import Chip
@@ -64,6 +65,30 @@ class DescribedDevice:
         return f"DescribedDevice({self.device_kind!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedBackend:
+    """A pretended backend: it has one device, and cannot do anything with it."""
+
+    device: DescribedDevice
+
+    @property
+    def platform(self) -> str:
+        """Its name, as JAX gives it."""
+        return self.device.platform
+
+    def devices(self) -> list[DescribedDevice]:
+        """Its only device."""
+        return [self.device]
+
+    local_devices = devices
+
+    def device_count(self) -> int:
+        """1."""
+        return len(self.devices())
+
+    local_device_count = device_count
+
+
 def backend_of(chip: Chip) -> str:
     """JAX's name for the backend of such a chip."""
     return "tpu" if chip.platform == "tpu" else "gpu"
@@ -89,22 +114,34 @@ def aiming_at(chip: Chip) -> contextlib.AbstractContextManager[Any]:
 @contextlib.contextmanager
 def asked_for(chip: Chip) -> Iterator[None]:
     """Within this context JAX reports a device of `chip`."""
-    device = DescribedDevice(chip)
-    real = {name: getattr(jax, name) for name in ("devices", "local_devices", "default_backend")}
+    device, name = DescribedDevice(chip), backend_of(chip)
+    real = [
+        (module, function, getattr(module, function))
+        for module, function in (
+            (jax, "devices"),
+            (jax, "local_devices"),
+            (jax, "default_backend"),
+            (backends, "get_backend"),
+        )
+    ]
+    devices_of, backend_named = jax.devices, backends.get_backend
 
     def devices(backend: str | None = None) -> list[Any]:
-        return [device] if backend in (None, backend_of(chip)) else real["devices"](backend)
+        return [device] if backend in (None, name) else devices_of(backend)
 
     def local_devices(
         process_index: int | None = None, backend: str | None = None, host_id: int | None = None
     ) -> list[Any]:
         return devices(backend)
 
-    described = {"devices": devices, "local_devices": local_devices, "default_backend": lambda: backend_of(chip)}
-    for name, answer in described.items():
-        setattr(jax, name, answer)
+    def get_backend(platform: Any = None) -> Any:
+        return DescribedBackend(device) if platform in (None, name) else backend_named(platform)
+
+    described = (devices, local_devices, lambda: name, get_backend)
+    for (module, function, _), answer in zip(real, described, strict=True):
+        setattr(module, function, answer)
     try:
         yield
     finally:
-        for name, answer in real.items():
-            setattr(jax, name, answer)
+        for module, function, answer in real:
+            setattr(module, function, answer)

@@ -433,6 +433,10 @@ KIND = KINDS[jax.devices()[0].device_kind]
 assert jax.default_backend() == jax.local_devices()[0].platform == "tpu"
 assert jax.devices()[0].num_cores == 1
 assert jax.devices("cpu")[0].platform == "cpu"
+from jax.extend.backend import get_backend
+assert get_backend().platform == "tpu"
+assert KINDS[get_backend("tpu").devices()[0].device_kind] == KIND
+assert get_backend("cpu").platform == "cpu"
 """
 
 

@@ -5,30 +5,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harness.candidate import names, rewrite
+from harness.loop import scaffold
+from harness.operators import Suite
+from harness.prepare import data
+
 CHIP = "v6e"
 _PROBLEMS = Path(__file__).parent / "known_problems"
-
-_ATTENTION = ("q", "k", "v")
 _RAGGED = ("q", "kv_pages", "kv_lens", "page_indices", "cu_q_lens", "num_seqs")
-# The arrays of each template's statement, in its order.
-_ARRAYS = {
-    "attention": _ATTENTION,
-    "attention-causal": _ATTENTION,
-    "attention-gqa": _ATTENTION,
-    "attention-packed": (*_ATTENTION, "segment_ids"),
-    "attention-backward": (*_ATTENTION, "o", "lse", "do"),
-    "matmul": ("a", "b"),
-    "quantized-matmul": ("a", "q", "scales"),
-    "quantized-matmul-int8": ("a", "q", "scales", "row_scales"),
-    "quantized-matmul-fp8": ("a", "q", "scales", "row_scales"),
-    "grouped-matmul": ("lhs", "rhs", "group_sizes"),
-    "grouped-matmul-transposed": ("lhs", "rhs", "group_sizes"),
-    "paged-attention": ("q", "k_pages", "v_pages", "lengths", "page_indices"),
-    "ragged-paged-attention": _RAGGED,
-    "ragged-paged-attention-update": (*_RAGGED[:2], "new_kv", *_RAGGED[2:]),
-    "rmsnorm": ("x", "r", "w"),
-    "swiglu": ("x", "w_gate", "w_up"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +44,13 @@ class Contest:
     def arrays(self) -> tuple[str, ...]:
         """The names of the inputs."""
         if self.statement is None:
-            return _ARRAYS[self.like]
+            stated = scaffold.text(self.like, "prepare.py")
+            for name in set(self.settings) & set(names(stated)):
+                stated = rewrite(stated, name, repr(self.settings[name]), "prepare.py")
+            read = data.read(stated)
+            assert read is not None, f"the template {self.like} is data"
+            assert not isinstance(read[0], Suite), f"{self.like} is one problem"
+            return tuple(array.name for array in read[0].statement().inputs)
         module = import_module(f"{_PROBLEMS.name}.{self.statement.stem}")
         before = {name: getattr(module, name) for name in self.settings}
         vars(module).update(self.settings)
@@ -99,6 +89,8 @@ _TOKENS = _PAGES | {"TOKENS": 128}
 _WHOLE = _PAGES | {"PAGES": 32, "PAGE_SIZE": 256, "PAGES_PER_SEQUENCE": 4}
 _SCALE = _HEAD_DIM**-0.5
 _BY_LENGTH = f"sm_scale={_SCALE!r}"
+
+_DELTA = {"TIME": 256, "HEADS": 1}
 
 # How many sequences decode, as servers of these packages say it: those with one query come first.
 _DISTRIBUTION = (
@@ -238,8 +230,10 @@ _TPU_INFERENCE: dict[str, Contest] = {
     ),
 }
 
+_ROWS = {"TOKENS": 128, "HEADS": 4, "PAGES": 32, "PAGE_SIZE": 32, "PIECES": 16}
 _CACHE_ROWS = Contest(
     like="cache-rows",
+    settings=_ROWS,
     module="tpu_inference.kernels.ragged_paged_attention.v2.ragged_kv_cache_update",
     function="kv_cache_update",
     call="existing(new, slices, cache, count, page_size=32, num_slices_per_block=4)",
@@ -355,7 +349,7 @@ _EJKERNEL: dict[str, Contest] = {
     "gated delta rule": _ej(
         "gated_delta_rule",
         "gated-delta",
-        {"KIND": "gated delta rule"},
+        _DELTA | {"KIND": "gated delta rule"},
         "existing(*(x[None] for x in (q, k, v, b, g)), use_qk_l2norm=False)[0][0]",
     ),
 }
@@ -395,7 +389,7 @@ def _deltanet(kind: str, function: str, gates: str) -> Contest:
     arrays = ", ".join(f"{name}[None]" for name in f"qkv{gates}")
     return Contest(
         like="gated-delta",
-        settings={"KIND": kind},
+        settings=_DELTA | {"KIND": kind},
         module="deltanet_tpu",
         function=function,
         call=f'existing({arrays}, is_inference=True, precision="fp32")[0]',
@@ -412,6 +406,7 @@ _DELTANET = {
 _GDN2 = {
     "gated delta rule 2": Contest(
         like="gated-delta",
+        settings=_DELTA | {"KIND": "gated delta rule 2"},
         module="atomic_ops.gdn2_fwd",
         function="gdn2_pallas_forward",
         call="existing(*(x[None] for x in (q, k, v, w, b, g)), scale=q.shape[-1] ** -0.5)[0][0].astype(q.dtype)",
@@ -664,6 +659,7 @@ CONTESTS: dict[str, dict[str, Contest]] = {
 # Keys and values of a head lie beside each other in its cache.
 CONTESTS["flywheel-tpu"]["cache update"] = Contest(
     like="cache-rows",
+    settings=_ROWS,
     module="flywheel_tpu.pallas.kv_cache_write",
     function="write_kv_cache_pages",
     before=("pages = cache.reshape(-1, 32, *cache.shape[1:])",),
@@ -677,8 +673,10 @@ CONTESTS["flywheel-tpu"] |= {
     "delta attention, mixed": _fused_pool(f"{_LINEAR}.kda.wrapper", "fused_conv1d_kda", WIDE=True, **_PREFILLS),
 }
 _LATENT = "lens, at, starts, counts"
+_LATENT_SIZES = {"LATENT": 256, "PAGES": 128, "PAGE_SIZE": 32, "PAGES_PER_SEQUENCE": 6}
 _EJ_LATENT = Contest(
     like="latent-attention",
+    settings=_LATENT_SIZES,
     module="ejkernel.kernels._pallas.tpu.multi_latent_ragged_page_attention",
     function="multi_latent_ragged_page_attention",
     call=f"existing(q, q_rope, latents, rotary, cache, {_LATENT}, softmax_scale=0.1, num_kv_pages_per_block=2, "
@@ -688,7 +686,7 @@ CONTESTS["ejkernel"] |= {
     "latent ragged paged": _EJ_LATENT,
     "latent ragged paged v2": replace(
         _EJ_LATENT,
-        settings={"LENGTHS_OF": 2},
+        settings=_LATENT_SIZES | {"LENGTHS_OF": 2},
         module=f"{_EJ_LATENT.module}_v2",
         function=f"{_EJ_LATENT.function}_v2",
         call=f"existing(q, q_rope, latents, rotary, cache, {_LATENT}, softmax_scale=0.1)",
@@ -696,7 +694,7 @@ CONTESTS["ejkernel"] |= {
 }
 CONTESTS["tpu-inference"]["latent attention v2"] = Contest(
     like="latent-attention",
-    settings={"HEADS_FIRST": True, "LENGTHS_OF": 2},
+    settings=_LATENT_SIZES | {"HEADS_FIRST": True, "LENGTHS_OF": 2},
     module="tpu_inference.kernels.mla.v2.kernel",
     function="mla_ragged_paged_attention",
     call=f"existing(q, q_rope, latents, rotary, cache, {_LATENT}, sm_scale=0.1, num_kv_pages_per_block=2, "

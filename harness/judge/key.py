@@ -75,7 +75,11 @@ _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "
 # A change of what a problem is called, or of the counts that reports expect, changes no time.
 _NOT_TIMED = ("title", "expected")
 # The fields that statements got later, newest first, with the values that say nothing: older keys were made without.
-_LATER_FIELDS: tuple[Mapping[str, Any], ...] = ({"split": (), "link_bytes": 0, "mesh": ()}, {"updates": ()})
+_LATER_FIELDS: tuple[Mapping[str, Any], ...] = (
+    {"overwrites": ()},
+    {"split": (), "link_bytes": 0, "mesh": ()},
+    {"updates": ()},
+)
 
 
 def key(

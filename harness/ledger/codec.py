@@ -28,6 +28,7 @@ Schema history
 17  A simulation may be of several `chips`, with the traffic of their `links`.
 18  A problem may be one of several chips: a statement has their `mesh`, an array how it is `split`, work `link_bytes`.
 19  A simulation without a latency may have `range_seconds`.
+20  A statement may name inputs that outputs are written over (`overwrites`).
 """
 
 import dataclasses

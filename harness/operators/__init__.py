@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from harness.operators.collectives.sharded_matmul import AllGatherMatmul, MatmulReduceScatter
     from harness.operators.norm.rmsnorm import RMSNorm
     from harness.operators.paged.attention import PagedAttention
+    from harness.operators.paged.cache_rows import CacheRows
+    from harness.operators.paged.latent_attention import LatentAttention
     from harness.operators.products.cross_entropy import CrossEntropy
     from harness.operators.products.grouped_matmul import GroupedMatmul
     from harness.operators.products.grouped_matmul_transposed import GroupedMatmulTransposed
     from harness.operators.products.matmul import Matmul
     from harness.operators.products.quantized_matmul import QuantizedMatmul
     from harness.operators.products.swiglu import SwiGLU
+    from harness.operators.recurrent.gated_delta import GatedDelta
     from harness.operators.selection.top_k import TopK
 
 # The module of each operator, which the package of its family names.

@@ -244,8 +244,18 @@ def _of_table(array: Array, values: Values) -> Iterator[str]:
 
 
 def _state(problem: Problem, small: Problem) -> Iterator[str]:
-    """Complaints about the state."""
-    stated = [small.statement().inputs[place] for place in small.statement().donated]
+    """Complaints about the state, and about inputs that outputs are written over."""
+    statement = small.statement()
+    places = {array.name: place for place, array in enumerate(statement.inputs)}
+    if unknown := [name for name in (*statement.overwrites, *statement.updates) if name not in places]:
+        yield f"expected overwrites and updates to name inputs, got {', '.join(unknown)}"
+        return
+    last = statement.outputs[len(statement.outputs) - len(statement.overwrites) :]
+    for name, output in zip(statement.overwrites, last, strict=True):
+        over = statement.inputs[places[name]]
+        if (over.shape, over.dtype) != (output.shape, output.dtype):
+            yield f"expected {output.name} to have the shape and dtype of {name}, which it overwrites"
+    stated = [statement.inputs[places[name]] for name in statement.updates]
     for family in small.families(False):
         inputs = small.make_inputs(family, _SEEDS[0])
         states = new_state(small, inputs)
@@ -253,10 +263,9 @@ def _state(problem: Problem, small: Problem) -> Iterator[str]:
         if got != [(array.shape, array.dtype) for array in stated]:
             yield f"expected new_state() to give {', '.join(a.name for a in stated) or 'nothing'} as stated, got {got}"
             return
-        for place, after in zip(small.statement().donated, states, strict=True):
-            if not 0 < (inputs[place] == after).mean() < 1:
-                name = small.statement().inputs[place].name
-                yield f"{family}: expected new_state() to change some of {name} and leave some"
+        for array, after in zip(stated, states, strict=True):
+            if not 0 < (inputs[places[array.name]] == after).mean() < 1:
+                yield f"{family}: expected new_state() to change some of {array.name} and leave some"
 
 
 def _timing(problem: Problem, small: Problem) -> Iterator[str]:

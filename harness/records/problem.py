@@ -75,6 +75,7 @@ class Statement:
 
     Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`. `updates` names
     inputs that are state, changed in place: a kernel returns each of them, in its shape and dtype, after the outputs.
+    `overwrites` names inputs whose memory a caller hands over for the last outputs, of the same shapes and dtypes.
     For a suite, `members` are its problems, and `may_lose` is the share of its time by which each may get slower; the
     suite has no inputs and outputs of its own, and its work is the weighted geometric mean of theirs.
 
@@ -92,6 +93,7 @@ class Statement:
     may_lose: float | None = None
     updates: tuple[str, ...] = ()
     mesh: tuple[tuple[str, int], ...] = ()
+    overwrites: tuple[str, ...] = ()
 
     def shard(self, array: Array) -> tuple[int, ...]:
         """The shape of the part of one of the arrays that lies on each chip."""
@@ -107,9 +109,9 @@ class Statement:
 
     @property
     def donated(self) -> tuple[int, ...]:
-        """The positions of the inputs that are state, whose memory a caller hands over, in the order of `updates`."""
+        """The positions of the inputs whose memory a caller hands over, in the order of the last results."""
         names = [array.name for array in self.inputs]
-        return tuple(names.index(name) for name in self.updates)
+        return tuple(names.index(name) for name in (*self.overwrites, *self.updates))
 
     def mean(self, values: Iterable[float]) -> float:
         """The mean of one value for each member, as the score of a suite weighs them."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # harness/ledger/codec.py has its history.
-SCHEMA = 19
+SCHEMA = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

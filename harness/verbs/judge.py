@@ -25,7 +25,7 @@ class Judge(Verb):
     line = "judge kernel.py as it stands, record nothing"
     description = "Judges kernel.py as it stands and records nothing."
     examples = "ratchet.sh judge --full"
-    document = Document(18, JudgeDocument)
+    document = Document(19, JudgeDocument)
     effect = "writes"
     tool = "evaluate"
 

@@ -15,9 +15,12 @@ from harness.operators import (
     AllReduce,
     Attention,
     AttentionBackward,
+    CacheRows,
     CrossEntropy,
+    GatedDelta,
     GroupedMatmul,
     GroupedMatmulTransposed,
+    LatentAttention,
     Matmul,
     MatmulReduceScatter,
     PagedAttention,
@@ -43,6 +46,7 @@ BF16 = ml_dtypes.bfloat16
 FLOAT8 = "float8_e4m3fn"
 
 PAGES: dict[str, Any] = {"sequences": 5, "pages": 40, "page_size": 16, "pages_per_sequence": 12}
+LATENT: dict[str, Any] = {"latent": 128, "rope": 64, "padded": 128, "page_size": 16, "scale": 0.1}
 PROBLEMS: dict[str, Problem] = {
     "attention": Attention(sequence=260, head_dim=64),
     "attention, causal": Attention(sequence=260, head_dim=64, causal=True),
@@ -83,6 +87,13 @@ PROBLEMS: dict[str, Problem] = {
     "rmsnorm, alone, float32": RMSNorm(rows=128, columns=384, residual=False, dtype="float32"),
     "top k": TopK(rows=256, columns=384, k=3),
     "top k, bfloat16": TopK(rows=130, columns=128, k=1, dtype="bfloat16"),
+    "latent attention": LatentAttention(tokens=4, sequences=4, heads=4, pages=20, pages_per_sequence=4, **LATENT),
+    "latent attention, mixed": LatentAttention(
+        tokens=40, sequences=3, heads=2, pages=16, pages_per_sequence=5, heads_first=True, **LATENT
+    ),
+    "cache rows": CacheRows(tokens=64, heads=4, head_dim=64, pages=32, page_size=16, pieces=8),
+    "gated delta rule": GatedDelta(kind="gated delta rule", time=256, heads=4, dim=64),
+    "delta attention": GatedDelta(kind="delta attention", time=256, heads=1, dim=64),
     "swiglu": SwiGLU(tokens=260, model=260, hidden=256),
     "swiglu, down": SwiGLU(tokens=260, model=128, hidden=260, down=True),
     "swiglu, float32": SwiGLU(tokens=260, model=128, hidden=128, dtype="float32"),

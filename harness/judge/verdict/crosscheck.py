@@ -52,8 +52,8 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
     problem = evidence.problem
     outputs = sum(_bytes(problem.shard(output), output.dtype) for output in problem.outputs)
     inputs = evidence.problem.work.minimum_hbm_bytes - outputs
-    if evidence.problem.updates:
-        # How much of the minimum is written, of the state too, is not stated.
+    if evidence.problem.donated:
+        # How much of the minimum is written, of what is handed over too, is not stated.
         moved, least = run.hbm_read_bytes + run.hbm_written_bytes, evidence.problem.work.minimum_hbm_bytes
         return [f"{moved:,} bytes of HBM traffic (simulated) of {least:,}"] if moved < _FEWEST * least else []
     lacking = []

@@ -1,4 +1,4 @@
-"""Attention over a cache that lies in pages."""
+"""A cache of keys and values that lies in pages: attention over it, and new rows in it."""
 
 # The module that defines each operator.
-OPERATORS = {"PagedAttention": "attention"}
+OPERATORS = {"PagedAttention": "attention", "CacheRows": "cache_rows", "LatentAttention": "latent_attention"}

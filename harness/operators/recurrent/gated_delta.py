@@ -1,16 +1,15 @@
 """Delta rules and gated linear attention: a state that decays, forgets what it holds under a key, and takes a value."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from harness.errors import UsageError
 from harness.operators.axes import axis
-from harness.operators.formula import Formula
+from harness.operators.formula import Formula, Rounds
 from harness.records import Array
 
-TIME, HEADS, DIM = 256, 1, 128
-KIND = "gated delta rule 2"
-CHIP = "v6e"
 # The gates of each kind, and whether each dimension of a key or value has its own.
 _GATES = {
     "gated delta rule 2": {"g": True, "b": True, "w": True},
@@ -33,11 +32,18 @@ class GatedDelta(Formula):
     own_families = ("normal", "small", "spikes")
     kind: str
     time: int = field(metadata=axis(shortest=128))
-    heads: int
+    heads: int = field(metadata=axis(few=2))
     dim: int
     dtype: str = "bfloat16"
 
-    def arrays(self):
+    def require_fields(self) -> None:
+        """Raises UsageError `bad-problem` for a kind that does not exist, and where a size is none."""
+        if self.kind not in _GATES:
+            raise UsageError("bad-problem", f"gated_delta: expected kind {' or '.join(_GATES)}, got {self.kind!r}")
+        Formula.require_fields(self)
+
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Q, K, V [time, heads, dim] and the gates of the kind, for each dimension or each head; O as Q."""
         q = Array(name="q", shape=(self.time, self.heads, self.dim), dtype=self.dtype)
         gates = (
             Array(name=name, shape=q.shape if is_wide else q.shape[:2], dtype="float32")
@@ -45,21 +51,25 @@ class GatedDelta(Formula):
         )
         return (q, replace(q, name="k"), replace(q, name="v"), *gates), (replace(q, name="o"),)
 
-    def families(self, full):
+    def families(self, full: bool) -> tuple[str, ...]:
+        """One draw and a composite at the full shape, where each takes long."""
         return ("drawn-outliers", "composite") if full else (*self.own_families, "drawn-scales", "drawn-outliers")
 
-    def domain(self, name, values):
+    def domain(self, name: str, values: Any) -> Any:
+        """Keys of length 1, logarithms of decays from -8 to 0, gates from 0 to 1."""
         if name == "k":
             return values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-30)
         if name == "g":
             return -np.minimum(np.abs(values), 64) / 8
         return 1 / (1 + np.exp(-values.clip(-80, 80))) if name in ("b", "w") else values
 
-    def matmul_flops(self):
-        # A product with the state in each step, for the output.
+    def matmul_flops(self) -> int:
+        """A product with the state in each step, for the output."""
         return 2 * self.time * self.heads * self.dim**2
 
-    def formula(self, in_bfloat16, q, k, v, *gates):
+    def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
+        """`[time, heads, dim]`, step by step."""
+        q, k, v, *gates = inputs
         gates_by_name = dict(zip(_GATES[self.kind], gates, strict=True))
         wide = {name: gate if gate.ndim == 3 else gate[..., None] for name, gate in gates_by_name.items()}
         forgets = wide.get("b", 0 * k)
@@ -73,7 +83,3 @@ class GatedDelta(Formula):
             state = state + k[step][:, :, None] * (written[step] - recalled)[:, None]
             outputs.append(np.einsum("hk,hkv->hv", scaled[step], state))
         return np.stack(outputs)
-
-
-def problem():
-    return GatedDelta(kind=KIND, time=TIME, heads=HEADS, dim=DIM)

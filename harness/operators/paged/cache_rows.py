@@ -1,0 +1,86 @@
+"""Rows of new keys and values, written into the pages of a cache: pieces of a page each, as a table says."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.operators.axes import axis
+from harness.operators.exact import numpy_dtype
+from harness.operators.formula import Formula, Rounds
+from harness.operators.problem import Values
+from harness.records import Array, Statement, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRows(Formula):
+    """Y: CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, to the bit.
+
+    Y has the memory of CACHE, of which only these rows have to move. Column j below COUNT of SLICES [3, pieces] is
+    (first row of the cache, first row of NEW, rows): each piece lies in a page, and no two overlap.
+    """
+
+    operation = "cache_rows"
+    timed = ("even",)
+    tokens: int
+    heads: int = field(metadata=axis(few=2))
+    head_dim: int
+    pages: int = field(metadata=axis(shortest=24))
+    page_size: int
+    pieces: int = field(metadata=axis(shortest=16, along="pages"))
+    dtype: str = "bfloat16"
+
+    def require_fields(self) -> None:
+        """Raises UsageError `bad-problem` for more pieces than pages or new rows, and where a size is none."""
+        Formula.require_fields(self)
+        if self.pieces > min(self.pages, self.tokens):
+            raise UsageError(
+                "bad-problem",
+                f"cache_rows: expected at most as many pieces as there are pages ({self.pages}) and new rows "
+                f"({self.tokens}), got pieces={self.pieces}: each lies in a page of its own",
+            )
+
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """NEW, SLICES, CACHE and COUNT [1]; Y as CACHE."""
+        rows = self.pages * self.page_size
+        new = Array(name="new", shape=(self.tokens, self.heads, self.head_dim), dtype=self.dtype)
+        cache = replace(new, name="cache", shape=(rows, self.heads, self.head_dim))
+        slices = Array(name="slices", shape=(3, self.pieces), dtype="int32", low=0, high=max(rows, self.tokens))
+        count = Array(name="count", shape=(1,), dtype="int32", low=1, high=self.pieces)
+        return (new, slices, cache, count), (replace(cache, name="y"),)
+
+    def statement(self) -> Statement:
+        """With Y in the memory of CACHE."""
+        return replace(Formula.statement(self), overwrites=("cache",))
+
+    def work(self) -> Work:
+        """An operation for each element of the timed call's rows, which are read and written once, and the tables."""
+        elements = int(self.timing_inputs()["even"]["slices"][2].sum()) * self.heads * self.head_dim
+        moved = 2 * elements * numpy_dtype(self.dtype).itemsize + 4 * (3 * self.pieces + 1)
+        return Work(matmul_flops=0, vector_flops=elements, minimum_hbm_bytes=moved)
+
+    def exact(self) -> tuple[str, ...]:
+        """Nothing is computed, so nothing may be rounded."""
+        return ("y",)
+
+    def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
+        """Pieces of new rows one behind the other, in pages of their own; in the timed call equally long ones."""
+        count = self.pieces if family in self.timed else int(random.integers(1, self.pieces + 1))
+        each = self.tokens // count
+        most = min(each, self.page_size)
+        lengths = np.full(count, most) if family in self.timed else random.integers(1, most + 1, count)
+        starts = np.cumsum(lengths) - lengths
+        inside = [int(random.integers(self.page_size - length + 1)) for length in lengths]
+        pages = random.permutation(self.pages)[:count]
+        slices = np.zeros((3, self.pieces), np.int32)
+        slices[:, :count] = pages * self.page_size + inside, starts, lengths
+        return {"slices": slices, "count": np.array([count], np.int32)}
+
+    def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
+        """`[pages page_size, heads, head_dim]`: the cache with the pieces in it."""
+        new, slices, cache, count = inputs
+        y = np.array(cache)
+        for place, start, rows in slices.T[: count[0]]:
+            y[place : place + rows] = new[start : start + rows]
+        return y

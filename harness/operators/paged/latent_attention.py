@@ -1,0 +1,182 @@
+"""Latent attention over pages, as a server calls it: a token's latent and rotary key go to a cache first."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.operators.axes import axis
+from harness.operators.fields import require_flag, require_positive
+from harness.operators.formula import Formula, Rounds
+from harness.operators.problem import Values
+from harness.records import Array, Statement, Work
+
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention(Formula):
+    """O [tokens, heads, latent] of queries Q and Q_ROPE; the CACHE [pages, page_size / 2, 2, latent + padded] changes.
+
+    Sequence i has the tokens from STARTS[i] on, LENS[i] keys with them, and the pages AT[i pages_per_sequence ...].
+    There are COUNTS[2] of them; the first COUNTS[0] have one token. First a sequence's last slots get its tokens'
+    LATENTS and ROTARY, and zeros up to the padding. Then each token's heads see the keys up to its own: with weights
+    softmax(scale (q latent + q_rope rotary)), O is the sum of the latents. Inputs are from -64 to 64; no zero is
+    negative, as nothing is promised of a zero's sign.
+
+    heads_first: Q and O are [heads, tokens, latent]. lengths_of: all lengths are multiples of it; with 2 nothing is
+    promised of the slot that shares a word with the newest key.
+    """
+
+    operation = "latent_attention"
+    own_families = ("normal", "small", "spikes")
+    tokens: int
+    sequences: int
+    heads: int
+    latent: int
+    rope: int
+    padded: int
+    pages: int
+    page_size: int
+    pages_per_sequence: int = field(metadata=axis(shortest=2, is_uneven=True))
+    scale: float
+    heads_first: bool = False
+    lengths_of: int = 1
+    dtype: str = "bfloat16"
+
+    def require_fields(self) -> None:
+        """Raises UsageError `bad-problem` where a size, the scale, or room for all keys is missing."""
+        Formula.require_fields(self)
+        require_positive(self.operation, "scale", self.scale)
+        require_flag(self.operation, "heads_first", self.heads_first)
+        least = {
+            "tokens": self.sequences,
+            "padded": self.rope,
+            "pages": self.sequences * self.pages_per_sequence,
+            "pages_per_sequence": self.shortest("pages_per_sequence"),
+        }
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise UsageError(
+                    "bad-problem", f"{self.operation}: expected {name} of at least {value}, got {getattr(self, name)}"
+                )
+        if self.page_size % 2:
+            raise UsageError("bad-problem", f"{self.operation}: expected an even page_size, got {self.page_size}")
+
+    @property
+    def timed(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Decoding if each sequence has one token, else one sequence of many tokens beside those."""
+        return ("decode",) if self.sequences == self.tokens else ("mixed",)
+
+    def shortest(self, name: str) -> int:
+        """Pages for the keys of the longest sequence's own tokens, and no fewer than stated."""
+        return max(Formula.shortest(self, name), -(-(self.tokens - self.sequences + 1) // self.page_size))
+
+    def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
+        """As many pages as the sequences of a smaller shape need, and some more."""
+        spare = self.pages - self.sequences * self.pages_per_sequence
+        return {"pages": self.sequences * small["pages_per_sequence"] + min(spare, self.sequences)}
+
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """The queries, the newest keys, the cache and the tables, all int32; O as Q."""
+        by_head = (self.heads, self.tokens) if self.heads_first else (self.tokens, self.heads)
+        q = Array(name="q", shape=(*by_head, self.latent), dtype=self.dtype)
+        cache = (self.pages, self.page_size // 2, 2, self.latent + self.padded)
+        longest = self.pages_per_sequence * self.page_size
+        lens = Array(name="lens", shape=(self.sequences,), dtype="int32", low=1, high=longest)
+        inputs = (
+            q,
+            replace(q, name="q_rope", shape=(self.tokens, self.heads, self.rope)),
+            replace(q, name="latents", shape=(self.tokens, self.latent)),
+            replace(q, name="rotary", shape=(self.tokens, self.rope)),
+            replace(q, name="cache", shape=cache),
+            lens,
+            replace(lens, name="at", shape=(self.sequences * self.pages_per_sequence,), low=0, high=self.pages - 1),
+            replace(lens, name="starts", shape=(self.sequences + 1,), low=0, high=self.tokens),
+            replace(lens, name="counts", shape=(3,), low=0, high=self.sequences),
+        )
+        return inputs, (replace(q, name="o"),)
+
+    def statement(self) -> Statement:
+        """With the cache as state."""
+        return replace(Formula.statement(self), updates=("cache",))
+
+    def _keys(self) -> int:
+        """Keys of all sequences in the timed call."""
+        return int(self.timing_inputs()[self.timed[0]]["lens"].sum())
+
+    def matmul_flops(self) -> int:
+        """Scores and weighted sums of each token over the keys that it sees."""
+        tables = self.timing_inputs()[self.timed[0]]
+        queries, lengths = np.diff(tables["starts"]).tolist(), tables["lens"].tolist()
+        pairs: int = sum(many * length - many * (many - 1) // 2 for many, length in zip(queries, lengths, strict=True))
+        return 2 * self.heads * (2 * self.latent + self.rope) * pairs
+
+    def work(self) -> Work:
+        """Each key once, not the whole cache."""
+        work = Formula.work(self)
+        unread = self.pages * self.page_size * (self.latent + self.padded) - self._keys() * (self.latent + self.rope)
+        return replace(work, minimum_hbm_bytes=work.minimum_hbm_bytes - 2 * unread)
+
+    def domain(self, name: str, values: Any) -> Any:
+        """Numbers from -64 to 64, no zero negative; in the cache, zeros in the padding."""
+        values = values.clip(-_MOST, _MOST) + np.float32(0)
+        if name == "cache":
+            values[..., self.latent + self.rope :] = 0
+        return values
+
+    def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
+        """Sequences of any length in pages anywhere; in the timed call of half the longest length and more."""
+        longest = self.pages_per_sequence * self.page_size
+        queries = np.ones(self.sequences, np.int32)
+        if self.sequences < self.tokens:
+            queries[-1] = self.tokens - self.sequences + 1
+        lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
+        lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
+        decoding = np.count_nonzero(queries == 1)
+        return {
+            "lens": lens.astype(np.int32),
+            "at": random.permutation(self.pages)[: self.sequences * self.pages_per_sequence].astype(np.int32),
+            "starts": np.concatenate([[0], np.cumsum(queries)]).astype(np.int32),
+            "counts": np.array([decoding, decoding, self.sequences], np.int32),
+        }
+
+    def _slots(self, lens: Any, at: Any, starts: Any, counts: Any) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
+        """First token, end, and pages, halves and places of the keys of each sequence."""
+        for sequence in range(counts[2]):
+            places = np.arange(lens[sequence])
+            pages = at[sequence * self.pages_per_sequence + places // self.page_size]
+            inside = places % self.page_size
+            yield starts[sequence], starts[sequence + 1], (pages, inside // 2, inside % 2)
+
+    def _written(self, latents: Any, rotary: Any, cache: Any, *tables: Any) -> Any:
+        cache, width = np.array(cache, subok=True), self.latent + self.rope
+        for start, end, slots in self._slots(*tables):
+            newest = tuple(places[len(places) - (end - start) :] for places in slots)
+            cache[(*newest, slice(self.latent))] = latents[start:end]
+            cache[(*newest, slice(self.latent, width))] = rotary[start:end]
+            cache[(*newest, slice(width, None))] = 0
+        return cache
+
+    def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
+        """The cache with the newest keys in it."""
+        return (self._written(*inputs[2:]),)
+
+    def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
+        """O, token by token."""
+        q, q_rope, latents, rotary, cache, *tables = inputs
+        cache = self._written(latents, rotary, cache, *tables)
+        q = q.swapaxes(0, 1) if self.heads_first else q
+        o = 0 * q
+        for start, end, slots in self._slots(*tables):
+            keys = cache[slots]
+            values, turned = keys[:, : self.latent], keys[:, self.latent : self.latent + self.rope]
+            for token in range(start, end):
+                visible = len(keys) - (end - 1 - token)
+                scores = self.scale * (q[token] @ values[:visible].T + q_rope[token] @ turned[:visible].T)
+                weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+                total = np.sum(weights, axis=-1, keepdims=True)
+                o[token] = (in_bfloat16(weights) @ values[:visible]) / total
+        return o.swapaxes(0, 1) if self.heads_first else o

@@ -1,0 +1,16 @@
+OPERATION = "gated_delta"  # O_t = Q_t S_t / sqrt(dim) of a state S that decays, forgets and takes a value in each step
+# What the state does: "gated delta rule", "gated delta rule 2", "delta attention", "gated linear attention" or
+# "delta rule"; docs/OPERATORS.md has the gates of each.
+KIND = "gated delta rule"
+TIME = 512
+HEADS = 4
+DIM = 128
+DTYPE = "bfloat16"
+CHIP = "v6e"
+
+
+def problem():
+    """What the judge computes, checks and credits; the kernel has no say in it."""
+    from harness.operators import GatedDelta
+
+    return GatedDelta(kind=KIND, time=TIME, heads=HEADS, dim=DIM, dtype=DTYPE)

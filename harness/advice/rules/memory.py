@@ -169,8 +169,10 @@ def several_calls(seen: Observed) -> RuleCase | None:
     "a memory-bound program should use over 70% of the bandwidth",
 )
 def idle_bandwidth(seen: Observed) -> RuleCase | None:
-    """A memory-bound kernel whose traffic is the least possible and that still does not use the bandwidth."""
+    """A kernel that does not use the bandwidth though its traffic is the least possible, or it waits for each copy."""
     report = seen.report
+    if report.regime == "latency-bound" and seen.steps == 1:
+        return _one_copy_after_the_other(seen)
     if report.regime != "memory-bound" or report.bandwidth_util is None or not report.hbm_bytes:
         return None
     if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or report.bandwidth_util >= _SATURATED_HBM:
@@ -200,6 +202,26 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
         knob=knob,
         kind=kind,
         edits=edits,
+    )
+
+
+def _one_copy_after_the_other(seen: Observed) -> RuleCase | None:
+    """The case of a kernel of one step, bound by latency, that waits for its own copies."""
+    windows = seen.call.windows if seen.call else ()
+    most, share = next(iter(seen.parts("operand wait").items()), ("", 0.0))
+    if share < _NOTABLE_WAIT or all(window.fetches is not None for window in windows):
+        return None
+    results = seen.evidence.problem.results
+    name = results[0].name if most.endswith(" output") and len(results) == 1 else seen.operand(most)
+    return RuleCase(
+        observation=f"{percent(share)} of the cycles wait for copies of `{name}`, with "
+        f"{percent(seen.report.bandwidth_util or 0)} of the bandwidth in use {seen.label}",
+        suggestion=f"start the next copies of {name} before the first is waited for: one that is waited for at once takes "
+        "its whole latency",
+        gain=share,
+        gain_source=SCHEDULE,
+        knob="buffers",
+        kind="body",
     )
 
 

@@ -222,6 +222,11 @@ SHOWN = {
             lambda: copied_by_hand(0.35e-3, waiting=0.3),
             ("memory-bound at 46.8%", "30.0% of the cycles wait for `x`", "one more slot in its scratch buffer"),
         ),
+        Case(
+            lambda: copied_by_hand(3e-3, waiting=0.8),
+            ("80.0% of the cycles wait for copies of `x`", "before the first is waited for"),
+        ),
+        Case(lambda: copied_by_hand(3e-3, waiting=0.8, name="kernel.1 output"), ("wait for copies of `o`",)),
     ],
     "wide statistics": [Case(lambda: saved(CHAMPION), ("75.3% of their slots", "2048 rows are kept 128 times", "x 1"))],
     "shared scratch": [
@@ -449,6 +454,8 @@ SILENT = {
         Case(lambda: saved(CHAMPION)),
         Case(lambda: rowwise(0.35e-3, block=8192)),
         Case(lambda: copied_by_hand(0.35e-3, waiting=0.02)),
+        Case(lambda: copied_by_hand(3e-3, waiting=0.02)),
+        Case(lambda: with_parts(rowwise(3e-3, block=8192), ("operand wait", "x", 0.8))),
     ],
     "wide statistics": [
         Case(lambda: column_scratch(with_slots(good(), VSTORE=0.8))),

@@ -216,8 +216,8 @@ def _one_copy_after_the_other(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{percent(share)} of the cycles wait for copies of `{name}`, with "
         f"{percent(seen.report.bandwidth_util or 0)} of the bandwidth in use {seen.label}",
-        suggestion=f"start the next copies of {name} before the first is waited for: one that is waited for at once takes "
-        "its whole latency",
+        suggestion=f"start the next copies of {name} before the first is waited for: one that is waited for at once "
+        "takes its whole latency",
         gain=share,
         gain_source=SCHEDULE,
         knob="buffers",

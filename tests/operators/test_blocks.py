@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from harness.loop import scaffold
 from harness.operators import AllReduce, Attention, GroupedMatmulTransposed, Probe, ReduceScatter, changed, check_probe
 from harness.operators.blocks import drawn_block, drawn_border
+from harness.operators.formula import Formula
 from harness.prepare import data
 
 SEEDS = st.integers(0, 2**31)
@@ -72,7 +73,10 @@ def test_blocks_begin_and_end_at_many_places_and_reach_both_ends() -> None:
 
 
 def smallest_of_templates() -> Iterator[tuple[str, Any]]:
-    """Of every template the smallest shape, but for decoding: there are fewer rows than in any block."""
+    """Of every template the smallest shape, but for decoding: there are fewer rows than in any block.
+
+    Problems stated by formulas have a probe for every axis, most of which are shorter than a block.
+    """
     for name in scaffold.templates():
         stated = data.read(scaffold.text(name, "prepare.py"))
         assert stated is not None
@@ -80,7 +84,7 @@ def smallest_of_templates() -> Iterator[tuple[str, Any]]:
         for member in getattr(problem, "members", ()) or (problem,):
             single = getattr(member, "problem", member)
             small = next(single.reduced())
-            if "decode" not in small.statement().title:
+            if "decode" not in small.statement().title and not isinstance(single, Formula):
                 yield small.statement().title, small
 
 

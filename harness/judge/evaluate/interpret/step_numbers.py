@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, scan_constants
 
 _NAMES = ("program_id", "num_programs")
 # Which of the two, and of which axis of the grid.
@@ -101,13 +101,11 @@ def _cond(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 
 def _scan(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
+    constants = scan_constants(equation)
     if "ft_in" in equation.params:
-        # jax 0.12 says how many there are of constants, carried values and rows by trees.
-        of_constants, carried, rows = equation.params["ft_in"].unpack()
-        constants = len(tuple(of_constants))
+        _, carried, rows = equation.params["ft_in"].unpack()
         more: dict[str, Any] = {"ft_in": _trees().pack((_trees().nones(constants + len(variables)), carried, rows))}
     else:
-        constants = equation.params["num_consts"]
         more = {"num_consts": constants + len(variables)}
     if "linear" in equation.params:
         linear = equation.params["linear"]

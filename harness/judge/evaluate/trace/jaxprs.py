@@ -135,6 +135,14 @@ def every_equation(jaxpr: Jaxpr) -> Iterator[Equation]:
         yield from program.eqns
 
 
+def scan_constants(scan: Equation) -> int:
+    """The number of a scan's first operands, which are the same in each turn."""
+    if "ft_in" in scan.params:
+        # jax 0.12 says by trees how many there are of constants, carried values and rows.
+        return len(tuple(scan.params["ft_in"].unpack()[0]))
+    return int(scan.params["num_consts"])
+
+
 def is_pallas_call(equation: Equation) -> bool:
     """True if this equation is a Pallas kernel."""
     return bool(equation.primitive.name == "pallas_call")

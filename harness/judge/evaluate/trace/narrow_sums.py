@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, every_program
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, every_program, scan_constants
 from harness.judge.evaluate.trace.packages import place_of
 
 # What a running maximum goes through on its way from a row's maximum to where it is kept.
@@ -48,10 +48,12 @@ def _added_to_references(program: Jaxpr) -> Iterator[Equation]:
 
 def _added_to_values(loop: Equation) -> Iterator[Equation]:
     """The additions to a bfloat16 value of a loop that its next turn begins with."""
-    names = {"scan": ("jaxpr", "num_consts"), "while": ("body_jaxpr", "body_nconsts")}.get(loop.primitive.name)
-    if names is None:
+    if loop.primitive.name == "scan":
+        body, constants = loop.params["jaxpr"].jaxpr, scan_constants(loop)
+    elif loop.primitive.name == "while":
+        body, constants = loop.params["body_jaxpr"].jaxpr, loop.params["body_nconsts"]
+    else:
         return
-    body, constants = loop.params[names[0]].jaxpr, loop.params[names[1]]
     # The values stand behind the constants, in the same order as among the results.
     pairs = list(zip(body.invars[constants:], body.outvars, strict=False))
     origins = {value: value for value, _ in pairs if value.aval.dtype == jnp.bfloat16}

@@ -47,7 +47,7 @@ def recur(q_ref, k_ref, v_ref, g_ref, b_ref, o_ref, state_ref, q32_ref, k32_ref,
 
 
 def kernel_fn(q, k, v, g, b):
-    """O [time, heads, dim] of q, k, v, as they are, and g, b [time, heads]. Raises ValueError unless BT divides time."""
+    """O of q, k, v, like it [time, heads, dim], and g, b [time, heads]. Raises ValueError unless BT divides time."""
     time, heads, dim = q.shape
     if time % BT:
         raise ValueError(f"expected BT to divide the {time} steps, got BT={BT}")

@@ -43,7 +43,7 @@ _MADE_BY = (
     "(`benchmarks/known_contests.py`), and judged with all checks for v6e, or for the chip beside the operation. "
     "*right*: accepted. *refused rightly*: the package's fault, which was read in the file and line that are named. "
     "*refused wrongly*: the kernel is right, or nothing shows that it is not. Times are simulated, at those small "
-    "shapes."
+    "shapes. With `--keep` and words after `--only` those rows are judged anew, the others by an earlier judge."
 )
 _NOT_TRIED = ("not stated", "not tried")
 _LONGEST = 300
@@ -169,7 +169,7 @@ def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str,
     failure = verdict["failure"]
     refusal = f"{failure['kind']}: {failure['message']}" if failure else "; ".join(verdict["reasons"])
     read = READ.get((origin, case))
-    if read is None or read.kind not in refusal:
+    if read is None or not any(kind in refusal for kind in read.kind.split(", ")):
         return f"{verdict['outcome']}, not looked into", time, _cell(refusal)
     return f"refused {'rightly' if read.is_fault else 'wrongly'}", time, f"{_cell(refusal).rstrip('.')}. {read.why}"
 
@@ -184,6 +184,21 @@ def chosen(only: str) -> Iterator[tuple[str, str]]:
     for origin, case in known_kernels.kernels():
         if origin in known_kernels.PACKAGES and any(word in f"{origin} {case}" for word in only.split(",")):
             yield origin, case
+
+
+def kept_rows(page: Path) -> Iterator[list[str]]:
+    """The rows of a page that was made before."""
+    listed = set(known_kernels.kernels())
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if tuple(cells[:2]) in listed:
+            yield cells
+
+
+def in_order(rows: list[list[str]]) -> list[list[str]]:
+    """The last row of each kernel, in the order of the kernels."""
+    by_kernel = {(row[0], row[1]): row for row in rows}
+    return [by_kernel[kernel] for kernel in known_kernels.kernels() if kernel in by_kernel]
 
 
 def summary(rows: list[list[str]]) -> str:
@@ -214,6 +229,9 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="judge what is kept, too")
     parser.add_argument("--minutes", type=float, default=10.0, help="stop judging a kernel after so long")
     parser.add_argument("--page", type=Path, help="write the table for people to this file")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the page's other rows, as an earlier judge judged them"
+    )
     options = parser.parse_args()
     rows: list[list[str]] = []
     for origin, case in chosen(options.only):
@@ -232,7 +250,7 @@ def main() -> int:
         like = contest.like if contest.chip == CHIP else f"{contest.like}, {contest.chip}"
         rows.append([origin, case, like, *outcome(origin, case, judged(origin, contest, options, taking))])
         print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    text = render(rows, _stated(options))
+    text = render(in_order([*(kept_rows(options.page) if options.keep else ()), *rows]), _stated(options))
     print(text)
     if options.page is not None:
         options.page.write_text(text, encoding="utf-8")
@@ -243,6 +261,7 @@ def _stated(options: argparse.Namespace) -> str:
     """The arguments of the command, without the places of one machine."""
     words = [f"--only {options.only}"] if options.only else []
     words += ["--install"] if options.install else []
+    words += ["--keep"] if options.keep else []
     words += [f"--also PYTHON_WITH_JAX_{known_kernels.jax_version(python)}" for python in options.also]
     place = options.page.name if options.page and options.page.is_absolute() else options.page
     return " ".join((*words, f"--page {place}"))

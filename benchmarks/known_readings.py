@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Whose fault a refusal of this kind is, found by reading the package; `why` names file and line."""
+    """Whose fault a refusal of this kind is, found by reading the package; `why` names file and line.
+
+    Where inputs decide which of several faults is met first, `kind` has all kinds, parted by commas.
+    """
 
     kind: str
     is_fault: bool
@@ -73,18 +76,15 @@ _NARROW_SCORES = (
     "The package's: it reads a word past a buffer (kv_utils.py line 218); before that it rounds the scores to bfloat16 "
     "(mla/v2/kernel.py line 470), which other inputs refuse as a wrong result"
 )
-_TWO_NAMES = (
-    "The kernel writes the new keys by the output's name and reads them by that of the input that is aliased to it "
-    "(_pallas_impl_fwd.py lines 894 and 631): one memory on a chip, two arrays in JAX's interpreter for any platform"
-)
 _SCORES_ROUNDED = (
     "The package's: it rounds the scores to its output's type, bfloat16, before the softmax (batched_rpa/"
     "flash_attention.py line 62)"
 )
 READ: dict[tuple[str, str], Reading] = {
     ("tpu-inference", "ragged paged, batched"): Reading(kind="wrong-result", is_fault=True, why=_SCORES_ROUNDED),
-    ("tpu-inference", "latent attention v2"): Reading(kind="out-of-bounds", is_fault=True, why=_NARROW_SCORES),
-    ("ejkernel", "latent ragged paged"): Reading(kind="wrong-result", is_fault=False, why=_TWO_NAMES),
+    ("tpu-inference", "latent attention v2"): Reading(
+        kind="out-of-bounds, wrong-result", is_fault=True, why=_NARROW_SCORES
+    ),
     ("ejkernel", "latent ragged paged v2"): Reading(
         kind="out-of-bounds", is_fault=True, why=_PAST_ITS_WORDS.format("_pallas_impl_fwd.py line 626")
     ),

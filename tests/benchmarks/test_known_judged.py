@@ -78,3 +78,13 @@ def test_the_committed_page_has_every_row_and_says_how_many_were_judged_right() 
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")][2:]
     assert [tuple(row[:2]) for row in rows] == list(known_judged.chosen(""))
     assert known_judged.summary(rows) in page
+
+
+def test_rows_of_a_page_are_kept_and_judged_ones_take_their_places(tmp_path: Path) -> None:
+    kernels = [kernel for kernel in known_kernels.kernels() if kernel in _EVERY][:3]
+    rows = [[*kernel, "matmul", "right", "2.000 us", ""] for kernel in kernels]
+    page = tmp_path / "page.md"
+    page.write_text(known_judged.render(rows, "--page page.md"), encoding="utf-8")
+    assert list(known_judged.kept_rows(page)) == rows
+    anew = [*kernels[1], "matmul", "refused rightly", "", "race: two / writes"]
+    assert known_judged.in_order([*known_judged.kept_rows(page), anew]) == [rows[0], anew, rows[2]]

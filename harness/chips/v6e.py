@@ -54,7 +54,7 @@ ROW = ChipRow(
         transfer_bytes_per_cycle=(720, 2728),
         matmul_slowdown=(66 / 64, 69 / 64),
     ),
-    relative_uncertainty=0.041,
+    relative_uncertainty=0.042,
     # A permutation between neighbours takes 2.29 us and its bytes (marin-community/marin, issue 6736): two hops, of
     # its barrier and its bytes, and the latency of a transfer.
     links=Links(

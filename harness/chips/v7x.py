@@ -53,7 +53,7 @@ ROW = ChipRow(
         wait_seconds=(10.1e-9, 37.1e-9),
         transfer_bytes_per_cycle=(957, 1230),
     ),
-    relative_uncertainty=0.046,
+    relative_uncertainty=0.048,
     links=Links(
         one_way_bytes_per_second=1e11,
         axes=3,

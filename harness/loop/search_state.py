@@ -53,7 +53,9 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     past = every[-(limit or len(every)) :]
     since = since_win(seen.rows)
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
-    hints, left_out = untried(seen.advice, champion, seen.candidates, seen.screened)
+    # On a plateau the advice below has the sentence, from a count of its own.
+    advice = [hint for hint in seen.advice if hint.rule != "plateau"]
+    hints, left_out = untried(advice, champion, seen.candidates, seen.screened)
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,
@@ -61,7 +63,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         floor=floor,
         attempts=len(every),
         attempts_since_win=len(since),
-        advice=_advice(champion_now, floor, since, past, plateau),
+        advice=_advice(champion_now, floor, since, past, plateau, _last_hint(seen.problem, advice)),
         hints=hints,
         kinds=_by_kind(past),
         constants=_constants(seen.candidate, past),
@@ -232,7 +234,12 @@ def _constants(candidate: Candidate, past: Sequence[PastAttempt]) -> tuple[Const
 
 
 def _advice(
-    champion: SearchChampion | None, floor: Floor, since: Sequence[Row], past: Sequence[PastAttempt], plateau: int
+    champion: SearchChampion | None,
+    floor: Floor,
+    since: Sequence[Row],
+    past: Sequence[PastAttempt],
+    plateau: int,
+    last: Hint | None,
 ) -> Advice:
     if champion is None:
         sentence = "no champion yet: the first attempt that passes becomes it"
@@ -250,6 +257,8 @@ def _advice(
             "kernels get no nearer"
         )
         return Advice(do="stop", why="floor reached", sentence=sentence)
+    if last is not None:
+        return Advice(do="stop", why="floor reached", sentence=f"stop: {last.observation}; {last.suggestion}")
     left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
     if len(since) >= plateau:
         sentence = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
@@ -261,6 +270,12 @@ def _advice(
         sentence = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
         return Advice(do="change the kind of idea", why="same kinds", sentence=sentence)
     return Advice(do="go on", why="room left", sentence=f"go on: {left}")
+
+
+def _last_hint(problem: Statement, advice: Sequence[Hint]) -> Hint | None:
+    """The hint that makes all others pointless, None if there is none. In a suite each member must have one."""
+    last = [hint for hint in advice if hint.because and not hint.kind and hint.ranked_by is None]
+    return last[0] if last and (len(last) == len(advice) or not problem.members) else None
 
 
 def _label(source: Source, chip: str) -> str:

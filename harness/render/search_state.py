@@ -36,9 +36,12 @@ def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
             yield Line(f"  ({len(state.tried) - _SHOWN} before them: results)")
     if state.constants:
         yield from (GAP, named_items("Constants", list(map(_constant, state.constants)), room=SHORT_FIELD))
-    if state.hints:
-        yield from (GAP, Line("What to try next:"))
-        for number, hint in enumerate(state.hints[:SHOWN], 1):
+    is_over = state.advice.do == "stop"
+    # A hint that advises no change says again what the advice says.
+    hints = [hint for hint in state.hints if hint.kind or not is_over]
+    if hints:
+        yield from (GAP, Line("If you go on all the same:" if is_over else "What to try next:"))
+        for number, hint in enumerate(hints[:SHOWN], 1):
             gain = f"{gain_text(hint)}: " if hint.because else ""
             yield Words(hint.observation, lead=f"  {number}. ")
             yield Words(f"{gain}{hint.suggestion}", lead="     -> ")

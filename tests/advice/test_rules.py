@@ -76,7 +76,7 @@ SHOWN = {
     ],
     "uneven links": [Case(lambda: over_links(), ("from chip 0 to 1", "2.0x its share", "0, 1, 3, 2"))],
     "saturated": [Case(lambda: good(0.74e-3), ("94.3%", "stop tuning blocks"))],
-    "memory floor": [Case(lambda: rowwise(0.17e-3), ("bandwidth", "stop here"))],
+    "memory floor": [Case(lambda: rowwise(0.17e-3), ("bandwidth", "only fewer bytes"))],
     "small gap": [Case(lambda: good(0.76e-3), ("7.3%", "roofline is at 704.473 us"))],
     "plateau": [Case(lambda: good(), ("the last 5 attempts", "change the kind"), (earlier(), *LOST))],
     "spill cliff": [

@@ -12,7 +12,7 @@ from harness.hardware import chip, with_mesh
 from harness.judge.verdict.roofline import impossibilities
 from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win
 from harness.operators import AllGatherMatmul
-from harness.records import Edit, Hint, Row
+from harness.records import Edit, Hint, Row, SuiteMember
 from harness.records.search_state import SearchState
 from harness.records.titles import title_moves
 from harness.render.search_state import search_state_text
@@ -92,6 +92,29 @@ def test_close_to_the_floor_it_stops_whatever_was_tried() -> None:
     assert search_state(seen([row(1, "accept", near)], {})).advice.why == "floor reached"
     assert search_state(seen([row(1, "accept", far)], {})).advice.why == "room left"
     assert search_state(seen([row(1, "accept", None)], {})).advice.why == "no latency"
+
+
+def test_a_hint_that_ends_the_search_is_the_advice() -> None:
+    last = Hint(observation="memory-bound", suggestion="stop tuning blocks", rule="small gap", because="a small gap")
+    other = replace(last, observation="spills", suggestion="a smaller tile", kind="body", ranked_by=0.1)
+    state = search_state(seen([row(1, "accept")], {}, advice=(last, other)))
+    assert (state.advice.do, state.advice.why) == ("stop", "floor reached")
+    assert state.advice.sentence == "stop: memory-bound; stop tuning blocks"
+    text = search_state_text(state, 100)
+    assert text.count("stop") == 2
+    assert "If you go on all the same:" in text
+    assert "1. spills" in text
+    # What is true of one member of a suite ends no search.
+    suite = replace(
+        STATEMENT, members=(SuiteMember(name="a", weight=1.0, function="kernel_fn", statement=STATEMENT),), may_lose=0.1
+    )
+    assert search_state(seen([row(1, "accept")], {}, problem=suite, advice=(last, other))).advice.do == "go on"
+
+
+def test_a_plateau_has_one_sentence() -> None:
+    plateau = Hint(observation="5 attempts", suggestion="change", rule="plateau", because="used up")
+    state = search_state(seen([row(1, "accept"), row(2)], {}, advice=(plateau,)))
+    assert (state.advice.do, state.hints) == ("go on", ())
 
 
 def test_attempts_are_grouped_by_kind_of_change_against_the_champion_of_their_time() -> None:

@@ -46,8 +46,8 @@ def memory_floor(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{decimal(report.hbm_bytes, 'B', 2)} of traffic, no more than the inputs and outputs, at "
         f"{percent(report.bandwidth_util or 0)} of the bandwidth: memory-bound and nearly done {seen.label}",
-        suggestion="stop here; only fewer bytes (a narrower dtype, or one pass with the operation before or after) go "
-        "further",
+        suggestion="stop tuning blocks; only fewer bytes (a narrower dtype, or one pass with the operation before or "
+        "after) go further",
         gain=1 - (report.bandwidth_util or 0),
         knob="ceiling",
         comes_first=True,

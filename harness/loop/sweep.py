@@ -17,8 +17,8 @@ from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_digest
-from harness.judge.verdict import members, roofline
-from harness.ledger import Ledger
+from harness.judge.verdict import compare_simulated, members, roofline
+from harness.ledger import Ledger, history
 from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
@@ -38,7 +38,7 @@ from harness.records import (
     Sweep,
     SweepResult,
 )
-from harness.units import change
+from harness.units import change, percent, quantity, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,10 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         watch = guard.begin(ledger, contest)
         result: _ScreenedGrid | RatchetError
         try:
-            result = _screened(bench, ledger, original, search, wanted.places)
+            champion = _comparable_champion(bench, ledger)
+            if ledger.champion() is not None:
+                say(_threshold(bench, ledger, champion.row, search.total + len(search.earlier)))
+            result = _screened(bench, original, search, wanted.places, champion)
         except RatchetError as error:
             # Tampering may have caused it, so that is reported first.
             result = error
@@ -111,6 +114,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             champion=result.champion.number if result.champion else None,
             champion_seconds=result.champion.seconds if result.champion else None,
         )
+        least_gain = _least_gain(bench, ledger, result.champion, record.looked_at)
         ranked = _ranked(result.screened, again=options.again)
         if not ranked:
             return Outcome(
@@ -122,6 +126,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
                     outcome=None,
                     why_none=_why_none(result.screened),
                     seconds=time.monotonic() - began,
+                    least_gain=least_gain,
                 ),
                 judged=None,
             )
@@ -148,8 +153,69 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         outcome=judged.attempt.verdict.outcome,
         why_none="" if judged.recorded else "the best setting is the champion's own, so nothing was recorded",
         seconds=time.monotonic() - began,
+        least_gain=least_gain,
     )
     return Outcome(swept=swept, judged=judged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Champion:
+    """The rows of the contest and its present key; `row` is the champion's if screened times compare with its time."""
+
+    rows: tuple[Row, ...]
+    key: Key
+    row: Row | None
+
+
+def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:
+    source = _source(bench)
+    table = scaled(ledger)
+    key = bench.contest.key(measuring.source(bench.contest.chip, bench.on))
+    title = search_state.title_row([row.row for row in table.rows], table.number)
+    # Times of different hours on a device are not comparable.
+    is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
+    return _Champion(rows=tuple(row.then for row in table.rows), key=key, row=title if is_comparable else None)
+
+
+def _source(bench: Bench) -> Source:
+    """The source of screened latencies."""
+    return "simulated" if bench.contest.chip.platform == "tpu" else measuring.source(bench.contest.chip, bench.on)
+
+
+def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -> str:
+    """A sentence on the smallest gain with which the best of `count` settings can be accepted."""
+    gain = _least_gain(bench, ledger, champion, count)
+    if champion is None or champion.seconds is None or gain is None:
+        return (
+            f"threshold: {percent(bench.policy.minimum_effect)} less time than the champion, or more: screened times "
+            "cannot be compared with the champion's, so only the attempt shows the uncertainty"
+        )
+    return (
+        f"threshold: the best of up to {quantity(count, 'setting')} must take at least {percent(gain)} less time "
+        f"than the champion (attempt {champion.number}, {seconds(champion.seconds)}): "
+        f"{seconds(champion.seconds * (1 - gain))}"
+    )
+
+
+def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: int) -> float | None:
+    """The share of the champion's time that the best of `looked_at` settings must save; None if it is not known.
+
+    As `compare_simulated.rule` asks for, with the uncertainty in the champion's record.
+    """
+    if champion is None:
+        return None
+    evidence = history.attempt(ledger.place, champion.number).evidence
+    runs = [program.simulation for _, program in evidence.programs]
+    weights = [member.weight for member, _ in evidence.named_members] or [1.0]
+    shares = [
+        max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty) if run else -1.0
+        for run in runs
+    ]
+    if min(shares) < 0:
+        return None
+    share = sum(weight * share for weight, share in zip(weights, shares, strict=True))
+    reach = compare_simulated.deviations(max(1, looked_at)) * share
+    return max(bench.policy.minimum_effect, 1 - 1 / (1 + reach))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,18 +225,9 @@ class _ScreenedGrid:
     champion: Row | None
 
 
-def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search, places: Places) -> _ScreenedGrid:
-    contest, progress, on = bench.contest, bench.progress, bench.on
-    source = measuring.source(contest.chip, on)
-    if contest.chip.platform == "tpu":
-        source, on = "simulated", "simulated"
-    table = scaled(ledger)
-    rows = tuple(row.then for row in table.rows)
-    key = contest.key(measuring.source(contest.chip, bench.on))
-    title = search_state.title_row([row.row for row in table.rows], table.number)
-    # Times of different hours on a device are not comparable.
-    is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
-    champion_row = title if is_comparable else None
+def _screened(bench: Bench, original: Candidate, search: Search, places: Places, champion: _Champion) -> _ScreenedGrid:
+    contest, progress, source = bench.contest, bench.progress, _source(bench)
+    on = "simulated" if source == "simulated" else bench.on
     # In the order of asking; different settings are different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}
     results: dict[Candidate, ScreenedSetting] = {}
@@ -186,7 +243,7 @@ def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search,
 
     def tell(candidate: Candidate, evidence: Evidence) -> None:
         settings = asked[candidate]
-        results[candidate] = result = _as_value(settings, evidence, rows, key, champion_row)
+        results[candidate] = result = _as_value(settings, evidence, champion)
         if result.failure_kind in MAY_PASS_NEXT_TIME:
             search.forget(settings)
         else:
@@ -202,22 +259,21 @@ def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search,
     )
     progress("screening", "done", time.monotonic() - began)
     return _ScreenedGrid(
-        source=source, champion=champion_row, screened=tuple(results[candidate] for candidate in asked)
+        source=source, champion=champion.row, screened=tuple(results[candidate] for candidate in asked)
     )
 
 
-def _as_value(
-    settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], key: Key, champion: Row | None
-) -> ScreenedSetting:
+def _as_value(settings: tuple[Setting, ...], evidence: Evidence, champion: _Champion) -> ScreenedSetting:
     """The result of one setting: a latency, with losses of a suite's members, or the reason why there is none."""
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
-    same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, evidence.schedule, key)), None)
+    judged = (row for row in reversed(champion.rows) if _is_judged(row, fingerprint, evidence.schedule, champion.key))
+    same = next((row.number for row in judged), None)
     latency = roofline.latency_seconds(evidence)
     kind = message = ""
     if evidence.failure is not None or latency is None:
         kind, message = screening.why_no_latency(evidence)
-    elif champion is not None and champion.members:
-        message = _losses(evidence, dict(champion.members))
+    elif champion.row is not None and champion.row.members:
+        message = _losses(evidence, dict(champion.row.members))
     return ScreenedSetting(
         settings=settings,
         seconds=None if kind else latency,

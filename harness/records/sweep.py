@@ -59,7 +59,8 @@ class Sweep:
 class SweepResult:
     """The result of a sweep, after `seconds` of wall clock.
 
-    `attempt` is the number of the attempt that judged `best`, None if `why_none` says why.
+    `attempt` is the number of the attempt that judged `best`, None if `why_none` says why. `least_gain` is the share of
+    the champion's time that the best had to save to be accepted, None without a champion to compare with.
     """
 
     hypothesis: str
@@ -69,3 +70,4 @@ class SweepResult:
     outcome: str | None
     why_none: str
     seconds: float
+    least_gain: float | None = None

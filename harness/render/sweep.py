@@ -7,7 +7,7 @@ from harness.records import ScreenedSetting, Sweep, SweepResult
 from harness.records.report_words import source_label
 from harness.render.layout import Style, clean, pad
 from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words, screen
-from harness.units import quantity, seconds
+from harness.units import change, percent, quantity, seconds
 
 # From least to most time: full to empty blocks, so that it reads without colour too.
 _SHADES = "█▓▒░·"
@@ -35,7 +35,22 @@ def _blocks(swept: SweepResult) -> Iterator[Block]:
     yield from (GAP, _table(sweep, swept.best))
     if len(sweep.parameters) == 2:
         yield from (GAP, _map(sweep))
-    yield from (GAP, _judged(swept))
+    yield GAP
+    yield from _against_threshold(swept)
+    yield _judged(swept)
+
+
+def _against_threshold(swept: SweepResult) -> Iterator[Block]:
+    """The fastest setting beside the smallest gain that is accepted."""
+    champion, gain = swept.sweep.champion_seconds, swept.least_gain
+    least = min((setting.seconds for setting in swept.sweep.screened if setting.seconds is not None), default=None)
+    if champion is None or gain is None or least is None:
+        return
+    threshold = champion * (1 - gain)
+    yield Words(
+        f"the fastest takes {seconds(least)}, {change(least / champion)} against the champion; needed: at least "
+        f"{percent(gain)} less, {seconds(threshold)} ({'reached' if least <= threshold else 'not reached'})"
+    )
 
 
 def _judged(swept: SweepResult) -> Words:

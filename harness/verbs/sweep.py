@@ -21,7 +21,7 @@ class Sweep(Verb):
         "grid. A setting that fails is a value of the table."
     )
     examples = 'ratchet.sh sweep "experiment: larger blocks" --set BQ=512,1024,2048 --set BKV=512,1024'
-    document = Document(5, SweepResult)
+    document = Document(6, SweepResult)
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:

@@ -21,7 +21,7 @@ class Tune(Verb):
         "interrupted goes on where it was when the same command is given again."
     )
     examples = 'ratchet.sh tune "experiment: blocks" --set BQ=128..4096:pow2 --set BKV=128..4096:pow2 --trials 40'
-    document = Document(5, SweepResult)
+    document = Document(6, SweepResult)
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:

@@ -14,6 +14,7 @@ from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
 from rich.cells import cell_len
 
 from harness.errors import UsageError
+from harness.judge.verdict.compare_simulated import deviations
 from harness.loop.search_space import space
 from harness.records import Failure, RefusedSetting, ScreenedSetting, Sweep, SweepResult
 from harness.render.sweep import sweep_text
@@ -118,6 +119,15 @@ def test_times_are_told_against_the_champion() -> None:
     assert shares == ["-50.0%", "0.0%", "0.0%", "+100.0%"]
 
 
+@pytest.mark.parametrize(
+    ("least_gain", "words"), [(0.4, "40.0% less, 1.200 us (reached)"), (0.6, "60.0% less, 800.000 ns (not reached)")]
+)
+def test_the_fastest_stands_beside_the_threshold(least_gain: float, words: str) -> None:
+    result = swept(4e-6, 2e-6, 1e-6, None, least_gain=least_gain)
+    text = sweep_text(replace(result, sweep=replace(result.sweep, champion=2, champion_seconds=2e-6)), 200, False)
+    assert f"the fastest takes 1.000 us, -50.0% against the champion; needed: at least {words}" in text
+
+
 def test_a_reason_that_is_cut_is_shown_in_full_once() -> None:
     result = swept(4e-6, None, 1e-6, None)
     why = "tracing kernel_fn failed: kernel.py line 43: ValueError: expected BM to divide 2048, got BM=1000; " * 2
@@ -187,7 +197,10 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
     ratchet(contest, "experiment: baseline", expect=0)
     naive = (contest / "kernel.py").read_text()
     grid_words = ("--set", "BQ=128,300,512", "--set", "BKV=256,512")
-    done = json.loads(ratchet(contest, "sweep", "experiment: blocks", *grid_words, "--json", expect=0).stdout)
+    run = ratchet(contest, "sweep", "experiment: blocks", *grid_words, "--json", expect=0)
+    assert "threshold: the best of up to 6 settings must take at least " in run.stderr
+    done = json.loads(run.stdout)
+    assert done["least_gain"] == pytest.approx(1 - 1 / (1 + deviations(4) * 0.02))
     assert (done["attempt"], done["outcome"], len(done["sweep"]["screened"])) == (2, "accept", 6)
     failed = [trial for trial in done["sweep"]["screened"] if trial["seconds"] is None]
     assert {dict(trial["settings"])["BQ"] for trial in failed} == {"300"}

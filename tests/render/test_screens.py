@@ -125,6 +125,7 @@ def swept() -> str:
         outcome="accept",
         why_none="",
         seconds=12.0,
+        least_gain=0.036,
     )
     return sweep_text(outcome, 100, False)
 

@@ -78,9 +78,11 @@ class Experiment(Verb):
         row = replace(reporting.row(attempt, judged.report, key_digest(attempt.key)), commit="")
 
         def text() -> str:
-            put_back = attempts.put_back(contest, judged, arguments.directory)
             report = attempts.attempt_text(contest, judged, arguments.directory, full=arguments.full)
-            return report + (put_back and f"\n\n{put_back}")
+            put_back = attempts.put_back(contest, judged, arguments.directory)
+            left = attempts.left_uncommitted(contest, judged, arguments.directory)
+            rest = "\n".join(filter(None, (put_back, left)))
+            return report + (rest and f"\n\n{rest}")
 
         return Outcome(
             document=AttemptDocument(attempt=attempt, row=row),

@@ -1,5 +1,6 @@
 """Texts and checks of verbs that make attempts: the report, the hypothesis, the expected gain."""
 
+import shlex
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from harness.advice.kernel_changes import changed_constants, kinds_of_change
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
-from harness.ledger import Ledger, history
+from harness.ledger import Ledger, experiments, history, notes
 from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
 from harness.loop import rescale
@@ -50,6 +51,23 @@ def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | 
     return (
         f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} the champion's again "
         f"(attempt {attempt.champion.attempt}); your text: {back}"
+    )
+
+
+def left_uncommitted(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
+    """A sentence on the file of experiments/ that no commit of the branch has yet; "" if the attempt left none."""
+    attempt = judged.attempt
+    if judged.recorded and attempt.verdict.outcome != "accept":
+        name = experiments.file_name(attempt.number, attempt.hypothesis)
+    elif judged.noted:
+        name = notes.FILE_NAME
+    else:
+        return ""
+    folder = place_of(contest.directory).experiments_directory.name
+    git = "git" if directory is None else f"git -C {shlex.quote(str(directory))}"
+    return (
+        f"{folder}/{name} joins the branch with the next accepted attempt; to commit it now: "
+        f"{git} add {folder} && {git} commit -m 'Add attempts'"
     )
 
 

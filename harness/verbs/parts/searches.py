@@ -16,7 +16,7 @@ from harness.render.layout import terminal_width
 from harness.render.sweep import sweep_text
 from harness.shell.arguments import EXIT_OF_OUTCOME, colour, say
 from harness.shell.verb import Outcome
-from harness.verbs.parts.attempts import attempt_text, expectation, hypothesis_of
+from harness.verbs.parts.attempts import attempt_text, expectation, hypothesis_of, left_uncommitted
 from harness.verbs.parts.context import contest_of, progress_of
 
 
@@ -54,12 +54,11 @@ def run_search(
     judged = result.judged
 
     def text() -> str:
-        grid = sweep_text(result.swept, terminal_width(), colour())
-        return (
-            grid
-            if judged is None
-            else f"{grid}\n\n{attempt_text(contest, judged, arguments.directory, full=arguments.full)}"
-        )
+        parts = [sweep_text(result.swept, terminal_width(), colour())]
+        if judged is not None:
+            parts.append(attempt_text(contest, judged, arguments.directory, full=arguments.full))
+            parts.append(left_uncommitted(contest, judged, arguments.directory))
+        return "\n\n".join(filter(None, parts))
 
     return Outcome(
         document=result.swept,

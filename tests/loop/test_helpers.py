@@ -1,6 +1,7 @@
 """Helper modules beside kernel.py through the loop: judged, recorded, put back, and never lost."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,10 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     failed = ratchet(folder, "experiment: an odd block", "--quiet", expect=1)
     assert "sizes.py is the champion's again (attempt 2); your text: ./ratchet.sh checkout 3" in failed.stdout
     assert sizes.read_text() == "BLOCK = 64\n"
+    # The record that it leaves can be committed by the printed command.
+    command = failed.stdout.partition("0003-an-odd-block.json joins the branch")[2].partition("commit it now: ")[2]
+    subprocess.run(command, cwd=folder, shell=True, check=True)
+    assert git(folder, "status", "--porcelain") == ""
     ratchet(folder, "checkout", "3", expect=0)
     assert sizes.read_text() == "BLOCK = 100\n"
     # No number for what is no Python; the helper is named.

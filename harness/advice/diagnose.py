@@ -7,6 +7,7 @@ from dataclasses import replace
 from harness.advice.edits import SimulatedEdits
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
+from harness.advice.operands import with_callers_names
 from harness.advice.rules import RULES, Rule, RuleCase, hint
 from harness.advice.rules.rule import NOTABLE_GAIN, SIMULATED_EDIT
 from harness.advice.source_names import name_lines
@@ -136,7 +137,8 @@ def observe(
     previous: Sequence[Row] = (),
     ceilings: Sequence[Ceiling] = (),
 ) -> Observed:
-    """The input of the rules."""
+    """The input of the rules, with the problem's names of the arrays that the kernel gets."""
+    evidence = with_callers_names(evidence)
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     return Observed(
         evidence=evidence,

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from harness.advice.operands import with_callers_names
 from harness.records import Edit, Evidence
 
 
 def is_made_by(edit: Edit, evidence: Evidence) -> bool:
     """True if the program of `evidence` has such a block."""
-    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    trace = with_callers_names(evidence).trace
+    calls = trace.pallas_calls if trace else ()
     return any(
         window.name == edit.window
         and len(window.block_shape) >= -edit.axis

@@ -1,10 +1,11 @@
-"""The problem's names for a simulated run's operands, in place of the compiler's."""
+"""The problem's names for operands, in place of the compiler's and of the references inside the kernel."""
 
+import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from harness.records import Statement, Timeline
+from harness.records import Array, Evidence, Statement, Timeline, Window
 
 # The judge exports a kernel with the problem's inputs as `args`, in their order: parameter `args_0_.3` of the module
 # that is compiled is the first of them, whatever number the compiler puts behind it.
@@ -12,6 +13,41 @@ _PARAMETER = re.compile(r"(?<![\w.])args_(\d+)_(?:\.\d+)?(?![\w.])")
 
 # The kinds of spans whose names may hold an operand's.
 _NAMED = ("transfer", "link", "wait")
+
+
+def with_callers_names(evidence: Evidence) -> Evidence:
+    """`evidence` whose only Pallas call has windows named as the problem's arrays, where one alone can be meant.
+
+    A kernel may call `scale` what it likes (`s_ref`), and may get it in another shape. A window of such a name is that
+    array; of the others a window is an array if nothing else has its dtype and number of elements.
+    """
+    trace, problem = evidence.trace, evidence.problem
+    if trace is None or len(trace.pallas_calls) != 1:
+        return evidence
+    (call,) = trace.pallas_calls
+    names = {
+        **_array_names([window for window in call.windows if window.role == "input"], problem.inputs),
+        **_array_names([window for window in call.windows if window.role == "output"], problem.outputs),
+    }
+    windows = tuple(replace(window, name=names.get(window, window.name)) for window in call.windows)
+    return replace(evidence, trace=replace(trace, pallas_calls=(replace(call, windows=windows),)))
+
+
+def _array_names(windows: Sequence[Window], arrays: Sequence[Array]) -> dict[Window, str]:
+    """The names of those `arrays` that one of the `windows` alone can be, by window."""
+    named = {window.name for window in windows} & {array.name for array in arrays}
+    windows = [window for window in windows if window.name not in named]
+    arrays = [array for array in arrays if array.name not in named]
+    names = {}
+    for window in windows:
+        fitting = [array.name for array in arrays if _kind(array) == _kind(window.array)]
+        if len(fitting) == sum(_kind(other.array) == _kind(window.array) for other in windows) == 1:
+            names[window] = fitting[0]
+    return names
+
+
+def _kind(array: Array) -> tuple[str, int]:
+    return array.dtype, math.prod(array.shape)
 
 
 def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from harness.advice.operands import with_callers_names
 from harness.candidate import Candidate
 from harness.loop.settings import value_of
 from harness.records import Edit, Evidence, Hint, Window
@@ -12,6 +13,7 @@ from harness.records import Edit, Evidence, Hint, Window
 
 def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
     """`advice` with the constants of `candidate` that make its edits."""
+    evidence = with_callers_names(evidence)
     return tuple(_with_settings(hint, evidence, candidate) for hint in advice)
 
 

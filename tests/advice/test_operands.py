@@ -1,12 +1,14 @@
 """The problem's names for what the compiler calls otherwise: only where they are certain."""
 
+import math
 from dataclasses import replace
 
 import pytest
 from breakdown_examples import breakdown, timeline
-from evidence_examples import statement
+from evidence_examples import evidence, statement
 
-from harness.advice.operands import in_problem_names, problem_names
+from harness.advice.operands import in_problem_names, problem_names, with_callers_names
+from harness.records import Window
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,28 @@ def test_a_timelines_operands_are_renamed_and_nothing_else() -> None:
     assert ours.instructions == {"naive.1": "%naive.1 = bf16[8,128]{1,0} custom-call(%q, %k)"}
     op = replace(timeline().spans[0], name="args_0_.3")
     assert in_problem_names(replace(timeline(), spans=(op,)), statement()).spans == (op,)
+
+
+def test_a_window_has_the_name_of_the_array_that_it_alone_can_be() -> None:
+    problem = statement()
+    trace = evidence().trace
+    assert trace is not None
+    (call,) = trace.pallas_calls
+
+    def names(*windows: Window) -> list[str]:
+        named = replace(
+            evidence(), problem=problem, trace=replace(trace, pallas_calls=(replace(call, windows=windows),))
+        )
+        trace_named = with_callers_names(named).trace
+        assert trace_named is not None
+        return [window.name for window in trace_named.pallas_calls[0].windows]
+
+    q, k, v, o = call.windows
+    other = [replace(window, name=f"{window.name}_block") for window in call.windows]
+    assert names(q, k, v, o) == ["q", "k", "v", "o"]
+    assert names(*other) == ["q_block", "k_block", "v_block", "o"], "three inputs of one kind may be any of the three"
+    assert names(q, other[1], v, other[3]) == ["q", "k", "v", "o"]
+    flat = replace(other[1], array=replace(k.array, shape=(math.prod(k.array.shape), 1)))
+    assert names(q, flat, v, o) == ["q", "k", "v", "o"], "in another shape it is the same array"
+    assert names(q, replace(flat, array=replace(flat.array, dtype="float32")), v, o)[1] == "k_block"
+    assert names(q, other[1], other[1], o) == ["q", "k_block", "k_block", "o"]

@@ -7,12 +7,13 @@ from difflib import SequenceMatcher
 from functools import cache
 
 from harness.advice import report as reporting
+from harness.advice.operands import problem_names
 from harness.advice.source_names import name_lines
 from harness.candidate import Candidate
 from harness.hardware import chip
 from harness.judge.verdict import roofline
 from harness.judge.verdict.changes import Figures, movable
-from harness.records import Evidence, LineTime, Simulation
+from harness.records import Evidence, LineTime, Simulation, Statement
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import part_words
 
@@ -69,7 +70,7 @@ def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, i
         after_failure=_failure(after),
         is_same_program=bool(before.trace and after.trace and before.trace.fingerprint == after.trace.fingerprint),
         figures=pairs,
-        parts=_pairs(_parts(runs[0]), _parts(runs[1])),
+        parts=_pairs(_parts(runs[0], before.problem), _parts(runs[1], after.problem)),
         lines=tuple(_lines(runs[0], runs[1], texts)),
     )
 
@@ -98,10 +99,13 @@ def figures(evidence: Evidence) -> Figures:
     }
 
 
-def _parts(run: Simulation | None) -> Figures:
+def _parts(run: Simulation | None, problem: Statement) -> Figures:
     cycles: defaultdict[str, float] = defaultdict(float)
-    for part in run.breakdown.parts if run is not None and run.breakdown is not None else ():
-        cycles[part_words(part)] += part.cycles
+    if run is None or run.breakdown is None:
+        return {}
+    ops = [op.name for op in run.ops]
+    for part in run.breakdown.parts:
+        cycles[problem_names(part_words(part), problem, ops)] += part.cycles
     return {name: ("cycles", count) for name, count in cycles.items()}
 
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.advice.operands import problem_names
 from harness.advice.score_block import float_inputs, is_attention, score_block_bytes
 from harness.hardware import Chip
 from harness.hardware import chip as chip_named
@@ -109,11 +110,7 @@ class Observed:
 
     def operand(self, name: str) -> str:
         """The problem's name for an operand of the schedule: `args_1_.3` is its second input; else the name itself."""
-        inputs = self.evidence.problem.inputs
-        parts = name.split("_")
-        if name.startswith("args_") and len(parts) > 1 and parts[1].isdigit() and int(parts[1]) < len(inputs):
-            return inputs[int(parts[1])].name
-        return name
+        return problem_names(name, self.evidence.problem, [op.name for op in self.run.ops] if self.run else ())
 
 
 def times_read(window: Window) -> float | None:

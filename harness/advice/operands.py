@@ -11,6 +11,9 @@ from harness.records import Array, Evidence, Statement, Timeline, Window
 # that is compiled is the first of them, whatever number the compiler puts behind it.
 _PARAMETER = re.compile(r"(?<![\w.])args_(\d+)_(?:\.\d+)?(?![\w.])")
 
+# XLA calls a Pallas kernel without a name of its own so.
+UNNAMED_KERNEL = "jaxpr_as_fun"
+
 # The kinds of spans whose names may hold an operand's.
 _NAMED = ("transfer", "link", "wait")
 
@@ -51,9 +54,10 @@ def _kind(array: Array) -> tuple[str, int]:
 
 
 def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
-    """`text` with the problem's names of its inputs and output, if they are known.
+    """`text` with the problem's names of its inputs and outputs, if they are known.
 
-    `ops` are the HLO ops that ran: the result of the only one is the problem's output, if there is one.
+    `ops` are the HLO ops that ran. The result of the only one is the problem's output, or one of its outputs. Next to
+    others the result of a kernel without a name is "the kernel's output".
     """
 
     def name_of(match: re.Match[str]) -> str:
@@ -61,10 +65,14 @@ def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
         return problem.inputs[place].name if place < len(problem.inputs) else match[0]
 
     text = _PARAMETER.sub(name_of, text)
-    if len(ops) == len(problem.outputs) == 1:
-        (op,), (output,) = ops, problem.outputs
-        text = re.sub(rf"(?<![\w.]){re.escape(op)} output(?=`?$|,| to chip )", lambda _: output.name, text)
-    return text
+    unnamed = [op for op in ops if op.startswith(UNNAMED_KERNEL)]
+    if len(ops) == 1:
+        (op,), name = ops, " or ".join(output.name for output in problem.outputs)
+    elif len(unnamed) == 1:
+        (op,), name = unnamed, "the kernel's output"
+    else:
+        return text
+    return re.sub(rf"(?<![\w.]){re.escape(op)} output(?=`?$|,| to chip )", lambda _: name, text)
 
 
 def in_problem_names(timeline: Timeline, problem: Statement) -> Timeline:

@@ -35,6 +35,22 @@ def test_of_several_ops_none_is_said_to_write_the_problems_output() -> None:
     assert problem_names("naive.1 output", statement(), ["copy.9", "naive.1"]) == "naive.1 output"
 
 
+@pytest.mark.parametrize(
+    ("ops", "name"),
+    [
+        (["jaxpr_as_fun.1"], "o or c"),
+        (["copy.9", "jaxpr_as_fun.1"], "the kernel's output"),
+        (["jaxpr_as_fun.1", "jaxpr_as_fun.2"], "jaxpr_as_fun.1 output"),
+    ],
+)
+def test_the_result_of_a_kernel_without_a_name_is_an_output_of_the_problem_or_the_kernels(
+    ops: list[str], name: str
+) -> None:
+    problem = statement()
+    problem = replace(problem, outputs=(*problem.outputs, replace(problem.outputs[0], name="c")))
+    assert problem_names("operand wait `jaxpr_as_fun.1 output`", problem, ops) == f"operand wait `{name}`"
+
+
 def test_a_timelines_operands_are_renamed_and_nothing_else() -> None:
     spans = tuple(replace(span, name="args_1_.3" if span.name == "k" else span.name) for span in timeline().spans)
     named = in_problem_names(replace(timeline(), spans=spans), statement())

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
+from harness.advice.operands import UNNAMED_KERNEL
 from harness.advice.rules.registers import score_registers
 from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
@@ -66,7 +67,8 @@ def around(seen: Observed) -> RuleCase | None:
     """Copies and other operations that XLA put around the kernel."""
     hlo = seen.evidence.hlo
     moves = hlo.copy + hlo.transpose if hlo else 0
-    names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
+    calls = seen.evidence.trace.pallas_calls if seen.evidence.trace else ()
+    names = (*(call.name for call in calls), UNNAMED_KERNEL)
     ops = seen.run.ops if seen.run else ()
     others = [op for op in ops if not op.name.startswith((*names, *_COLLECTIVES))]
     if seen.report.communication is not None:

@@ -3,24 +3,31 @@
 import ast
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from harness import reading_limits
+from harness.advice import dump_directory
 from harness.advice.source_names import shown_name
 from harness.candidate import KERNEL, Candidate, constants
+from harness.errors import RatchetError
 from harness.loop.block_constants import with_settings
 from harness.records import Evidence, Hint
+from harness.workbench.hlo.copies import copied_arrays
 
 # A grid of more axes takes too long.
 _MOST_NAMES = 3
+_MOST_ARRAYS = 4
 # Kinds of changes of code (advice/kernel_changes.py), which would be made in the package's file.
 _IN_THE_CODE = ("body", "scratch", "grid", "mask", "dtype")
 
 
-def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
-    """`advice` in terms of changes that can be tried in `candidate`.
+def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate, contest: Path) -> tuple[Hint, ...]:
+    """`advice` in terms of changes that can be tried in `candidate`, with the arrays that are copied around a kernel.
 
-    The code is a package's if operations come from one and no file of the candidate makes a Pallas call.
+    The arrays come from the compiled module, if the folder `contest` still has it. The code is a package's if
+    operations come from one and no file of the candidate makes a Pallas call.
     """
-    advice = with_settings(advice, evidence, candidate)
+    advice = _with_copied_arrays(with_settings(advice, evidence, candidate), evidence, contest)
     traces = [program.trace for _, program in evidence.programs if program.trace]
     packages = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
     sweep = _sweep_words(candidate.files[KERNEL])
@@ -37,6 +44,25 @@ def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate)
             # The bound was for a change of the code, not of the sizes.
             hints.append(replace(hint, suggestion=suggestion, kind="constants", gain=None, gain_source=""))
     return tuple(hints)
+
+
+def _with_copied_arrays(advice: Sequence[Hint], evidence: Evidence, contest: Path) -> tuple[Hint, ...]:
+    dumps = dump_directory.of(evidence, contest)
+    if dumps is None or evidence.members or not any(hint.rule == "copies" for hint in advice):
+        return tuple(advice)
+    try:
+        text = reading_limits.read(dumps.parent / "kernel.hlo.txt").decode()
+        arrays = copied_arrays(text, evidence.problem)
+    except (OSError, UnicodeDecodeError, RatchetError):
+        # Only words depend on it.
+        arrays = ()
+    if not arrays:
+        return tuple(advice)
+    more = f" and {len(arrays) - _MOST_ARRAYS} more" if len(arrays) > _MOST_ARRAYS else ""
+    words = f"copied: {', '.join(arrays[:_MOST_ARRAYS])}{more}"
+    return tuple(
+        replace(hint, observation=f"{hint.observation}; {words}") if hint.rule == "copies" else hint for hint in advice
+    )
 
 
 def _sweep_words(kernel: bytes) -> str:

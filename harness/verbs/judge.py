@@ -54,7 +54,7 @@ class Judge(Verb):
             evidence = judge_here(bench, settings)
         verdict = decision.decide(evidence, None, None, bench.policy, contest.chip)
         report = reporting.report(evidence, contest.chip)
-        advice = for_kernel(reporting.advise(evidence, report), evidence, candidate)
+        advice = for_kernel(reporting.advise(evidence, report), evidence, candidate, contest.directory)
         for sentence in () if settings else on_champion(contest, evidence):
             say(sentence)
         again = [f"--set {shlex.quote(text)}" for text in arguments.settings]

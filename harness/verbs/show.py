@@ -52,9 +52,9 @@ class Show(Verb):
 
         def text() -> str:
             report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
-            candidate = known_candidate(ledger, number)
+            candidate, folder = known_candidate(ledger, number), ledger.place.kernel_path.parent
             scaled = table.scaled(ledger)
-            advice = for_kernel(reporting.advise(attempt.evidence, report), attempt.evidence, candidate)
+            advice = for_kernel(reporting.advise(attempt.evidence, report), attempt.evidence, candidate, folder)
             # The attempt's texts are printed as they are beside the advice.
             advice = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in advice)
             matching = (

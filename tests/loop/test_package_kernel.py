@@ -1,9 +1,10 @@
 """A kernel.py that calls a package's kernel is told to try its own constants, not to change the package's file."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from evidence_examples import V5E
-from rule_examples import good, rowwise, spilling, with_parts, with_run
+from evidence_examples import V5E, evidence
+from rule_examples import copied, good, rowwise, spilling, with_parts, with_run
 
 from harness.advice.report import advise, report
 from harness.candidate import Candidate
@@ -33,7 +34,7 @@ def test_its_constants_are_what_to_try() -> None:
     before = advise(judged, report(judged, V5E))
     kinds = [hint.kind for hint in before]
     assert kinds.count("body") > 1
-    hints = for_kernel(before, judged, Candidate(text=WRAPPER))
+    hints = for_kernel(before, judged, Candidate(text=WRAPPER), Path())
     first, *others = [hint for hint, kind in zip(hints, kinds, strict=True) if kind == "body"]
     assert first.suggestion == (
         "try the constants of kernel.py, which calls ragged_paged_attention/kernel.py: "
@@ -47,7 +48,35 @@ def test_its_constants_are_what_to_try() -> None:
 def test_a_kernel_of_its_own_is_told_what_it_was_told() -> None:
     judged = package(spilling(0.8e-3, 120_000))
     advice = advise(judged, report(judged, V5E))
-    assert for_kernel(advice, judged, Candidate(text=OWN)) == advice
-    assert for_kernel(advice, judged, Candidate(text=b"X = None\n")) == advice
+    assert for_kernel(advice, judged, Candidate(text=OWN), Path()) == advice
+    assert for_kernel(advice, judged, Candidate(text=b"X = None\n"), Path()) == advice
     alone = advise(good(), report(good(), V5E))
-    assert for_kernel(alone, good(), Candidate(text=WRAPPER)) == alone
+    assert for_kernel(alone, good(), Candidate(text=WRAPPER), Path()) == alone
+
+
+MODULE = """HloModule call
+
+ENTRY main {
+  args_1_.1 = bf16[16384,128]{1,0:T(8,128)(2,1)} parameter(1)
+  args_0_.1 = bf16[16384,128]{1,0:T(8,128)(2,1)} parameter(0)
+  copy.1 = bf16[16384,128]{0,1:T(8,128)(2,1)} copy(args_1_.1)
+  naive.1 = bf16[16384,128]{0,1:T(8,128)(2,1)} custom-call(args_0_.1, copy.1), custom_call_target="tpu_custom_call"
+  ROOT copy.2 = bf16[16384,128]{1,0:T(8,128)(2,1)} copy(naive.1)
+}
+"""
+
+
+def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(tmp_path: Path) -> None:
+    judged = replace(copied(evidence(0.9e-3)), dump_directory="profile_data/0001/dumps")
+    advice = advise(judged, report(judged, V5E))
+    assert for_kernel(advice, judged, Candidate(text=OWN), tmp_path) == advice
+    (tmp_path / "profile_data" / "0001" / "dumps").mkdir(parents=True)
+    (tmp_path / "profile_data" / "0001" / "kernel.hlo.txt").write_text(MODULE)
+    hints = for_kernel(advice, judged, Candidate(text=OWN), tmp_path)
+    (copies,) = [hint for hint in hints if hint.rule == "copies"]
+    assert copies.observation.endswith(
+        "; copied: k (bf16[16384,128], 8.4 MB read and written), o (bf16[16384,128], 8.4 MB read and written)"
+    )
+    assert [hint for hint in hints if hint.rule != "copies"] == [hint for hint in advice if hint.rule != "copies"]
+    (tmp_path / "profile_data" / "0001" / "kernel.hlo.txt").write_text("no module")
+    assert for_kernel(advice, judged, Candidate(text=OWN), tmp_path) == advice

@@ -87,7 +87,7 @@ def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Pat
         return report_text.report_text(
             attempt,
             report,
-            for_kernel(judged.advice, attempt.evidence, recorded),
+            for_kernel(judged.advice, attempt.evidence, recorded, contest.directory),
             judged.champion_report,
             report_text.View(
                 files=with_package_files(recorded, attempt.evidence),
@@ -99,7 +99,7 @@ def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Pat
     text = report_text.judge_text(
         attempt.evidence,
         report,
-        for_kernel(judged.advice, attempt.evidence, contest.candidate()),
+        for_kernel(judged.advice, attempt.evidence, contest.candidate(), contest.directory),
         attempt.verdict,
         report_text.View(
             files=with_package_files(contest.candidate(), attempt.evidence),

@@ -120,7 +120,7 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
-    advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate)
+    advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate, folder)
     notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(simulated, why))
     return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=simulated)
 

@@ -61,7 +61,7 @@ def _search_inputs(
         is_same = installed.is_unchanged(last.evidence)
         simulated = (edits.kept_edits(contest, champion_text) if is_same else None) or ()
         advice = reporting.advise(last.evidence, report, rows, simulated)
-        advice = for_kernel(advice, last.evidence, champion_text)
+        advice = for_kernel(advice, last.evidence, champion_text, contest.directory)
     is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed
     messages = list(skipped)
     if champion is None:

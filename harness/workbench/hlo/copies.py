@@ -1,11 +1,15 @@
 """The copies of a module: value, producer and consumers, cost, cause and remedy."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.hlo import parse
 from harness.hlo.module import Computation, Instruction
 from harness.hlo.shapes import HOST, Array, Shape, arrays
+from harness.records import Statement
+from harness.units import decimal
 from harness.workbench.hlo.graph import RENAMES, Graph
 
 Kind = Literal["defensive", "relayout", "prefetch", "host", "scalar"]
@@ -13,6 +17,7 @@ Kind = Literal["defensive", "relayout", "prefetch", "host", "scalar"]
 _SMALL_BYTES = 4096
 # A running value of a kernel: an accumulator or its row sums (protocol, section 2: f32[1024,128], 512 KiB).
 _RUNNING_BYTES = 64 << 10, 16 << 20
+_ARGUMENT = re.compile(r"\(argument (\d+)\)$")
 _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 
 
@@ -56,6 +61,27 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
         if (moving := _moving_instruction(graph, computation, instruction)) is not None
     ]
     return tuple(sorted(listed, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
+
+
+def copied_arrays(text: str, problem: Statement) -> tuple[str, ...]:
+    """The copies of a module around a kernel, as HLO text: array, shape and bytes; the problem's names where known."""
+    words = []
+    for copy in copies(Graph(module=parse.read(text))):
+        if copy.kind != "scalar":
+            cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written"
+            words.append(f"{_array_in_problem(copy, problem)} ({copy.shape}{cost})")
+    return tuple(words)
+
+
+def _array_in_problem(copy: Copy, problem: Statement) -> str:
+    """The problem's name for a copied input or output, else its producer."""
+    if (match := _ARGUMENT.search(copy.producer)) and int(match[1]) < len(problem.inputs):
+        return problem.inputs[int(match[1])].name
+    if "the result" in copy.consumers:
+        sizes = copy.shape.partition("[")[2].rstrip("]")
+        named = [output.name for output in problem.outputs if ",".join(map(str, output.shape)) == sizes]
+        return named[0] if len(named) == 1 else "an output"
+    return f"the result of {copy.producer}"
 
 
 def _rank(copy: Copy) -> float:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import msgspec
 
@@ -17,10 +18,16 @@ from harness.judge.evaluate.request import Plan, Request
 from harness.loop import attack_search
 from harness.loop.bench import Bench
 from harness.operators import Member
+from harness.operators.exact import is_exact
 from harness.records.attack import Attack, WorstInput
 
 _SCHEMA = 1
 Tell = Callable[[int, WorstInput], None]
+
+
+class _Outputs(TypedDict):
+    exact_outputs: tuple[str, ...]
+    tolerated_outputs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,7 @@ def attack(
         seconds=time.monotonic() - began,
         worst=worst,
         file=path.relative_to(contest.directory).as_posix() if worst else "",
+        **_outputs(member),
     )
 
 
@@ -90,7 +98,17 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
         seconds=time.monotonic() - began,
         worst=worst,
         file=str(path),
+        **_outputs(member),
     )
+
+
+def _outputs(member: Member) -> _Outputs:
+    """The outputs by the way in which each of them was compared for every input."""
+    exact = {output.name: is_exact(member.problem, output) for output in member.problem.statement().outputs}
+    return {
+        "exact_outputs": tuple(name for name, is_so in exact.items() if is_so),
+        "tolerated_outputs": tuple(name for name, is_so in exact.items() if not is_so),
+    }
 
 
 def _plan(contest: Contest, member: Member, candidate: Candidate) -> Plan:

@@ -94,8 +94,22 @@ def new(
         f"made {', '.join(path.name for path in written)} in {shown} and committed them ({commit[:10]})",
         _signature(contest.problem.statement(), contest.kernel_path.read_bytes()),
         *words,
-        f'next: {first}./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
+        *_next_steps(shlex.quote(str(shown)), first, is_template=like == scaffold.FORMULA),
     )
+
+
+def _next_steps(folder: str, first: str, *, is_template: bool) -> tuple[str, ...]:
+    """The commands up to the first attempt, which refuses a prepare.py that is not committed."""
+    baseline = f'./ratchet.sh -C {folder} "experiment: baseline"'
+    commit = f"git -C {folder} add . && git -C {folder} commit -m 'State the problem'"
+    if is_template:
+        return (
+            "next: put your operation into prepare.py and its kernel into kernel.py (docs/OPERATORS.md, `A problem of "
+            f"your own`), until this passes: ./ratchet.sh -C {folder} judge",
+            f"then commit both, because an attempt needs a committed prepare.py: {commit}",
+            f"then: {baseline}",
+        )
+    return (f"next: {first}{baseline}", f"after a change of prepare.py, commit it before the next attempt: {commit}")
 
 
 def _require_own_folder(directory: Path) -> None:

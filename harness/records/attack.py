@@ -47,7 +47,11 @@ class WorstInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """A search: its seed, how many inputs it tried, and the worst of them; `file` reproduces that."""
+    """A search: its seed, how many inputs it tried, and the worst of them; `file` reproduces that.
+
+    For every input each of the `exact_outputs` was compared bit for bit, and each of the `tolerated_outputs` against
+    its tolerance.
+    """
 
     problem: str
     kernel_sha256: str
@@ -56,3 +60,5 @@ class Attack:
     seconds: float
     worst: WorstInput | None
     file: str
+    exact_outputs: tuple[str, ...] = ()
+    tolerated_outputs: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ class Attack(Verb):
     example = "attack --minutes 5"
     description = "Searches the space of inputs for the worst error of kernel.py, or of an attempt; records nothing."
     examples = "ratchet.sh attack 3 --minutes 5"
-    document = Document(4, Record)
+    document = Document(5, Record)
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:
@@ -59,12 +59,13 @@ class Attack(Verb):
             )
         return Outcome(
             document=attack,
-            text=lambda: _text(attack, arguments.directory, member.name),
+            text=lambda: attack_text(attack, arguments.directory, member.name),
             exit_code=1 if attack.worst is not None and attack.worst.is_wrong else 0,
         )
 
 
-def _text(attack: Record, directory: Path | None, member: str) -> str:
+def attack_text(attack: Record, directory: Path | None, member: str) -> str:
+    """The result in lines, with the commands that repeat it and that take a champion's title."""
     from harness.loop import draw_text
 
     amount = f"{attack.tried} input{'s' * (attack.tried != 1)} in {attack.seconds:.0f} s, seed {attack.seed}"
@@ -73,6 +74,7 @@ def _text(attack: Record, directory: Path | None, member: str) -> str:
     worst, member_option = attack.worst, f" --member {member}" if member else ""
     lines = [
         f"{attack.problem}: {amount}",
+        f"outputs compared: {_compared(attack)}",
         f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)"
         + "; no input above the tolerance was found" * (not worst.is_wrong),
         f"input: {worst.words}; seed {worst.seed}",
@@ -88,6 +90,12 @@ def _text(attack: Record, directory: Path | None, member: str) -> str:
         revoke = command(f"revoke{draw_text.options([worst.draw])}", directory)
         lines.append(f"if this kernel is the champion, revoke its title: {revoke}")
     return "\n".join(lines)
+
+
+def _compared(attack: Record) -> str:
+    """`c exactly, o against its tolerance`."""
+    ways = (("exactly", attack.exact_outputs), ("against the tolerance", attack.tolerated_outputs))
+    return "; ".join(f"{', '.join(names)} {how}" for how, names in ways if names)
 
 
 def _ratio(worst: WorstInput) -> str:

@@ -15,9 +15,10 @@ import pytest
 from harness.loop import draw_text
 from harness.loop.scaffold import FORMULA, scaffold
 from harness.operators import Attention, AttentionBackward, Matmul, RMSNorm, Space, SwiGLU
-from harness.records.attack import WorstInput
+from harness.records.attack import Attack, WorstInput
 from harness.selftest import planted
 from harness.shell.main import main
+from harness.verbs.attack import attack_text
 
 pytestmark = pytest.mark.long
 
@@ -95,6 +96,7 @@ def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.Capt
     worst = document["worst"]
     assert isinstance(worst, dict)
     assert worst["said"]
+    assert (document["exact_outputs"], document["tolerated_outputs"]) == ([], ["o"])
     code, again = attack(contest, capsys, "--repeat", str(document["file"]))
     assert (code, again["worst"]) == (1, worst)
     # The line that takes the title from such a champion names this very input.
@@ -117,6 +119,22 @@ def test_a_find_at_which_the_honest_computation_errs_as_much_is_in_doubt() -> No
     assert not replace(find, ratio=2.0).is_doubtful
     assert not replace(find, ratio=None).is_doubtful
     assert not replace(find, honest_ratio=None).is_doubtful
+
+
+def test_the_text_says_which_outputs_were_compared_exactly() -> None:
+    find = WorstInput(shape="full", title="", family="normal", seed=1, ratio=0.5, words="")
+    record = Attack(
+        problem="scaled",
+        kernel_sha256="",
+        seed=1,
+        tried=3,
+        seconds=2.0,
+        worst=find,
+        file="a.json",
+        exact_outputs=("c",),
+        tolerated_outputs=("o", "p"),
+    )
+    assert "outputs compared: c exactly; o, p against the tolerance" in attack_text(record, None, "").splitlines()
 
 
 def test_a_file_of_another_problem_is_refused(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import ml_dtypes
 import numpy as np
@@ -59,11 +59,50 @@ def complaints(problem: Problem) -> tuple[str, ...]:
     probes. If the problem raises an exception, the rule becomes a complaint that names the exception, and the rules
     after it are not tried.
     """
+    sentences = _complaints(problem)
+    if isinstance(problem, _StatesFormula):
+        sentences = [_in_words_of_formulas(sentence) for sentence in sentences]
+    return tuple(sentences)
+
+
+@runtime_checkable
+class _StatesFormula(Protocol):
+    """A problem that is written as a formula, from which it makes the other methods itself."""
+
+    def formula(self, in_bfloat16: Any, *inputs: Any) -> Any: ...
+
+
+def _in_words_of_formulas(sentence: str) -> str:
+    for method, words in _OF_FORMULAS.items():
+        sentence = sentence.replace(method, words)
+    return sentence
+
+
+# Who writes a formula can change what follows; the longer phrases come first.
+_OF_FORMULAS = {
+    "the numbers: reference(), honest() and rounding()": "formula()",
+    "rounding() leaves something out": (
+        "write formula() so that float32 loses less (no difference of large numbers), or bound the inputs with domain()"
+    ),
+    "the tolerance is larger than what is computed": (
+        "the tolerance, which in_bfloat16() of formula() widens, is larger than what is computed"
+    ),
+    "the inputs or the tolerance hide it": (
+        "too few elements depend on it, domain() leaves too few values, or in_bfloat16() marks too much"
+    ),
+    "it fails for honest()": "formula() in float32 fails it",
+    "honest()": "formula() in float32",
+    "reference()": "formula()",
+    "rounding()": "the tolerance of formula()",
+}
+
+
+def _complaints(problem: Problem) -> list[str]:
     sentences: list[str] = []
     try:
         small = next(iter(problem.reduced()), problem)
     except (*MISTAKES, RatchetError) as error:
-        return (f"reduced() raised {_describe(error)}",)
+        return [f"reduced() raised {_describe(error)}"]
     for name, rule in _RULES.items():
         try:
             sentences += rule(problem, small)
@@ -71,7 +110,7 @@ def complaints(problem: Problem) -> tuple[str, ...]:
             sentences.append(f"{name} cannot be tried: {_describe(error)}")
         if sentences:
             break
-    return tuple(sentences)
+    return sentences
 
 
 def _describe(error: BaseException) -> str:

@@ -326,3 +326,20 @@ def test_the_files_of_new_contests_are_in_order(tmp_path: Path) -> None:
 def test_a_new_contest_refers_to_nothing_that_its_repository_lacks(tmp_path: Path, like: str) -> None:
     for path in scaffold.scaffold(tmp_path / "mine", like, ()):
         assert not re.search(r"top\s+of\s+the\s+repository|\bdocs/|\bexamples/", path.read_text())
+
+
+def test_the_next_steps_of_a_problem_of_ones_own_commit_it_before_the_first_attempt(tmp_path: Path) -> None:
+    done = ratchet(tmp_path, "new", "my contest", "--like", "formula", expect=0)
+    folder = tmp_path / "my contest"
+    first, second, third = done.stdout.splitlines()[-3:]
+    assert first.endswith(f"until this passes: ./ratchet.sh -C '{folder}' judge")
+    assert third == f"then: ./ratchet.sh -C '{folder}' \"experiment: baseline\""
+    prepare = folder / "prepare.py"
+    prepare.write_text(prepare.read_text().replace("ROWS = 4096", "ROWS = 512"))
+    (folder / "shapes.py").write_text("# a module that prepare.py may import\n")
+    command = second.removeprefix("then commit both, because an attempt needs a committed prepare.py: ")
+    subprocess.run(command, cwd=tmp_path, shell=True, check=True)
+    assert committed(folder) == sorted([*FILES, "shapes.py"])
+    other = ratchet(tmp_path, "new", "other", "--like", "matmul", expect=0).stdout.splitlines()
+    assert other[-2] == f'next: ./ratchet.sh -C {tmp_path}/other "experiment: baseline"'
+    assert other[-1].startswith("after a change of prepare.py, commit it before the next attempt: git -C ")

@@ -85,13 +85,38 @@ def test_wrong_kernels_are_outside(wrong: Any) -> None:
     assert not error.passed
 
 
-def test_a_formula_that_is_not_finite_is_named() -> None:
-    class Unbounded(Silu):
-        def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
-            return np.exp(x + b) / np.sum(np.exp(x + b), axis=1, keepdims=True)
+class Unbounded(Silu):
+    def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
+        return np.exp(x + b) / np.sum(np.exp(x + b), axis=1, keepdims=True)
 
+
+def test_a_formula_that_is_not_finite_is_named() -> None:
     with pytest.raises(ValueError, match=r"expected formula\(\) to be finite .* bound the inputs with domain\(\)"):
         Unbounded(rows=64, columns=128).rounding(SILU.make_inputs("large", 1), ROWS)
+    (sentence,) = complaints(Unbounded(rows=64, columns=128))
+    assert sentence.startswith("formula() cannot be tried: ValueError: silu: expected formula() to be finite ")
+
+
+class Halved(Silu):
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        inputs, (y,) = super().arrays()
+        return inputs, (replace(y, dtype="int32"),)
+
+
+class Truncated(Silu):
+    """What is computed in float32 is another number, by more than random roundings explain."""
+
+    def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
+        return x + b + (0 if np.asarray(x).dtype == np.float64 else 1)
+
+
+@pytest.mark.parametrize("problem", [Halved(rows=64, columns=128), Truncated(rows=64, columns=128)])
+def test_complaints_about_a_formula_name_what_its_author_writes(problem: Formula) -> None:
+    sentences = complaints(problem)
+    assert sentences
+    assert all("formula()" in sentence for sentence in sentences)
+    for method in ("reference()", "honest()", "rounding()"):
+        assert not any(method in sentence for sentence in sentences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ class Judge(Verb):
         from harness.loop.bench import Bench, judge_here
         from harness.loop.package_kernel import for_kernel
         from harness.loop.settings import parse
+        from harness.loop.untried_advice import untried_here
         from harness.render.report_text import View, judge_text
         from harness.verbs.parts.attempts import on_champion
         from harness.verbs.parts.context import contest_of, progress_of, with_package_files
@@ -55,6 +56,7 @@ class Judge(Verb):
         verdict = decision.decide(evidence, None, None, bench.policy, contest.chip)
         report = reporting.report(evidence, contest.chip)
         advice = for_kernel(reporting.advise(evidence, report), evidence, candidate, contest.directory)
+        advice = untried_here(advice, candidate, contest.directory)
         for sentence in () if settings else on_champion(contest, evidence):
             say(sentence)
         again = [f"--set {shlex.quote(text)}" for text in arguments.settings]

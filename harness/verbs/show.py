@@ -34,6 +34,7 @@ class Show(Verb):
         from harness.loop import search_state
         from harness.loop.package_kernel import for_kernel
         from harness.loop.suite_member import of_member
+        from harness.loop.untried_advice import untried_here
         from harness.render.report_text import View, show_text
         from harness.render.results import scaled_words
         from harness.verbs.parts.context import known_candidate, recovered_ledger, with_package_files
@@ -55,6 +56,7 @@ class Show(Verb):
             candidate, folder = known_candidate(ledger, number), ledger.place.kernel_path.parent
             scaled = table.scaled(ledger)
             advice = for_kernel(reporting.advise(attempt.evidence, report), attempt.evidence, candidate, folder)
+            advice = untried_here(advice, candidate, folder)
             # The attempt's texts are printed as they are beside the advice.
             advice = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in advice)
             matching = (

@@ -16,7 +16,8 @@ from harness.loop import attempt as ratchet
 from harness.loop import rescale
 from harness.loop.opponent import champion_remedy
 from harness.loop.package_kernel import for_kernel
-from harness.records import Attempt, Evidence
+from harness.loop.untried_advice import untried_here
+from harness.records import Attempt, Evidence, Hint
 from harness.render import report_text
 from harness.shell.arguments import colour, command, say
 from harness.units import quantity
@@ -87,7 +88,7 @@ def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Pat
         return report_text.report_text(
             attempt,
             report,
-            for_kernel(judged.advice, attempt.evidence, recorded, contest.directory),
+            _advice(contest, judged, recorded),
             judged.champion_report,
             report_text.View(
                 files=with_package_files(recorded, attempt.evidence),
@@ -99,7 +100,7 @@ def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Pat
     text = report_text.judge_text(
         attempt.evidence,
         report,
-        for_kernel(judged.advice, attempt.evidence, contest.candidate(), contest.directory),
+        _advice(contest, judged, contest.candidate()),
         attempt.verdict,
         report_text.View(
             files=with_package_files(contest.candidate(), attempt.evidence),
@@ -112,6 +113,12 @@ def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Pat
         note = f"what was found is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
         return f"{text}\n\nThe kernel is the champion's: {note}; it is no attempt, and the branch stays as it is."
     return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record keeps it as a note."
+
+
+def _advice(contest: Contest, judged: ratchet.AttemptResult, candidate: Candidate) -> tuple[Hint, ...]:
+    advice = for_kernel(judged.advice, judged.attempt.evidence, candidate, contest.directory)
+    unrecorded = None if judged.recorded else judged.attempt.sweep
+    return untried_here(advice, candidate, contest.directory, unrecorded)
 
 
 def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:

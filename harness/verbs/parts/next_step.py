@@ -1,18 +1,16 @@
 """The work of `next`: the state of the search, and the advice to go on or to stop."""
 
 from argparse import Namespace
-from collections.abc import Sequence
-from contextlib import suppress
 
 from harness.advice import report as reporting
-from harness.candidate import Candidate, Settings
+from harness.candidate import Candidate
 from harness.contest import Contest
-from harness.errors import RatchetError
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
 from harness.loop import edits, installed, search_state
 from harness.loop.package_kernel import for_kernel
-from harness.records import Hint, Recheck, Row
+from harness.loop.untried_advice import candidate_of, screened_settings
+from harness.records import Hint, Recheck
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
 from harness.shell.arguments import BASELINE, command
@@ -45,7 +43,7 @@ def _search_inputs(
     candidates = {
         row.number: candidate
         for row in (*before, *rows[begins:])
-        if (candidate := _candidate(ledger, row.number)) is not None
+        if (candidate := candidate_of(ledger.place, row.number)) is not None
     }
     standing = search_state.title_row(rows, champion.number if champion else None)
     last = champion or (history.attempt(ledger.place, rows[-1].number) if rows else None)
@@ -80,23 +78,5 @@ def _search_inputs(
         report=report,
         advice=advice,
         messages=tuple(messages),
-        screened=_screened(ledger, rows[begins:]) if advice else (),
+        screened=screened_settings(ledger.place, rows[begins:]) if advice else (),
     )
-
-
-def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[int, Settings], ...]:
-    """The settings screened by the sweeps among these attempts, under any judge, with the attempt of each."""
-    screened: list[tuple[int, Settings]] = []
-    for row in rows:
-        with suppress(RatchetError):
-            sweep = history.attempt(ledger.place, row.number).sweep
-            screened += [(row.number, setting.settings) for setting in sweep.screened] if sweep else []
-    return tuple(screened)
-
-
-def _candidate(ledger: Ledger, number: int) -> Candidate | None:
-    """The candidate of an attempt; None if only its record is known here, as in a clone without the log."""
-    try:
-        return history.candidate(ledger.place, number)
-    except RatchetError:
-        return None

@@ -8,10 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger, git, table
 from harness.ledger.bulk_read import read_all
 from harness.loop.gain import gain
+from harness.loop.package_kernel import for_kernel
+from harness.loop.untried_advice import untried_here
 from harness.records import Recheck, Row, ScaledRow
 from harness.records.titles import title_moves
 from harness.render.page import Story, page
@@ -78,7 +81,18 @@ def entries_of(
         ),
         None,
     )
-    return tuple(entries), champion_id
+    return tuple(
+        _with_untried(entry, files.parent) if entry.id == champion_id else entry for entry in entries
+    ), champion_id
+
+
+def _with_untried(entry: Entry, contest: Path) -> Entry:
+    """The champion's entry with advice as constants to set, marked or left out where an attempt or a sweep tried it."""
+    if entry.attempt is None or entry.kernel is None:
+        return entry
+    candidate = Candidate(text=entry.kernel.encode("utf-8", "surrogateescape"))
+    advice = for_kernel(entry.advice, entry.attempt.evidence, candidate, contest)
+    return replace(entry, advice=untried_here(advice, candidate, contest))
 
 
 def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:

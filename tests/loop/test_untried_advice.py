@@ -1,0 +1,53 @@
+"""Advice in reports: what an attempt or a sweep has tried is marked or left out, by what the ledger has."""
+
+from pathlib import Path
+
+import pytest
+from ledger_fixtures import NAIVE, candidate, new_repository, run_attempt
+
+from harness.candidate import Candidate
+from harness.ledger import Ledger
+from harness.loop.untried_advice import untried_here
+from harness.records import Edit, Hint, ScreenedSetting, Sweep
+
+LARGER = Edit(window="q", axis=-2, size=128, new=256, constants=("BQ",))
+LARGEST = Edit(window="q", axis=-2, size=128, new=512, constants=("BQ",))
+ADVICE = (
+    Hint(observation="short steps", suggestion="a larger block", edits=(LARGER, LARGEST)),
+    Hint(observation="spills", suggestion="a smaller tile"),
+)
+CHAMPION = Candidate(text=NAIVE)
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    folder = new_repository(tmp_path / "contest")
+    ledger = Ledger.open(folder)
+    run_attempt(ledger)
+    candidate(folder, 256)
+    run_attempt(ledger, "reject")
+    return folder
+
+
+def sweep(*values: str) -> Sweep:
+    screened = tuple(ScreenedSetting(settings=(("BQ", value),), seconds=1e-3) for value in values)
+    return Sweep(parameters=(("BQ", values),), source="simulated", chip="v5e", screened=screened)
+
+
+def test_what_was_tried_is_marked_and_given_no_place_where_nothing_is_left(contest: Path) -> None:
+    first, second = untried_here(ADVICE, CHAMPION, contest)
+    assert first.suggestion == "a larger block; tried already: BQ=256 by attempt 2"
+    assert second == ADVICE[1]
+    candidate(contest, 1024)
+    run_attempt(Ledger.open(contest), "reject", sweep=sweep("512", "1024"))
+    assert untried_here(ADVICE, CHAMPION, contest) == ADVICE[1:]
+
+
+def test_a_sweep_that_no_attempt_recorded_counts_in_its_own_report(contest: Path) -> None:
+    assert untried_here(ADVICE, CHAMPION, contest, sweep("512")) == ADVICE[1:]
+    (first, _) = untried_here(ADVICE, Candidate(text=NAIVE + b"\n\nX = 1\n"), contest, sweep("512"))
+    assert "BQ=512 by this sweep" in first.suggestion
+
+
+def test_without_a_ledger_advice_stays_as_it_is(tmp_path: Path) -> None:
+    assert untried_here(ADVICE, CHAMPION, tmp_path) == ADVICE

@@ -104,7 +104,7 @@ class Halved(Silu):
 
 
 class Truncated(Silu):
-    """What is computed in float32 is another number, by more than random roundings explain."""
+    """In float32 it gives another number, by more than random roundings explain."""
 
     def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
         return x + b + (0 if np.asarray(x).dtype == np.float64 else 1)

@@ -1,22 +1,15 @@
 """Advice on the size of a block: edits that an attempt or a sweep has tried are left out, or marked."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate, Settings
-from harness.errors import RatchetError
-from harness.ledger import history
-from harness.ledger.paths import Place, place_of
-from harness.records import Edit, Hint, Row, Sweep
+from harness.records import Edit, Hint
 
 Known = dict[frozenset[tuple[str, str]], str]
-# As many attempts as `next` looks into.
-_NEWEST = 50
 # The number of a sweep that no attempt recorded.
-_UNRECORDED = 0
+UNRECORDED = 0
 
 
 def untried(
@@ -44,46 +37,6 @@ def untried(
     return tuple(left), tuple(left_out)
 
 
-def untried_here(
-    hints: Sequence[Hint], candidate: Candidate, contest: Path, sweep: Sweep | None = None
-) -> tuple[Hint, ...]:
-    """The hints on `candidate` as `untried` gives them, from the newest attempts in the ledger of `contest`.
-
-    `sweep` is one of `candidate` that has just ended and is in no record. Where there is no ledger, the hints as they
-    are.
-    """
-    if not any(hint.edits for hint in hints):
-        return tuple(hints)
-    try:
-        place = place_of(contest)
-        rows, _ = history.rows(place, _NEWEST)
-    except RatchetError:
-        return tuple(hints)
-    others = {row.number: other for row in rows if (other := candidate_of(place, row.number)) is not None}
-    settings = screened_settings(place, rows)
-    if sweep is not None:
-        settings += tuple((_UNRECORDED, setting.settings) for setting in sweep.screened)
-    return untried(hints, candidate, others, settings)[0]
-
-
-def screened_settings(place: Place, rows: Sequence[Row]) -> tuple[tuple[int, Settings], ...]:
-    """The settings screened by the sweeps among these attempts, under any judge, with the attempt of each."""
-    screened: list[tuple[int, Settings]] = []
-    for row in rows:
-        with suppress(RatchetError):
-            sweep = history.attempt(place, row.number).sweep
-            screened += [(row.number, setting.settings) for setting in sweep.screened] if sweep else []
-    return tuple(screened)
-
-
-def candidate_of(place: Place, number: int) -> Candidate | None:
-    """The candidate of an attempt; None if only its record is known here, as in a clone without the log."""
-    try:
-        return history.candidate(place, number)
-    except RatchetError:
-        return None
-
-
 def _by(edit: Edit, candidate: Candidate, who_tried: Known) -> str:
     """The attempts or sweeps that tried the edit, with all other constants unchanged; "" if one constant is untried."""
     present = dict(candidate.tunable)
@@ -98,7 +51,7 @@ def _who_tried(
     alike = {number: dict(other.tunable) for number, other in others.items() if _is_alike(candidate, other)}
     who_tried: Known = {}
     for number, settings in screened:
-        if number == _UNRECORDED:
+        if number == UNRECORDED:
             who_tried[frozenset({**dict(candidate.tunable), **dict(settings)}.items())] = "this sweep"
         elif number in alike:
             who_tried[frozenset({**alike[number], **dict(settings)}.items())] = f"the sweep of attempt {number}"

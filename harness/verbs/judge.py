@@ -38,9 +38,9 @@ class Judge(Verb):
         from harness.judge.verdict import decision
         from harness.loop import expected
         from harness.loop.bench import Bench, judge_here
+        from harness.loop.ledger_advice import untried_here
         from harness.loop.package_kernel import for_kernel
         from harness.loop.settings import parse
-        from harness.loop.untried_advice import untried_here
         from harness.render.report_text import View, judge_text
         from harness.verbs.parts.attempts import on_champion
         from harness.verbs.parts.context import contest_of, progress_of, with_package_files

@@ -32,9 +32,9 @@ class Show(Verb):
         from harness.hardware import chip
         from harness.ledger import history, table
         from harness.loop import search_state
+        from harness.loop.ledger_advice import untried_here
         from harness.loop.package_kernel import for_kernel
         from harness.loop.suite_member import of_member
-        from harness.loop.untried_advice import untried_here
         from harness.render.report_text import View, show_text
         from harness.render.results import scaled_words
         from harness.verbs.parts.context import known_candidate, recovered_ledger, with_package_files

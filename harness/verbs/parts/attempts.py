@@ -14,9 +14,9 @@ from harness.ledger import Ledger, experiments, history, notes
 from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
 from harness.loop import rescale
+from harness.loop.ledger_advice import untried_here
 from harness.loop.opponent import champion_remedy
 from harness.loop.package_kernel import for_kernel
-from harness.loop.untried_advice import untried_here
 from harness.records import Attempt, Evidence, Hint
 from harness.render import report_text
 from harness.shell.arguments import colour, command, say

@@ -19,9 +19,9 @@ from harness.ledger import history
 from harness.ledger.paths import place_of
 from harness.loop import edits, installed
 from harness.loop.bench import Bench
+from harness.loop.ledger_advice import untried_here
 from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
-from harness.loop.untried_advice import untried_here
 from harness.records import Ceiling, Edit, Evidence, Hint, Policy, Report, Row, Table
 from harness.records.whatif import Factors
 from harness.render.hints import diagnosis_text

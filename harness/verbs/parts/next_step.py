@@ -8,8 +8,8 @@ from harness.contest import Contest
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
 from harness.loop import edits, installed, search_state
+from harness.loop.ledger_advice import candidate_of, screened_settings
 from harness.loop.package_kernel import for_kernel
-from harness.loop.untried_advice import candidate_of, screened_settings
 from harness.records import Hint, Recheck
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text

@@ -13,8 +13,8 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger, git, table
 from harness.ledger.bulk_read import read_all
 from harness.loop.gain import gain
+from harness.loop.ledger_advice import untried_here
 from harness.loop.package_kernel import for_kernel
-from harness.loop.untried_advice import untried_here
 from harness.records import Recheck, Row, ScaledRow
 from harness.records.titles import title_moves
 from harness.render.page import Story, page

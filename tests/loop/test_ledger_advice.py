@@ -7,7 +7,7 @@ from ledger_fixtures import NAIVE, candidate, new_repository, run_attempt
 
 from harness.candidate import Candidate
 from harness.ledger import Ledger
-from harness.loop.untried_advice import untried_here
+from harness.loop.ledger_advice import untried_here
 from harness.records import Edit, Hint, ScreenedSetting, Sweep
 
 LARGER = Edit(window="q", axis=-2, size=128, new=256, constants=("BQ",))

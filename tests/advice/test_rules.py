@@ -226,7 +226,6 @@ SHOWN = {
             lambda: copied_by_hand(3e-3, waiting=0.8),
             ("80.0% of the cycles wait for copies of `x`", "before the first is waited for"),
         ),
-        Case(lambda: copied_by_hand(3e-3, waiting=0.8, name="kernel.1 output"), ("wait for copies of `o`",)),
     ],
     "wide statistics": [Case(lambda: saved(CHAMPION), ("75.3% of their slots", "2048 rows are kept 128 times", "x 1"))],
     "shared scratch": [

@@ -289,9 +289,9 @@ def with_lines(base: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evi
     return with_run(with_breakdown, units=units, breakdown=replace(with_breakdown.simulation.breakdown, lines=times))
 
 
-def copied_by_hand(seconds: float, *, waiting: float, name: str = "x") -> Evidence:
-    """Rows of x that one step copies by hand; it waits for the operand `name` during a share of the cycles."""
-    return with_window(with_parts(rowwise(seconds, block=8192), ("operand wait", name, waiting)), 0, fetches=None)
+def copied_by_hand(seconds: float, *, waiting: float) -> Evidence:
+    """Rows of x that one step copies by hand, and waits for during a share of the cycles."""
+    return with_window(with_parts(rowwise(seconds, block=8192), ("operand wait", "x", waiting)), 0, fetches=None)
 
 
 def spilling(seconds: float, number: int) -> Evidence:

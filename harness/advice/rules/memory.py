@@ -211,8 +211,7 @@ def _one_copy_after_the_other(seen: Observed) -> RuleCase | None:
     most, share = next(iter(seen.parts("operand wait").items()), ("", 0.0))
     if share < _NOTABLE_WAIT or all(window.fetches is not None for window in windows):
         return None
-    results = seen.evidence.problem.results
-    name = results[0].name if most.endswith(" output") and len(results) == 1 else seen.operand(most)
+    name = seen.operand(most)
     return RuleCase(
         observation=f"{percent(share)} of the cycles wait for copies of `{name}`, with "
         f"{percent(seen.report.bandwidth_util or 0)} of the bandwidth in use {seen.label}",

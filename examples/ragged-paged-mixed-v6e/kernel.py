@@ -11,9 +11,9 @@ PROBLEM_DESCRIPTION = "attention of many sequences over keys and values in pages
 
 # Rows of q, and pages of one sequence that are fetched and computed with at once. JAX's own choice asks the device.
 NUM_QUERIES_PER_BLOCK = 32
-NUM_KV_PAGES_PER_BLOCK = 8
+NUM_KV_PAGES_PER_BLOCK = 16
 # How much VMEM the compiler may give the kernel, in bytes; None: its default.
-VMEM_LIMIT_BYTES = None
+VMEM_LIMIT_BYTES = 100 * 2**20
 SCALE = 0.08838834764831843
 
 

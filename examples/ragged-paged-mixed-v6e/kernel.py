@@ -1,10 +1,11 @@
 """Ragged paged attention, decode and prefill in one batch, on a TPU v6e: the one file that an experiment changes.
 
-A step of the grid is a sequence, the last one first: those with many queries come last in a batch, and the pages of the
-others arrive while they are worked on. Pages are copied by hand, each in one transfer, several sequences ahead. A word
-of 32 bits holds a key's and a value's bfloat16 numbers; both are taken out of it in registers. The key/value heads lie
-side by side in the matrix unit, 128 rows each, and every query head has zeros where the other heads' keys are. A
-sequence's scores come first, then its weights, so that nothing is rescaled.
+A step of the grid is a few sequences, the last ones first: those with many queries come last in a batch, and the pages
+of the others arrive while they are worked on. Sequences of one query are worked on together, so that one has something
+to do while another waits for a product; any other one has its blocks of queries in turn. Pages are copied by hand, each
+in one transfer, several steps ahead. A word of 32 bits holds a key's and a value's bfloat16 numbers; both are taken out
+of it in registers. The key/value heads lie side by side in the matrix unit, 128 rows each, and every query head has
+zeros where the other heads' keys are. A sequence's scores come first, then its weights, so that nothing is rescaled.
 """
 
 import functools
@@ -18,9 +19,10 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "ragged_paged_mixed"
 PROBLEM_DESCRIPTION = "attention of many sequences, one query or many each, over keys and values in pages"
 
-# Sequences whose pages have room in VMEM: one is worked on, the others' pages are on their way.
-SLOTS = 8
-# Pages that are multiplied at once, for one query and for blocks of them.
+# Sequences of a step, and sequences whose pages have room in VMEM: those of one step, the others' are on their way.
+TOGETHER = 4
+SLOTS = 16
+# Pages that are multiplied at once.
 CHUNK = 4
 # Queries of a sequence with many that are worked on at once.
 BQ = 64
@@ -37,138 +39,208 @@ def attend(
     len_ref, table_ref, start_ref, count_ref, q_ref, kv_pages, o_ref, kv_ref, scores_ref, q_wide, sum_ref, acc_ref,
     arrived, *, scale, bq,
 ):  # fmt: skip
-    """One step: a sequence's queries, of q [tokens, heads, d], against all of its pages.
+    """One step: the queries of some sequences, of q [tokens, heads, d], against all of their pages.
 
     kv [SLOTS, pages, page_size, 2 kv_heads, d] has room for the pages of SLOTS sequences; scores [chunks, bq heads, keys
     of a chunk] float32, q_wide [bq heads, kv_heads d], sum [bq heads, keys of a chunk] float32 and acc [bq heads,
-    kv_heads d] float32 for one block of queries.
+    kv_heads d] float32 for one block of queries, or for one query of each sequence of a step.
     """
     step = pl.program_id(0)
     _, room, size, combined, d = kv_ref.shape
     kv_heads, keys = combined // 2, CHUNK * size
-    tokens, heads, _ = q_ref.shape
+    _, heads, _ = q_ref.shape
     count = count_ref[0]
     # exp(scale x) = 2^(factor x).
     factor = scale * math.log2(math.e)
 
-    def sequence_of(step):
-        return count - 1 - step
+    def pages_of(sequence):
+        return jax.lax.div(len_ref[sequence] + size - 1, size)
 
-    def pages_of(step):
-        return jax.lax.div(len_ref[sequence_of(step)] + size - 1, size)
+    def chunks_of(sequence):
+        return jax.lax.div(pages_of(sequence) + CHUNK - 1, CHUNK)
 
-    def fetch(step):
-        sequence, slot = sequence_of(step), jax.lax.rem(step, SLOTS)
+    def slot_of(turn):
+        return jax.lax.rem(turn, SLOTS)
 
-        def of_page(page, _):
-            place = table_ref[sequence, page]
-            pltpu.make_async_copy(kv_pages.at[place], kv_ref.at[slot, page], arrived.at[slot]).start()
-            return _
+    def queries_of(sequence):
+        return start_ref[sequence + 1] - start_ref[sequence]
 
-        jax.lax.fori_loop(0, pages_of(step), of_page, 0)
+    def fetch(turn):
+        """Starts the copies of the pages of the sequence that has this turn, if there is one."""
+        sequence, slot = count - 1 - turn, slot_of(turn)
 
-    @pl.when(step == 0)
-    def begin():
-        for first in range(SLOTS - 1):
-            pl.when(first < count)(functools.partial(fetch, first))
+        @pl.when(sequence >= 0)
+        def of_sequence():
+            def of_page(page, _):
+                place = table_ref[sequence, page]
+                pltpu.make_async_copy(kv_pages.at[place], kv_ref.at[slot, page], arrived.at[slot]).start()
+                return _
 
-    @pl.when(step + SLOTS - 1 < count)
-    def prefetch():
-        fetch(step + SLOTS - 1)
+            jax.lax.fori_loop(0, pages_of(sequence), of_page, 0)
 
-    @pl.when(step < count)
-    def work():
-        sequence, slot = sequence_of(step), jax.lax.rem(step, SLOTS)
-        length, start, end = len_ref[sequence], start_ref[sequence], start_ref[sequence + 1]
-        pages = pages_of(step)
+    def wait(turn):
+        """Waits for the pages of the sequence that has this turn, and clears the rest of their last chunk."""
+        sequence, slot = count - 1 - turn, slot_of(turn)
+        pages = pages_of(sequence)
         # A wait is for so many bytes, whatever transfers bring them: one for each power of two in the number of pages.
         for power in range(room.bit_length()):
             some = kv_ref.at[slot, pl.ds(0, min(1 << power, room))]
 
             @pl.when(jax.lax.bitwise_and(pages, 1 << power) != 0)
-            def wait(some=some):
+            def of_some(some=some):
                 pltpu.make_async_copy(some, some, arrived.at[slot]).wait()
-
-        chunks = jax.lax.div(pages + CHUNK - 1, CHUNK)
 
         def clear(page, _):
             # What nobody wrote may be no number, and weighs nothing only if it is one.
             kv_ref[slot, page] = jnp.zeros((size, combined, d), kv_ref.dtype)
             return _
 
-        jax.lax.fori_loop(pages, chunks * CHUNK, clear, 0)
+        jax.lax.fori_loop(pages, chunks_of(sequence) * CHUNK, clear, 0)
+
+    def side_by_side(slot, chunk, take):
+        """What is taken out of the words of a chunk, [keys, kv_heads d]."""
         words_ref = kv_ref.bitcast(jnp.uint32).at[slot].reshape(room * size * kv_heads, d)
+        halves, some = [], pl.ds(pl.multiple_of(chunk * (keys * kv_heads), keys * kv_heads), keys * kv_heads)
+        for head in range(kv_heads):
+            words = words_ref.at[some][head::kv_heads, :]
+            halves.append(pltpu.bitcast(take(words), jnp.float32).astype(kv_ref.dtype))
+        return jnp.concatenate(halves, axis=1)
 
-        def side_by_side(chunk, take):
-            """The keys or values of a chunk, [keys, kv_heads d]."""
-            halves, some = [], pl.ds(pl.multiple_of(chunk * (keys * kv_heads), keys * kv_heads), keys * kv_heads)
-            for head in range(kv_heads):
-                words = words_ref.at[some][head::kv_heads, :]
-                halves.append(pltpu.bitcast(take(words), jnp.float32).astype(kv_ref.dtype))
-            return jnp.concatenate(halves, axis=1)
+    def keys_of(slot, chunk):
+        return side_by_side(slot, chunk, lambda words: words << 16)
 
-        def of_own_head(shape):
-            row, column = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in range(2))
-            return jax.lax.div(jax.lax.rem(row, heads), heads // kv_heads) == jax.lax.div(column, d)
+    def values_of(slot, chunk):
+        return side_by_side(slot, chunk, lambda words: words & jnp.uint32(0xFFFF0000))
 
-        def attend_block(first, queries):
-            """Attends with so many queries from this row of q on; returns [queries, heads, d]."""
-            rows = queries * heads
-            own = of_own_head((rows, kv_heads * d))
-            query = q_ref[pl.ds(first, queries)].reshape(rows, d).astype(jnp.float32)
-            wide = jnp.where(own, jnp.concatenate([query] * kv_heads, axis=1), 0.0)
-            q_wide[:rows] = wide.astype(q_wide.dtype)
-            token = first + jax.lax.div(jax.lax.broadcasted_iota(jnp.int32, (rows, keys), 0), heads)
+    def of_own_head(rows):
+        shape = rows, kv_heads * d
+        row, column = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in range(2))
+        return jax.lax.div(jax.lax.rem(row, heads), heads // kv_heads) == jax.lax.div(column, d)
+
+    def widened(first, queries):
+        """So many queries from this row of q on, [queries heads, kv_heads d], with zeros for other heads' keys."""
+        query = q_ref[pl.ds(first, queries)].reshape(queries * heads, d).astype(jnp.float32)
+        wide = jnp.where(of_own_head(queries * heads), jnp.concatenate([query] * kv_heads, axis=1), 0.0)
+        return wide.astype(q_ref.dtype)
+
+    def narrowed(acc, total):
+        """The outputs of these sums, [queries, heads, d]."""
+        acc = jnp.where(of_own_head(len(acc)), acc, 0.0)
+        out = sum(acc[:, head * d : (head + 1) * d] for head in range(kv_heads))
+        return (out / total).reshape(-1, heads, d).astype(o_ref.dtype)
+
+    def decode(turns):
+        """Works on these sequences, of one query each, side by side."""
+        sequences, slots = [count - 1 - turn for turn in turns], [slot_of(turn) for turn in turns]
+        chunks, lengths = ([of(sequence) for sequence in sequences] for of in (chunks_of, len_ref.__getitem__))
+        queries = [widened(start_ref[sequence], 1) for sequence in sequences]
+        key = jax.lax.broadcasted_iota(jnp.int32, (heads, keys), 1)
+        places = [slice(number * heads, (number + 1) * heads) for number in range(len(turns))]
+        most = functools.reduce(jnp.maximum, chunks)
+
+        def own_chunk(number, chunk):
+            # Beyond its end a sequence sees its last chunk again, hidden.
+            return jnp.minimum(chunk, chunks[number] - 1)
+
+        def score(chunk, tops):
+            found = []
+            for number, top in enumerate(tops):
+                scores = dot(queries[number], keys_of(slots[number], own_chunk(number, chunk)), (1, 1))
+                scores = jnp.where(key < lengths[number] - chunk * keys, scores, -jnp.inf)
+                scores_ref[chunk, places[number]] = scores
+                found.append(jnp.maximum(top, scores))
+            return tuple(found)
+
+        start = (jnp.full(key.shape, -jnp.inf, jnp.float32),) * len(turns)
+        tops = [top.max(axis=1, keepdims=True) for top in jax.lax.fori_loop(0, most, score, start)]
+
+        def weigh(chunk, carry):
+            found = []
+            for number, (total, acc) in enumerate(carry):
+                weights = jnp.exp2((scores_ref[chunk, places[number]] - tops[number]) * factor)
+                values = values_of(slots[number], own_chunk(number, chunk))
+                found.append((total + weights, acc + dot(weights.astype(values.dtype), values, (1, 0))))
+            return tuple(found)
+
+        start = ((jnp.zeros(key.shape, jnp.float32), jnp.zeros((heads, kv_heads * d), jnp.float32)),) * len(turns)
+        for sequence, (total, acc) in zip(sequences, jax.lax.fori_loop(0, most, weigh, start), strict=True):
+            o_ref[pl.ds(start_ref[sequence], 1)] = narrowed(acc, total.sum(axis=1, keepdims=True))
+
+    def prefill(turn):
+        """Works on a sequence of any number of queries, block by block."""
+        sequence, slot = count - 1 - turn, slot_of(turn)
+        length, start, end = len_ref[sequence], start_ref[sequence], start_ref[sequence + 1]
+        rows = bq * heads
+        row, key = (jax.lax.broadcasted_iota(jnp.int32, (rows, keys), axis) for axis in range(2))
+
+        def of_block(block, _):
+            # The last block ends with the sequence, where that is longer than a block.
+            first = jnp.maximum(jnp.minimum(start + block * bq, end - bq), 0)
+            q_wide[...] = widened(first, bq)
             # The last query is that of the last key.
-            last = length - end + token
-            key = jax.lax.broadcasted_iota(jnp.int32, (rows, keys), 1)
-            seen = jax.lax.div(length - end + first + queries - 1, keys) + 1
-            seen = jnp.minimum(seen, chunks)
+            last = length - end + first + jax.lax.div(row, heads)
+            seen = jnp.minimum(jax.lax.div(length - end + first + bq - 1, keys) + 1, chunks_of(sequence))
 
             def score(chunk, top):
-                scores = dot(q_wide[:rows], side_by_side(chunk, lambda words: words << 16), (1, 1))
+                scores = dot(q_wide[...], keys_of(slot, chunk), (1, 1))
                 scores = jnp.where(key + chunk * keys <= last, scores, -jnp.inf)
-                scores_ref[chunk, :rows] = scores
+                scores_ref[chunk] = scores
                 return jnp.maximum(top, scores.max(axis=1, keepdims=True))
 
             top = jax.lax.fori_loop(0, seen, score, jnp.full((rows, 1), -jnp.inf, jnp.float32))
-            sum_ref[:rows] = jnp.zeros((rows, keys), jnp.float32)
-            acc_ref[:rows] = jnp.zeros((rows, kv_heads * d), jnp.float32)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+            acc_ref[...] = jnp.zeros_like(acc_ref)
 
             def weigh(chunk, _):
-                weights = jnp.exp2((scores_ref[chunk, :rows] - top) * factor)
-                sum_ref[:rows] += weights
-                values = side_by_side(chunk, lambda words: words & jnp.uint32(0xFFFF0000))
-                acc_ref[:rows] += dot(weights.astype(values.dtype), values, (1, 0))
+                weights = jnp.exp2((scores_ref[chunk] - top) * factor)
+                sum_ref[...] += weights
+                values = values_of(slot, chunk)
+                acc_ref[...] += dot(weights.astype(values.dtype), values, (1, 0))
                 return _
 
             jax.lax.fori_loop(0, seen, weigh, 0)
-            acc = jnp.where(own, acc_ref[:rows], 0.0)
-            out = sum(acc[:, head * d : (head + 1) * d] for head in range(kv_heads))
-            out = out / sum_ref[:rows].sum(axis=1, keepdims=True)
-            return out.reshape(queries, heads, d).astype(o_ref.dtype)
-
-        queries = end - start
-
-        @pl.when(queries == 1)
-        def decode():
-            o_ref[pl.ds(start, 1)] = attend_block(start, 1)
-
-        def keep(first, out):
-            """Writes those rows of a block that are the sequence's own."""
+            out = narrowed(acc_ref[...], sum_ref[...].sum(axis=1, keepdims=True))
             own, some = first + jax.lax.broadcasted_iota(jnp.int32, out.shape, 0), pl.ds(first, bq)
             kept = jnp.where((own >= start) & (own < end), *(x.astype(jnp.float32) for x in (out, o_ref[some])))
             o_ref[some] = kept.astype(o_ref.dtype)
+            return _
 
-        @pl.when(queries > 1)
-        def prefill():
-            def of_block(block, _):
-                # The last block ends with the sequence, where that is longer than a block.
-                first = jnp.maximum(jnp.minimum(start + block * bq, end - bq), 0)
-                keep(first, attend_block(first, bq))
-                return _
+        jax.lax.fori_loop(0, jax.lax.div(end - start + bq - 1, bq), of_block, 0)
 
-            jax.lax.fori_loop(0, jax.lax.div(queries + bq - 1, bq), of_block, 0)
+    turns = [step * TOGETHER + number for number in range(TOGETHER)]
+
+    @pl.when(step == 0)
+    def begin():
+        for turn in range(SLOTS - TOGETHER):
+            fetch(turn)
+
+    for turn in turns:
+        fetch(turn + SLOTS - TOGETHER)
+    first, last = count - 1 - turns[-1], count - 1 - turns[0]
+    # As many queries as sequences: one each.
+    is_together = (first >= 0) & (start_ref[last + 1] - start_ref[jnp.maximum(first, 0)] == TOGETHER)
+
+    @pl.when(is_together)
+    def work_together():
+        for turn in turns:
+            wait(turn)
+        decode(turns)
+
+    @pl.when(jnp.logical_not(is_together))
+    def work_in_turn():
+        def of_turn(number, _):
+            turn = step * TOGETHER + number
+
+            @pl.when(turn < count)
+            def work():
+                wait(turn)
+                is_one = queries_of(count - 1 - turn) == 1
+                pl.when(is_one)(lambda: decode([turn]))
+                pl.when(jnp.logical_not(is_one))(lambda: prefill(turn))
+
+            return _
+
+        jax.lax.fori_loop(0, TOGETHER, of_turn, 0)
 
 
 def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
@@ -185,7 +257,7 @@ def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
-            grid=(kv_lens.shape[0],),
+            grid=(pl.cdiv(kv_lens.shape[0], TOGETHER),),
             in_specs=[every, in_place],
             out_specs=every,
             scratch_shapes=[

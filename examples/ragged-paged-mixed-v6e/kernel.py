@@ -25,7 +25,7 @@ SLOTS = 16
 # Pages that are multiplied at once.
 CHUNK = 4
 # Queries of a sequence with many that are worked on at once.
-BQ = 64
+BQ = 128
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 
@@ -36,13 +36,14 @@ def dot(a, b, axes):
 
 
 def attend(
-    len_ref, table_ref, start_ref, count_ref, q_ref, kv_pages, o_ref, kv_ref, scores_ref, q_wide, sum_ref, acc_ref,
-    arrived, *, scale, bq,
+    len_ref, table_ref, start_ref, count_ref, q_ref, kv_pages, o_ref, kv_ref, k_ref, v_ref, scores_ref, q_wide, top_ref,
+    sum_ref, acc_ref, arrived, *, scale, bq,
 ):  # fmt: skip
     """One step: the queries of some sequences, of q [tokens, heads, d], against all of their pages.
 
-    kv [SLOTS, pages, page_size, 2 kv_heads, d] has room for the pages of SLOTS sequences; scores [chunks, bq heads, keys
-    of a chunk] float32, q_wide [bq heads, kv_heads d], sum [bq heads, keys of a chunk] float32 and acc [bq heads,
+    kv [SLOTS, pages, page_size, 2 kv_heads, d] has room for the pages of SLOTS sequences, k [kv_heads d,
+    keys] and v [keys, kv_heads d] for the keys and values of one with many queries; scores [chunks, bq heads, keys
+    of a chunk] float32, q_wide [bq heads, kv_heads d], top and sum [bq heads, 128] float32 and acc [bq heads,
     kv_heads d] float32 for one block of queries, or for one query of each sequence of a step.
     """
     step = pl.program_id(0)
@@ -171,31 +172,50 @@ def attend(
         sequence, slot = count - 1 - turn, slot_of(turn)
         length, start, end = len_ref[sequence], start_ref[sequence], start_ref[sequence + 1]
         rows = bq * heads
-        row, key = (jax.lax.broadcasted_iota(jnp.int32, (rows, keys), axis) for axis in range(2))
+
+        def prepare(chunk, _):
+            some = pl.ds(pl.multiple_of(chunk * keys, keys), keys)
+            k_ref[:, some], v_ref[some] = keys_of(slot, chunk).T, values_of(slot, chunk)
+            return _
+
+        jax.lax.fori_loop(0, chunks_of(sequence), prepare, 0)
+
+        def over_lanes(combine, scores):
+            """Combines the columns that are 128 apart, [rows, 128]."""
+            return functools.reduce(combine, (scores[:, lane : lane + 128] for lane in range(0, keys, 128)))
 
         def of_block(block, _):
             # The last block ends with the sequence, where that is longer than a block.
             first = jnp.maximum(jnp.minimum(start + block * bq, end - bq), 0)
             q_wide[...] = widened(first, bq)
             # The last query is that of the last key.
-            last = length - end + first + jax.lax.div(row, heads)
-            seen = jnp.minimum(jax.lax.div(length - end + first + bq - 1, keys) + 1, chunks_of(sequence))
-
-            def score(chunk, top):
-                scores = dot(q_wide[...], keys_of(slot, chunk), (1, 1))
-                scores = jnp.where(key + chunk * keys <= last, scores, -jnp.inf)
-                scores_ref[chunk] = scores
-                return jnp.maximum(top, scores.max(axis=1, keepdims=True))
-
-            top = jax.lax.fori_loop(0, seen, score, jnp.full((rows, 1), -jnp.inf, jnp.float32))
+            last = length - end + first
+            seen = jnp.minimum(jax.lax.div(last + bq - 1, keys) + 1, chunks_of(sequence))
+            # Chunks that every query sees as a whole.
+            whole = jnp.minimum(jax.lax.div(jnp.maximum(last + 1, 0), keys), seen)
+            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
             sum_ref[...] = jnp.zeros_like(sum_ref)
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
+            def score(chunk, _, is_whole):
+                scores = dot(q_wide[...], k_ref[:, pl.ds(pl.multiple_of(chunk * keys, keys), keys)], (1, 0))
+                if not is_whole:
+                    row, key = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in range(2))
+                    scores = jnp.where(key - jax.lax.div(row, heads) <= last - chunk * keys, scores, -jnp.inf)
+                scores_ref[chunk] = scores
+                top_ref[...] = jnp.maximum(top_ref[...], over_lanes(jnp.maximum, scores))
+                return _
+
+            jax.lax.fori_loop(0, whole, functools.partial(score, is_whole=True), 0)
+            jax.lax.fori_loop(whole, seen, functools.partial(score, is_whole=False), 0)
+            top_ref[...] = jnp.broadcast_to(top_ref[...].max(axis=1, keepdims=True), top_ref.shape)
+
             def weigh(chunk, _):
+                top = jnp.concatenate([top_ref[...]] * (keys // 128), axis=1)
                 weights = jnp.exp2((scores_ref[chunk] - top) * factor)
-                sum_ref[...] += weights
-                values = values_of(slot, chunk)
-                acc_ref[...] += dot(weights.astype(values.dtype), values, (1, 0))
+                sum_ref[...] += over_lanes(jnp.add, weights)
+                some = pl.ds(pl.multiple_of(chunk * keys, keys), keys)
+                acc_ref[...] += dot(weights.astype(v_ref.dtype), v_ref[some], (1, 0))
                 return _
 
             jax.lax.fori_loop(0, seen, weigh, 0)
@@ -262,9 +282,11 @@ def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
             out_specs=every,
             scratch_shapes=[
                 pltpu.VMEM((SLOTS, chunks * CHUNK, page_size, combined, d), kv_pages.dtype),
+                pltpu.VMEM((kv_heads * d, chunks * keys), kv_pages.dtype),
+                pltpu.VMEM((chunks * keys, kv_heads * d), kv_pages.dtype),
                 pltpu.VMEM((chunks, rows, keys), jnp.float32),
                 pltpu.VMEM((rows, kv_heads * d), q.dtype),
-                pltpu.VMEM((rows, keys), jnp.float32),
+                *[pltpu.VMEM((rows, 128), jnp.float32)] * 2,
                 pltpu.VMEM((rows, kv_heads * d), jnp.float32),
                 pltpu.SemaphoreType.DMA((SLOTS,)),
             ],

@@ -1,11 +1,14 @@
 """Ragged paged attention, decode and prefill in one batch, on a TPU v6e: the one file that an experiment changes.
 
-A step of the grid is a few sequences, the last ones first: those with many queries come last in a batch, and the pages
-of the others arrive while they are worked on. Sequences of one query are worked on together, so that one has something
-to do while another waits for a product; any other one has its blocks of queries in turn. Pages are copied by hand, each
-in one transfer, several steps ahead. A word of 32 bits holds a key's and a value's bfloat16 numbers; both are taken out
-of it in registers. The key/value heads lie side by side in the matrix unit, 128 rows each, and every query head has
-zeros where the other heads' keys are. A sequence's scores come first, then its weights, so that nothing is rescaled.
+All sequences are worked on in one step, the last one first: those with many queries come last in a batch, and the pages
+of the others arrive while they are worked on. A chunk of pages is the unit of everything. Chunks of all sequences, in
+order, go through a ring in VMEM, copied by hand far ahead. Chunks of sequences of one query are worked on a few at a
+time, whosever they are: each has a maximum, sums and weighted values of its own, which are put together at the end. A
+sequence of more queries has its blocks of queries in turn, its scores first, then its weights, so that nothing is
+rescaled.
+
+A word of 32 bits holds a key's and a value's bfloat16 numbers; both are taken out of it in registers. The key/value heads
+lie side by side in the matrix unit, 128 rows each, and every query head has zeros where the other heads' keys are.
 """
 
 import functools
@@ -19,10 +22,15 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "ragged_paged_mixed"
 PROBLEM_DESCRIPTION = "attention of many sequences, one query or many each, over keys and values in pages"
 
-# Sequences of a step, and sequences whose pages have room in VMEM: those of one step, the others' are on their way.
-TOGETHER = 4
-SLOTS = 16
-# Pages that are multiplied at once.
+# Chunks of sequences of one query that are worked on at once.
+LANES = 8
+# Chunks that there is room for in VMEM, a power of two.
+RING = 64
+# Pages that are asked for before anything begins, more in each turn, and at a time.
+AHEAD = 64
+MORE = 48
+UNROLLED = 4
+# Pages of a chunk, which are multiplied at once; a power of two.
 CHUNK = 4
 # Queries of a sequence with many that are worked on at once.
 BQ = 128
@@ -35,19 +43,25 @@ def dot(a, b, axes):
     return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), preferred_element_type=jnp.float32)
 
 
-def attend(
-    len_ref, table_ref, start_ref, count_ref, q_ref, kv_pages, o_ref, kv_ref, k_ref, v_ref, scores_ref, q_wide, top_ref,
-    sum_ref, acc_ref, arrived, *, scale, bq,
-):  # fmt: skip
-    """One step: the queries of some sequences, of q [tokens, heads, d], against all of their pages.
+def quotient(number, divisor):
+    """The quotient of a number that is not negative, by a shift where that will do."""
+    power = divisor.bit_length() - 1
+    return number >> power if divisor == 1 << power else jax.lax.div(number, divisor)
 
-    kv [SLOTS, pages, page_size, 2 kv_heads, d] has room for the pages of SLOTS sequences, k [kv_heads d,
-    keys] and v [keys, kv_heads d] for the keys and values of one with many queries; scores [chunks, bq heads, keys
-    of a chunk] float32, q_wide [bq heads, kv_heads d], top and sum [bq heads, 128] float32 and acc [bq heads,
-    kv_heads d] float32 for one block of queries, or for one query of each sequence of a step.
+
+def attend(
+    len_ref, table_ref, start_ref, count_ref, q_ref, kv_pages, o_ref, ring_ref, tops_ref, sums_ref, accs_ref, k_ref, v_ref,
+    scores_ref, q_wide, top_ref, sum_ref, acc_ref, fetched_ref, arrived, *, scale, bq,
+):  # fmt: skip
+    """Everything: the queries of all sequences, of q [tokens, heads, d], against all of their pages.
+
+    ring [RING, CHUNK, page_size, 2 kv_heads, d] has room for RING chunks of pages. Of sequences of one query: tops and sums
+    [sequences, chunks, heads, 128] float32, accs [sequences, chunks, heads, kv_heads d] float32. Of one with more: k
+    [kv_heads d, keys] and v [keys, kv_heads d]; scores [chunks, bq heads, keys of a chunk] float32, q_wide [bq heads,
+    kv_heads d], top and sum [bq heads, 128] float32 and acc [bq heads, kv_heads d] float32 for one block of queries.
+    fetched: chunks that were asked for as a whole, turn and page of the next page, pages of its sequence, pages left.
     """
-    step = pl.program_id(0)
-    _, room, size, combined, d = kv_ref.shape
+    room, _, size, combined, d = ring_ref.shape
     kv_heads, keys = combined // 2, CHUNK * size
     _, heads, _ = q_ref.shape
     count = count_ref[0]
@@ -55,63 +69,84 @@ def attend(
     factor = scale * math.log2(math.e)
 
     def pages_of(sequence):
-        return jax.lax.div(len_ref[sequence] + size - 1, size)
+        return quotient(len_ref[sequence] + size - 1, size)
 
     def chunks_of(sequence):
-        return jax.lax.div(pages_of(sequence) + CHUNK - 1, CHUNK)
+        return quotient(len_ref[sequence] + keys - 1, keys)
 
-    def slot_of(turn):
-        return jax.lax.rem(turn, SLOTS)
+    def slot_of(item):
+        return item & (room - 1)
 
     def queries_of(sequence):
         return start_ref[sequence + 1] - start_ref[sequence]
 
-    def fetch(turn):
-        """Starts the copies of the pages of the sequence that has this turn, if there is one."""
-        sequence, slot = count - 1 - turn, slot_of(turn)
+    def following(turn, chunk):
+        """The turn and the chunk of the next chunk."""
+        is_last = chunk + 1 == chunks_of(count - 1 - turn)
+        return jnp.where(is_last, turn + 1, turn), jnp.where(is_last, 0, chunk + 1)
 
-        @pl.when(sequence >= 0)
-        def of_sequence():
-            def of_page(page, _):
-                place = table_ref[sequence, page]
-                pltpu.make_async_copy(kv_pages.at[place], kv_ref.at[slot, page], arrived.at[slot]).start()
-                return _
+    def fetch(item, most):
+        """Starts the copies of the next pages: so many at most, as far as there is room beside the chunks from item on."""
+        state = tuple(fetched_ref[place] for place in range(4))
+        # A chunk has one page at least.
+        starts = jnp.minimum(jnp.minimum(most, fetched_ref[4]), item + room - fetched_ref[0])
 
-            jax.lax.fori_loop(0, pages_of(sequence), of_page, 0)
+        def of_page(_, state):
+            fetched, turn, page, pages = state
+            sequence, slot = count - 1 - turn, slot_of(fetched)
+            place = table_ref[sequence, page]
+            pltpu.make_async_copy(kv_pages.at[place], ring_ref.at[slot, page & (CHUNK - 1)], arrived.at[slot]).start()
+            page += 1
+            is_last = page == pages
+            is_end = is_last | (page & (CHUNK - 1) == 0)
+            after = pages_of(jnp.maximum(sequence - 1, 0))
+            return (
+                jnp.where(is_end, fetched + 1, fetched),
+                jnp.where(is_last, turn + 1, turn),
+                jnp.where(is_last, 0, page),
+                jnp.where(is_last, after, pages),
+            )
 
-    def wait(turn):
-        """Waits for the pages of the sequence that has this turn, and clears the rest of their last chunk."""
-        sequence, slot = count - 1 - turn, slot_of(turn)
-        pages = pages_of(sequence)
-        # A wait is for so many bytes, whatever transfers bring them: one for each power of two in the number of pages.
-        for power in range(room.bit_length()):
-            some = kv_ref.at[slot, pl.ds(0, min(1 << power, room))]
+        def of_pages(number, state):
+            for page in range(UNROLLED):
+                state = of_page(page, state)
+            return state
 
-            @pl.when(jax.lax.bitwise_and(pages, 1 << power) != 0)
-            def of_some(some=some):
-                pltpu.make_async_copy(some, some, arrived.at[slot]).wait()
+        state = jax.lax.fori_loop(0, quotient(starts, UNROLLED), of_pages, state)
+        state = jax.lax.fori_loop(0, starts & (UNROLLED - 1), of_page, state)
+        for place in range(4):
+            fetched_ref[place] = state[place]
+        fetched_ref[4] = fetched_ref[4] - starts
 
-        def clear(page, _):
-            # What nobody wrote may be no number, and weighs nothing only if it is one.
-            kv_ref[slot, page] = jnp.zeros((size, combined, d), kv_ref.dtype)
-            return _
+    def wait(item, turn, chunk):
+        """Waits for the pages of a chunk."""
+        slot, left = slot_of(item), pages_of(count - 1 - turn) - chunk * CHUNK
 
-        jax.lax.fori_loop(pages, chunks_of(sequence) * CHUNK, clear, 0)
+        def wait_for(some):
+            # A wait is for so many bytes, whatever transfers bring them.
+            pltpu.make_async_copy(some, some, arrived.at[slot]).wait()
 
-    def side_by_side(slot, chunk, take):
+        pl.when(left >= CHUNK)(lambda: wait_for(ring_ref.at[slot]))
+        for page in range(CHUNK - 1):
+            pl.when((page < left) & (left < CHUNK))(functools.partial(wait_for, ring_ref.at[slot, page]))
+
+    def side_by_side(slot, take):
         """What is taken out of the words of a chunk, [keys, kv_heads d]."""
-        words_ref = kv_ref.bitcast(jnp.uint32).at[slot].reshape(room * size * kv_heads, d)
-        halves, some = [], pl.ds(pl.multiple_of(chunk * (keys * kv_heads), keys * kv_heads), keys * kv_heads)
-        for head in range(kv_heads):
-            words = words_ref.at[some][head::kv_heads, :]
-            halves.append(pltpu.bitcast(take(words), jnp.float32).astype(kv_ref.dtype))
-        return jnp.concatenate(halves, axis=1)
+        words_ref = ring_ref.bitcast(jnp.uint32).at[slot].reshape(keys * kv_heads, d)
+        halves = [take(words_ref[head::kv_heads, :]) for head in range(kv_heads)]
+        return jnp.concatenate([pltpu.bitcast(half, jnp.float32).astype(ring_ref.dtype) for half in halves], axis=1)
 
-    def keys_of(slot, chunk):
-        return side_by_side(slot, chunk, lambda words: words << 16)
+    def keys_of(slot):
+        return side_by_side(slot, lambda words: words << 16)
 
-    def values_of(slot, chunk):
-        return side_by_side(slot, chunk, lambda words: words & jnp.uint32(0xFFFF0000))
+    def values_of(slot, left):
+        """The values of a chunk of which so many keys are left; what nobody wrote may be no number, and is made 0."""
+
+        def take(words):
+            key = jax.lax.broadcasted_iota(jnp.int32, words.shape, 0)
+            return jnp.where(key < left, words & jnp.uint32(0xFFFF0000), jnp.uint32(0))
+
+        return side_by_side(slot, take)
 
     def of_own_head(rows):
         shape = rows, kv_heads * d
@@ -130,59 +165,79 @@ def attend(
         out = sum(acc[:, head * d : (head + 1) * d] for head in range(kv_heads))
         return (out / total).reshape(-1, heads, d).astype(o_ref.dtype)
 
-    def decode(turns):
-        """Works on these sequences, of one query each, side by side."""
-        sequences, slots = [count - 1 - turn for turn in turns], [slot_of(turn) for turn in turns]
-        chunks, lengths = ([of(sequence) for sequence in sequences] for of in (chunks_of, len_ref.__getitem__))
-        queries = [widened(start_ref[sequence], 1) for sequence in sequences]
+    def over_lanes(combine, scores):
+        """Combines the columns that are 128 apart, [rows, 128]."""
+        return functools.reduce(combine, (scores[:, lane : lane + 128] for lane in range(0, keys, 128)))
+
+    def decode(item, turn, chunk):
+        """Works on the next chunks of sequences of one query; returns item, turn and chunk of the one after them."""
         key = jax.lax.broadcasted_iota(jnp.int32, (heads, keys), 1)
-        places = [slice(number * heads, (number + 1) * heads) for number in range(len(turns))]
-        most = functools.reduce(jnp.maximum, chunks)
+        lanes, here = [], (item, turn, chunk)
+        for number in range(LANES):
+            item, turn, chunk = here
+            is_own = (turn < count) & (queries_of(jnp.maximum(count - 1 - turn, 0)) == 1)
+            if lanes:
+                # Without one of its own a lane does the first one's work again.
+                is_own &= lanes[-1][0]
+                item, turn, chunk = (jnp.where(is_own, *pair) for pair in zip(here, lanes[0][1:], strict=True))
+            lanes.append((is_own, item, turn, chunk))
+            after = (item + 1, *following(turn, chunk))
+            here = [jnp.where(is_own, *pair) for pair in zip(after, here, strict=True)]
+        for is_own, *place in lanes:
+            pl.when(is_own)(functools.partial(wait, *place))
+        found = []
+        for _, item, turn, chunk in lanes:
+            sequence = count - 1 - turn
+            scores = dot(widened(start_ref[sequence], 1), keys_of(slot_of(item)), (1, 1))
+            found.append(jnp.where(key < len_ref[sequence] - chunk * keys, scores, -jnp.inf))
+        for (_, item, turn, chunk), scores in zip(lanes, found, strict=True):
+            place = sequence, chunk = count - 1 - turn, chunk
+            left = len_ref[sequence] - chunk * keys
+            top = scores.max(axis=1, keepdims=True)
+            weights = jnp.exp2((scores - top) * factor)
+            tops_ref[place] = jnp.broadcast_to(top, (heads, 128))
+            sums_ref[place] = over_lanes(jnp.add, weights)
+            accs_ref[place] = dot(weights.astype(ring_ref.dtype), values_of(slot_of(item), left), (1, 0))
+        return here
 
-        def own_chunk(number, chunk):
-            # Beyond its end a sequence sees its last chunk again, hidden.
-            return jnp.minimum(chunk, chunks[number] - 1)
+    def put_together(group, _):
+        """Makes the outputs of some sequences of one query out of what their chunks have found; of others nothing."""
+        number = tops_ref.shape[1]
+        sequences = [jnp.minimum(group * LANES + lane, count - 1) for lane in range(LANES)]
+        outs = []
+        for sequence in sequences:
+            chunks = chunks_of(sequence)
+            tops = [jnp.where(chunk < chunks, tops_ref[sequence, chunk], -jnp.inf) for chunk in range(number)]
+            top = functools.reduce(jnp.maximum, tops)
+            total, acc = jnp.zeros_like(top), jnp.zeros(accs_ref.shape[2:], jnp.float32)
+            for chunk in range(number):
+                weight = jnp.exp2((tops[chunk] - top) * factor)
+                total += jnp.where(chunk < chunks, weight * sums_ref[sequence, chunk], 0.0)
+                weight = jnp.concatenate([weight] * (acc.shape[1] // 128), axis=1)
+                acc += jnp.where(chunk < chunks, weight * accs_ref[sequence, chunk], 0.0)
+            outs.append(narrowed(acc, total.sum(axis=1, keepdims=True)))
+        for sequence, out in zip(sequences, outs, strict=True):
 
-        def score(chunk, tops):
-            found = []
-            for number, top in enumerate(tops):
-                scores = dot(queries[number], keys_of(slots[number], own_chunk(number, chunk)), (1, 1))
-                scores = jnp.where(key < lengths[number] - chunk * keys, scores, -jnp.inf)
-                scores_ref[chunk, places[number]] = scores
-                found.append(jnp.maximum(top, scores))
-            return tuple(found)
+            @pl.when(queries_of(sequence) == 1)
+            def write(sequence=sequence, out=out):
+                o_ref[pl.ds(start_ref[sequence], 1)] = out
 
-        start = (jnp.full(key.shape, -jnp.inf, jnp.float32),) * len(turns)
-        tops = [top.max(axis=1, keepdims=True) for top in jax.lax.fori_loop(0, most, score, start)]
+        return _
 
-        def weigh(chunk, carry):
-            found = []
-            for number, (total, acc) in enumerate(carry):
-                weights = jnp.exp2((scores_ref[chunk, places[number]] - tops[number]) * factor)
-                values = values_of(slots[number], own_chunk(number, chunk))
-                found.append((total + weights, acc + dot(weights.astype(values.dtype), values, (1, 0))))
-            return tuple(found)
-
-        start = ((jnp.zeros(key.shape, jnp.float32), jnp.zeros((heads, kv_heads * d), jnp.float32)),) * len(turns)
-        for sequence, (total, acc) in zip(sequences, jax.lax.fori_loop(0, most, weigh, start), strict=True):
-            o_ref[pl.ds(start_ref[sequence], 1)] = narrowed(acc, total.sum(axis=1, keepdims=True))
-
-    def prefill(turn):
-        """Works on a sequence of any number of queries, block by block."""
-        sequence, slot = count - 1 - turn, slot_of(turn)
+    def prefill(item, turn):
+        """Works on a sequence of more queries than one; returns item, turn and chunk of the one after it."""
+        sequence = count - 1 - turn
+        fetch(item, pages_of(sequence) + AHEAD)
         length, start, end = len_ref[sequence], start_ref[sequence], start_ref[sequence + 1]
         rows = bq * heads
 
         def prepare(chunk, _):
-            some = pl.ds(pl.multiple_of(chunk * keys, keys), keys)
-            k_ref[:, some], v_ref[some] = keys_of(slot, chunk).T, values_of(slot, chunk)
+            wait(item + chunk, turn, chunk)
+            slot, some = slot_of(item + chunk), pl.ds(pl.multiple_of(chunk * keys, keys), keys)
+            k_ref[:, some], v_ref[some] = keys_of(slot).T, values_of(slot, len_ref[sequence] - chunk * keys)
             return _
 
         jax.lax.fori_loop(0, chunks_of(sequence), prepare, 0)
-
-        def over_lanes(combine, scores):
-            """Combines the columns that are 128 apart, [rows, 128]."""
-            return functools.reduce(combine, (scores[:, lane : lane + 128] for lane in range(0, keys, 128)))
 
         def of_block(block, _):
             # The last block ends with the sequence, where that is longer than a block.
@@ -227,40 +282,22 @@ def attend(
 
         jax.lax.fori_loop(0, jax.lax.div(end - start + bq - 1, bq), of_block, 0)
 
-    turns = [step * TOGETHER + number for number in range(TOGETHER)]
+        return item + chunks_of(sequence), turn + 1, 0
 
-    @pl.when(step == 0)
-    def begin():
-        for turn in range(SLOTS - TOGETHER):
-            fetch(turn)
+    for place in range(3):
+        fetched_ref[place] = 0
+    fetched_ref[3] = pages_of(count - 1)
+    fetched_ref[4] = jax.lax.fori_loop(0, count, lambda sequence, pages: pages + pages_of(sequence), 0)
+    fetch(0, AHEAD)
 
-    for turn in turns:
-        fetch(turn + SLOTS - TOGETHER)
-    first, last = count - 1 - turns[-1], count - 1 - turns[0]
-    # As many queries as sequences: one each.
-    is_together = (first >= 0) & (start_ref[last + 1] - start_ref[jnp.maximum(first, 0)] == TOGETHER)
+    def work(here):
+        item, turn, chunk = here
+        fetch(item, MORE)
+        is_one = queries_of(count - 1 - turn) == 1
+        return jax.lax.cond(is_one, lambda: tuple(decode(item, turn, chunk)), lambda: prefill(item, turn))
 
-    @pl.when(is_together)
-    def work_together():
-        for turn in turns:
-            wait(turn)
-        decode(turns)
-
-    @pl.when(jnp.logical_not(is_together))
-    def work_in_turn():
-        def of_turn(number, _):
-            turn = step * TOGETHER + number
-
-            @pl.when(turn < count)
-            def work():
-                wait(turn)
-                is_one = queries_of(count - 1 - turn) == 1
-                pl.when(is_one)(lambda: decode([turn]))
-                pl.when(jnp.logical_not(is_one))(lambda: prefill(turn))
-
-            return _
-
-        jax.lax.fori_loop(0, TOGETHER, of_turn, 0)
+    jax.lax.while_loop(lambda here: here[1] < count, work, (0, 0, 0))
+    jax.lax.fori_loop(0, quotient(count + LANES - 1, LANES), put_together, 0)
 
 
 def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
@@ -270,25 +307,29 @@ def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
     kv_heads, bq = combined // 2, min(BQ, tokens)
     chunks = pl.cdiv(page_indices.shape[1], CHUNK)
     rows, keys = bq * heads, CHUNK * page_size
+    sequences = len(kv_lens)
     every = pl.BlockSpec(q.shape, lambda *_: (0, 0, 0))
     in_place = pl.BlockSpec(memory_space=pl.ANY)
+    found = [pltpu.VMEM((sequences, chunks, heads, wide), jnp.float32) for wide in (128, 128, kv_heads * d)]
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d), bq=bq),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
-            grid=(pl.cdiv(kv_lens.shape[0], TOGETHER),),
+            grid=(1,),
             in_specs=[every, in_place],
             out_specs=every,
             scratch_shapes=[
-                pltpu.VMEM((SLOTS, chunks * CHUNK, page_size, combined, d), kv_pages.dtype),
+                pltpu.VMEM((RING, CHUNK, page_size, combined, d), kv_pages.dtype),
+                *found,
                 pltpu.VMEM((kv_heads * d, chunks * keys), kv_pages.dtype),
                 pltpu.VMEM((chunks * keys, kv_heads * d), kv_pages.dtype),
                 pltpu.VMEM((chunks, rows, keys), jnp.float32),
                 pltpu.VMEM((rows, kv_heads * d), q.dtype),
                 *[pltpu.VMEM((rows, 128), jnp.float32)] * 2,
                 pltpu.VMEM((rows, kv_heads * d), jnp.float32),
-                pltpu.SemaphoreType.DMA((SLOTS,)),
+                pltpu.SMEM((5,), jnp.int32),
+                pltpu.SemaphoreType.DMA((RING,)),
             ],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",), vmem_limit_bytes=VMEM_LIMIT),

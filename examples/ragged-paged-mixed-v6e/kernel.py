@@ -33,7 +33,7 @@ UNROLLED = 4
 # Pages of a chunk, which are multiplied at once; a power of two.
 CHUNK = 4
 # Queries of a sequence with many that are worked on at once.
-BQ = 128
+BQ = 256
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 
@@ -50,8 +50,8 @@ def quotient(number, divisor):
 
 
 def attend(
-    len_ref, table_ref, start_ref, count_ref, q_ref, kv_pages, o_ref, ring_ref, tops_ref, sums_ref, accs_ref, k_ref, v_ref,
-    scores_ref, q_wide, top_ref, sum_ref, acc_ref, fetched_ref, arrived, *, scale, bq,
+    len_ref, table_ref, start_ref, count_ref, q_hbm, kv_pages, o_hbm, q_ref, o_ref, ring_ref, tops_ref, sums_ref, accs_ref, k_ref, v_ref,
+    scores_ref, q_wide, top_ref, sum_ref, acc_ref, fetched_ref, arrived, of_rows, *, scale, bq,
 ):  # fmt: skip
     """Everything: the queries of all sequences, of q [tokens, heads, d], against all of their pages.
 
@@ -248,32 +248,40 @@ def attend(
             seen = jnp.minimum(jax.lax.div(last + bq - 1, keys) + 1, chunks_of(sequence))
             # Chunks that every query sees as a whole.
             whole = jnp.minimum(jax.lax.div(jnp.maximum(last + 1, 0), keys), seen)
-            top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
-            sum_ref[...] = jnp.zeros_like(sum_ref)
-            acc_ref[...] = jnp.zeros_like(acc_ref)
 
-            def score(chunk, _, is_whole):
+            def scored(chunk, is_whole):
+                """The greatest scores of a chunk, lane by lane."""
                 scores = dot(q_wide[...], k_ref[:, pl.ds(pl.multiple_of(chunk * keys, keys), keys)], (1, 0))
                 if not is_whole:
                     row, key = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in range(2))
                     scores = jnp.where(key - jax.lax.div(row, heads) <= last - chunk * keys, scores, -jnp.inf)
                 scores_ref[chunk] = scores
-                top_ref[...] = jnp.maximum(top_ref[...], over_lanes(jnp.maximum, scores))
+                return over_lanes(jnp.maximum, scores)
+
+            def score(chunk, _, is_whole):
+                top_ref[...] = jnp.maximum(top_ref[...], scored(chunk, is_whole))
                 return _
 
-            jax.lax.fori_loop(0, whole, functools.partial(score, is_whole=True), 0)
-            jax.lax.fori_loop(whole, seen, functools.partial(score, is_whole=False), 0)
+            top_ref[...] = scored(0, False)
+            jax.lax.fori_loop(1, whole, functools.partial(score, is_whole=True), 0)
+            jax.lax.fori_loop(jnp.maximum(whole, 1), seen, functools.partial(score, is_whole=False), 0)
             top_ref[...] = jnp.broadcast_to(top_ref[...].max(axis=1, keepdims=True), top_ref.shape)
 
-            def weigh(chunk, _):
+            def weighed(chunk):
+                """Sums of weights, lane by lane, and of weighted values."""
                 top = jnp.concatenate([top_ref[...]] * (keys // 128), axis=1)
                 weights = jnp.exp2((scores_ref[chunk] - top) * factor)
-                sum_ref[...] += over_lanes(jnp.add, weights)
-                some = pl.ds(pl.multiple_of(chunk * keys, keys), keys)
-                acc_ref[...] += dot(weights.astype(v_ref.dtype), v_ref[some], (1, 0))
+                values = v_ref[pl.ds(pl.multiple_of(chunk * keys, keys), keys)]
+                return over_lanes(jnp.add, weights), dot(weights.astype(v_ref.dtype), values, (1, 0))
+
+            def weigh(chunk, _):
+                total, acc = weighed(chunk)
+                sum_ref[...] += total
+                acc_ref[...] += acc
                 return _
 
-            jax.lax.fori_loop(0, seen, weigh, 0)
+            sum_ref[...], acc_ref[...] = weighed(0)
+            jax.lax.fori_loop(1, seen, weigh, 0)
             out = narrowed(acc_ref[...], sum_ref[...].sum(axis=1, keepdims=True))
             own, some = first + jax.lax.broadcasted_iota(jnp.int32, out.shape, 0), pl.ds(first, bq)
             kept = jnp.where((own >= start) & (own < end), *(x.astype(jnp.float32) for x in (out, o_ref[some])))
@@ -286,9 +294,22 @@ def attend(
 
     for place in range(3):
         fetched_ref[place] = 0
+    # In pieces of so many rows, those that are queries; the last one may overlap the one before.
+    rows, pieces = bq, quotient(start_ref[count] + bq - 1, bq)
+
+    def for_pieces(act):
+        def of_piece(piece, _):
+            some = pl.ds(jnp.minimum(piece * rows, q_ref.shape[0] - rows), rows)
+            act(some)
+            return _
+
+        jax.lax.fori_loop(0, pieces, of_piece, 0)
+
+    for_pieces(lambda some: pltpu.make_async_copy(q_hbm.at[some], q_ref.at[some], of_rows).start())
     fetched_ref[3] = pages_of(count - 1)
     fetched_ref[4] = jax.lax.fori_loop(0, count, lambda sequence, pages: pages + pages_of(sequence), 0)
     fetch(0, AHEAD)
+    for_pieces(lambda some: pltpu.make_async_copy(q_hbm.at[some], q_ref.at[some], of_rows).wait())
 
     def work(here):
         item, turn, chunk = here
@@ -298,6 +319,8 @@ def attend(
 
     jax.lax.while_loop(lambda here: here[1] < count, work, (0, 0, 0))
     jax.lax.fori_loop(0, quotient(count + LANES - 1, LANES), put_together, 0)
+    for_pieces(lambda some: pltpu.make_async_copy(o_ref.at[some], o_hbm.at[some], of_rows).start())
+    for_pieces(lambda some: pltpu.make_async_copy(o_ref.at[some], o_hbm.at[some], of_rows).wait())
 
 
 def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
@@ -308,7 +331,6 @@ def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
     chunks = pl.cdiv(page_indices.shape[1], CHUNK)
     rows, keys = bq * heads, CHUNK * page_size
     sequences = len(kv_lens)
-    every = pl.BlockSpec(q.shape, lambda *_: (0, 0, 0))
     in_place = pl.BlockSpec(memory_space=pl.ANY)
     found = [pltpu.VMEM((sequences, chunks, heads, wide), jnp.float32) for wide in (128, 128, kv_heads * d)]
     return pl.pallas_call(
@@ -317,9 +339,10 @@ def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
             grid=(1,),
-            in_specs=[every, in_place],
-            out_specs=every,
+            in_specs=[in_place] * 2,
+            out_specs=in_place,
             scratch_shapes=[
+                *[pltpu.VMEM(q.shape, q.dtype)] * 2,
                 pltpu.VMEM((RING, CHUNK, page_size, combined, d), kv_pages.dtype),
                 *found,
                 pltpu.VMEM((kv_heads * d, chunks * keys), kv_pages.dtype),
@@ -330,6 +353,7 @@ def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
                 pltpu.VMEM((rows, kv_heads * d), jnp.float32),
                 pltpu.SMEM((5,), jnp.int32),
                 pltpu.SemaphoreType.DMA((RING,)),
+                pltpu.SemaphoreType.DMA,
             ],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",), vmem_limit_bytes=VMEM_LIMIT),

@@ -22,7 +22,7 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 
 EVERYTHING = runner.everything()
 # One for each way of ending: a stage that a kernel fails in, a crash, and none.
-HANDFUL = ("flops_overstated", "forged_result_line", "patches_block_until_ready", "no_rescale", "base_two")
+HANDFUL = ("forged_result_line", "patches_block_until_ready", "no_rescale", "base_two")
 CHEAP = ("control", "certainty", "checks passed", "controls")
 
 
@@ -105,7 +105,6 @@ def test_a_cheating_caller_gets_nothing(caller: Caller) -> None:
 def test_a_handful_of_planted_kernels() -> None:
     results = results_of(*HANDFUL)
     assert {result.planted.name: str(result.caught_by) for result in results} == {
-        "flops_overstated": "static/flop-claim",
         "forged_result_line": "contract/crash",
         "patches_block_until_ready": "static/judge-patched",
         "no_rescale": "correctness/wrong-result",
@@ -113,7 +112,7 @@ def test_a_handful_of_planted_kernels() -> None:
     }
     assert all(result.is_right for result in results)
     text = selftest_text(results, 12.0)
-    assert text.endswith("kill rate 4 of 4, passes 1 of 1")
+    assert text.endswith("kill rate 3 of 3, passes 1 of 1")
     assert "!" not in text
 
 

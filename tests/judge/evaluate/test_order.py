@@ -62,12 +62,15 @@ def judged(
     )
 
 
-def slowed(name: str, when: str, seconds: float) -> Progress:
-    """A progress that stops the process `name` for so long when the stage `when` begins."""
+def slowed(name: str, when: str, until: str) -> Progress:
+    """A progress that stops the process `name` when the stage `when` begins, until `until` ends, or for 8 seconds."""
+    ended = threading.Event()
 
     def progress(stage: str, state: str, _: float) -> None:
         if (stage, state) == (when, "start"):
             threading.Thread(target=stop, daemon=True).start()
+        if stage == until and state != "start":
+            ended.set()
 
     def stop() -> None:
         pids: list[int] = []
@@ -78,7 +81,7 @@ def slowed(name: str, when: str, seconds: float) -> Progress:
             time.sleep(0.01)
         with suppress(ProcessLookupError):
             os.kill(pids[0], signal.SIGSTOP)
-            time.sleep(seconds)
+            ended.wait(8.0)
             os.kill(pids[0], signal.SIGCONT)
 
     return progress
@@ -190,8 +193,8 @@ forked = pytest.mark.skipif(
 def test_wrong_outranks_what_the_compiler_says_on_any_machine(tmp_path: Path) -> None:
     # Either way round: the compiler is done long before the checks, and long after them.
     first, second = (
-        outcome(judged(tmp_path / name, WRONG_AND_GREEDY, progress=slowed(name, "compile", 8.0)))
-        for name in ("checker", "compiler")
+        outcome(judged(tmp_path / name, WRONG_AND_GREEDY, progress=slowed(name, "compile", until)))
+        for name, until in (("checker", "compile"), ("compiler", "reduced shapes"))
     )
     assert first[0] == ("correctness", "non-finite")
     assert first == second
@@ -199,10 +202,14 @@ def test_wrong_outranks_what_the_compiler_says_on_any_machine(tmp_path: Path) ->
 
 @forked
 @pytest.mark.parametrize(
-    ("name", "when"), [("checker", "compile"), pytest.param("simulator", "simulate", marks=pytest.mark.slow)]
+    ("name", "when", "until"),
+    [
+        ("checker", "compile", "simulate"),
+        pytest.param("simulator", "simulate", "reduced shapes", marks=pytest.mark.slow),
+    ],
 )
-def test_wrong_outranks_slow_on_any_machine(tmp_path: Path, name: str, when: str) -> None:
-    slowed_outcome = outcome(judged(tmp_path, WRONG, is_slower=lambda _: True, progress=slowed(name, when, 8.0)))
+def test_wrong_outranks_slow_on_any_machine(tmp_path: Path, name: str, when: str, until: str) -> None:
+    slowed_outcome = outcome(judged(tmp_path, WRONG, is_slower=lambda _: True, progress=slowed(name, when, until)))
     assert slowed_outcome[0] == ("correctness", "wrong-result")
 
 
@@ -210,9 +217,9 @@ def test_wrong_outranks_slow_on_any_machine(tmp_path: Path, name: str, when: str
 @forked
 def test_slow_outranks_the_full_shape_on_any_machine(tmp_path: Path) -> None:
     assert outcome(judged(tmp_path / "checked", WRONG_AT_FULL))[0] == ("correctness", "wrong-result")
-    for name, when in (("checker", "compile"), ("simulator", "simulate")):
+    for name, when, until in (("checker", "compile", "simulate"), ("simulator", "simulate", "correctness")):
         slowed_outcome = outcome(
-            judged(tmp_path / name, WRONG_AT_FULL, is_slower=lambda _: True, progress=slowed(name, when, 8.0))
+            judged(tmp_path / name, WRONG_AT_FULL, is_slower=lambda _: True, progress=slowed(name, when, until))
         )
         assert slowed_outcome[0] is None
         assert slowed_outcome[2]

@@ -50,7 +50,7 @@ def users(contest: Path) -> tuple[dict[str, str], str]:
     ("moments", "candidate"),
     [
         # Fails when it is traced: a whole attempt in a fraction of the time.
-        (12, "raise RuntimeError({number})\n"),
+        (7, "raise RuntimeError({number})\n"),
         pytest.param(200, "# Attempt {number}, the champion's program.\n", marks=pytest.mark.slow),
     ],
 )

@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio.from_thread import start_blocking_portal
 from capture_examples import V6E, Ran, empty_run, four_devices_run, one_device_run, plane, run_folder, serialized, space
 from evidence_examples import evidence
 from ledger_fixtures import four_attempts, new_repository
@@ -61,18 +62,36 @@ NEEDED: dict[str, dict[str, Any]] = {
 SERVER = {"PYTHONPATH": PROJECT}
 
 
-def talk(contest: Path, conversation: Callable[[Client], Awaitable[None]]) -> None:
-    """Starts the server for `contest` and lets `conversation` talk to it; fails if it takes too long."""
+Conversation = Callable[[Client], Awaitable[None]]
+Converse = Callable[[Conversation], None]
+
+
+def server(contest: Path) -> StdioServerParameters:
+    words = ["-m", "harness", "mcp", "-C", str(contest)]
+    return StdioServerParameters(command=sys.executable, args=words, cwd=str(contest), env=SERVER)
+
+
+async def held(conversation: Conversation, client: Client) -> None:
+    """A conversation, which fails if it takes too long."""
+    with anyio.fail_after(SECONDS):
+        await conversation(client)
+
+
+def talk(contest: Path, conversation: Conversation) -> None:
+    """Starts a server for `contest` and lets `conversation` talk to it."""
 
     async def run() -> None:
-        command = StdioServerParameters(
-            command=sys.executable, args=["-m", "harness", "mcp", "-C", str(contest)], cwd=str(contest), env=SERVER
-        )
-        with anyio.fail_after(SECONDS):
-            async with Client(command) as client:
-                await conversation(client)
+        async with Client(server(contest)) as client:
+            await held(conversation, client)
 
     anyio.run(run)
+
+
+@pytest.fixture(scope="module")
+def converse(contest: Path) -> Iterator[Converse]:
+    """Lets a conversation talk to a server for `contest`, the same for all tests that need none of their own."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(server(contest))) as client:
+        yield lambda conversation: portal.call(held, conversation, client)
 
 
 async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -113,7 +132,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_tool_has_a_schema_and_says_what_it_does(contest: Path) -> None:
+def test_every_tool_has_a_schema_and_says_what_it_does(converse: Converse) -> None:
     async def conversation(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         effects = {name: tool.annotations for name, tool in tools.items() if tool.annotations is not None}
@@ -129,10 +148,12 @@ def test_every_tool_has_a_schema_and_says_what_it_does(contest: Path) -> None:
         assert {"message", "set", "expect"} <= set(experiment["properties"])
         assert tools["show"].input_schema["properties"]["number"]["type"] == "integer"
 
-    talk(contest, conversation)
+    converse(conversation)
 
 
-def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_answer_with_what_the_commands_print(
+    contest: Path, capsys: pytest.CaptureFixture[str], converse: Converse
+) -> None:
     one_device, four_devices = (
         str(contest / "profile_data" / "plugins" / "profile" / run) for run in ("one-device", "four-devices")
     )
@@ -168,7 +189,7 @@ def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest
         for tool, arguments, _ in asked:
             answers.append(await answer(client, tool, **arguments))
 
-    talk(contest, conversation)
+    converse(conversation)
     for (tool, _, words), answered in zip(asked, answers, strict=True):
         assert answered == printed(capsys, *words, "-C", str(contest)), tool
     kernel = answers[0]["tables"][2]["rows"][0]
@@ -185,7 +206,7 @@ def test_a_tool_is_a_command_line(name: str) -> None:
     assert tool.command_line(tool.valid({"run": "four-devices"})) == [name, "four-devices"]
 
 
-def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path) -> None:
+def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path, converse: Converse) -> None:
     async def conversation(client: Client) -> None:
         empty = str(contest / "profile_data" / "plugins" / "profile" / "empty")
         assert (await refusal(client, "xprof_overview", where=empty)).endswith("[bad-profile]")
@@ -210,10 +231,10 @@ def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path) -> None:
         # And it goes on answering.
         assert (await answer(client, "results"))["rows"]
 
-    talk(contest, conversation)
+    converse(conversation)
 
 
-def test_an_argument_that_a_tool_does_not_know_is_an_error(contest: Path) -> None:
+def test_an_argument_that_a_tool_does_not_know_is_an_error(converse: Converse) -> None:
     async def conversation(client: Client) -> None:
         for tool in (await client.list_tools()).tools:
             names = [name for name in tool.input_schema["properties"] if len(name) > 2]
@@ -223,10 +244,10 @@ def test_an_argument_that_a_tool_does_not_know_is_an_error(contest: Path) -> Non
             assert f"got '{misspelt}'; did you mean `{names[0]}`? [usage]" in complaint
             assert not tool.input_schema["additionalProperties"]
 
-    talk(contest, conversation)
+    converse(conversation)
 
 
-def test_a_capture_is_named_by_run(contest: Path) -> None:
+def test_a_capture_is_named_by_run(converse: Converse) -> None:
     """The newest of them is the broken one: an argument that were not heard would show."""
 
     async def conversation(client: Client) -> None:
@@ -241,10 +262,10 @@ def test_a_capture_is_named_by_run(contest: Path) -> None:
         assert by_category == await answer(client, "xprof_framework_ops", run="one-device", category=["attention"])
         assert {row["category"] for row in by_category["tables"][1]["rows"]} == {"attention"}
 
-    talk(contest, conversation)
+    converse(conversation)
 
 
-def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> None:
+def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path, converse: Converse) -> None:
     outside = one_device_run(tmp_path / "elsewhere")
     secret = tmp_path / "secret.txt"
     secret.write_text("HloModule secret")
@@ -287,7 +308,7 @@ def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> N
         assert "[no-such-place]" in await refusal(client, "xprof_ops", run="one-device/../../../../../..")
 
     try:
-        talk(contest, conversation)
+        converse(conversation)
     finally:
         (contest / "link").unlink()
         shutil.rmtree(contest / "linked")
@@ -305,7 +326,7 @@ OF_CAPTURES = {tool for tool in READING if tool.startswith("xprof_")}
 
 
 @pytest.mark.parametrize("names", [READING - OF_CAPTURES, pytest.param(OF_CAPTURES, marks=pytest.mark.slow)])
-def test_reading_tools_change_nothing(names: set[str], contest: Path) -> None:
+def test_reading_tools_change_nothing(names: set[str], contest: Path, converse: Converse) -> None:
     async def conversation(client: Client) -> None:
         for tool in sorted(names):
             await client.call_tool(tool, NEEDED.get(tool, {}))
@@ -318,7 +339,7 @@ def test_reading_tools_change_nothing(names: set[str], contest: Path) -> None:
         ledger.restore(Candidate(text=b"# judged at present\n"))
     try:
         before = tree(contest)
-        talk(contest, conversation)
+        converse(conversation)
         assert tree(contest) == before
         assert any(journal.rglob("*"))
     finally:

@@ -39,7 +39,9 @@ def record(contest: Path, number: int) -> dict[str, Any]:
 
 def test_judge_and_prepare_record_nothing(contest: Path) -> None:
     refs = git(contest, "for-each-ref")
-    judged = ratchet(contest, "judge", "--json", expect=0)
+    # What --set asks for is judged, and not written into the file.
+    judged = ratchet(contest, "judge", "--set", "BR=32", "--json", expect=0)
+    assert json.loads(judged.stdout)["evidence"]["trace"]["pallas_calls"][0]["grid"] == [512 // 32]
     by_hand = subprocess.run(
         [sys.executable, "prepare.py", "--quiet"],
         cwd=contest,

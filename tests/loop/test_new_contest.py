@@ -30,13 +30,15 @@ def committed(repository: Path) -> list[str]:
 
 
 def test_a_folder_in_no_repository_becomes_one(tmp_path: Path) -> None:
-    done = ratchet(tmp_path, "new", "deep/mine", "--like", "attention", "--chip", "v6e", "--set", "HEADS=4")
+    small = ("--chip", "v6e", "--set", "HEADS=8", "--set", "SEQUENCE=512")
+    done = ratchet(tmp_path, "new", "deep/mine", "--like", "attention-causal", *small, expect=0)
     assert "made a git repository" in done.stdout
+    assert "does not trace" not in done.stdout
     folder = tmp_path / "deep" / "mine"
     assert committed(folder) == sorted(FILES)
     assert contests.load(folder).chip.name == "v6e"
     # Key/value heads follow the heads where nothing else is said.
-    assert dict(contests.load(folder).problem.statement().parameters)["kv_heads"] == 4
+    assert dict(contests.load(folder).problem.statement().parameters)["kv_heads"] == 8
 
 
 def test_a_repository_without_a_commit_gets_its_first(tmp_path: Path) -> None:
@@ -253,13 +255,6 @@ def test_sizes_at_which_a_template_does_not_trace_are_refused_before_anything_is
     assert not list(tmp_path.iterdir())
     blocks = ("--set", "SEQUENCE=1000", "--set", "BQ=200", "--set", "BKV=200")
     ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", *blocks, expect=0)
-
-
-def test_key_heads_follow_the_heads(tmp_path: Path) -> None:
-    small = ("--set", "HEADS=8", "--set", "SEQUENCE=512")
-    done = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention-causal", *small, expect=0)
-    assert "does not trace" not in done.stdout
-    assert dict(contests.load(tmp_path / "mine").problem.statement().parameters)["kv_heads"] == 8
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ledger_fixtures import run_attempt
-from loop_fixtures import committed_contest, git
+from loop_fixtures import committed_contest, copied, git
 
 from harness import contest as contests
 from harness.errors import RatchetError
@@ -15,15 +15,20 @@ from harness.records import Policy
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Baseline 1, wins 2 and 3 of a real contest."""
-    ledger = Ledger.open(committed_contest(tmp_path / "mine"))
+    ledger = Ledger.open(committed_contest(tmp_path_factory.mktemp("undo") / "mine"))
     for block in (128, 256, 512):
         text = ledger.place.kernel_path.read_text()
         ledger.place.kernel_path.write_text(f"{text}# {block}\n")
         run_attempt(ledger)
-    return ledger
+    return ledger.place.kernel_path.parent
+
+
+@pytest.fixture
+def ledger(template: Path, tmp_path: Path) -> Ledger:
+    return Ledger.open(copied(template, tmp_path / "mine"))
 
 
 def refusal(ledger: Ledger) -> str:

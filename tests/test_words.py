@@ -45,14 +45,17 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes())
 
 
+# By kind of node, the field with its name; names and attributes count where they are assigned.
+_NAMED_BY: dict[type[ast.AST], str] = {ast.Name: "id", ast.arg: "arg", ast.FunctionDef: "name", ast.Attribute: "attr"}
+_STORE = ast.Store()
+
+
 def no_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and name of each local, argument, attribute and function whose name names nothing."""
     for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name):
-                yield from [(node.lineno, name)] if name.lstrip("_") in NO_NAMES else []
-            case ast.Attribute(attr=name, ctx=ast.Store()):
-                yield from [(node.lineno, name)] if name.lstrip("_") in NO_NAMES else []
+        name = getattr(node, _NAMED_BY.get(type(node), ""), "")
+        if name.lstrip("_") in NO_NAMES and isinstance(getattr(node, "ctx", _STORE), ast.Store):
+            yield getattr(node, "lineno", 1), name
 
 
 def subjectless(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -171,7 +171,8 @@ def test_a_problem_of_the_contests_own_is_attacked_with_recipes_that_its_child_d
     folder = tmp_path / "mine"
     scaffold(folder, FORMULA, (("ROWS", "512"), ("COLUMNS", "256")))
     code, document = attack(folder, capsys, "--minutes", "0.05", "--seed", "5")
-    assert (code, document["worst"] is not None) == (0, True)
+    # On a busy machine the time may be over before the first inputs are drawn.
+    assert (code, document["worst"] is not None) == (0, document["tried"] != 0)
     kernel = folder / "kernel.py"
     kernel.write_text(kernel.read_text().replace("b_ref[...]", "b_ref[:, :1]"))
     code, document = attack(folder, capsys, "--first", "--minutes", "5", "--seed", "5")

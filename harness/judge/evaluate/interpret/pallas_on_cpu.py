@@ -13,6 +13,7 @@ from harness.judge.evaluate.interpret import (
     aliased,
     chip_model,
     kept_tables,
+    loop_conditions,
     plain_accesses,
     reshaped,
     step_numbers,
@@ -46,6 +47,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
             if is_flipped:
                 params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:
+                params["jaxpr"] = loop_conditions.with_conditions_in_the_body(params["jaxpr"])
                 params["jaxpr"] = aliased.with_one_memory(equation.replace(params=params))
                 params["jaxpr"] = step_numbers.with_step_numbers_at_the_top(params["jaxpr"])
                 # Of these the TPU interpreter checks indices by itself.

@@ -1,0 +1,100 @@
+"""Loops whose condition reads references, which JAX's interpreter for any platform reads once, before the loop.
+
+`interpret=True` (jax 0.10.2, 0.12.0) makes values of references, and hands the first ones to the condition of each
+turn. Here the condition is computed before the loop, and again at the end of each turn.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src.state.types import AbstractRef
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, with_inner
+
+
+def with_conditions_in_the_body(jaxpr: Jaxpr) -> Jaxpr:
+    """The same kernel; a loop whose condition reads references carries what the condition says."""
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if inner(equation):
+            equation = with_inner(equation, with_conditions_in_the_body)
+        constants = equation.invars[: equation.params.get("cond_nconsts", 0)]
+        reads = any(isinstance(operand.aval, AbstractRef) for operand in constants)
+        changed += _loop(equation) if reads and equation.primitive.name == "while" else [equation]
+    return jaxpr.replace(eqns=changed)
+
+
+def _loop(equation: Equation) -> list[Equation]:
+    """The equations that compute the condition, and the loop that has it among its values."""
+    of_condition, of_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+    condition, body = (_open(equation.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
+    first, constants, values = (
+        equation.invars[:of_condition],
+        equation.invars[of_condition : of_condition + of_body],
+        equation.invars[of_condition + of_body :],
+    )
+    before, goes_on = _with_operands(condition, [*first, *values])
+    # A reference has one name within the body, so that the condition reads what the body wrote.
+    own = dict(zip(map(id, constants), body.invars[:of_body], strict=True))
+    others = {id(operand): (operand, core.Var(operand.aval)) for operand in first if id(operand) not in own}
+    names = [own[id(operand)] if id(operand) in own else others[id(operand)][1] for operand in first]
+    behind, goes_on_again = _with_operands(condition, [*names, *body.outvars])
+    carried, kept = core.Var(goes_on.aval), core.Var(goes_on.aval)
+    turn = body.replace(
+        invars=[*(var for _, var in others.values()), *body.invars, carried],
+        eqns=[*body.eqns, *behind],
+        outvars=[*body.outvars, goes_on_again],
+        effects={*body.effects, *(effect for each in behind for effect in each.effects)},
+        debug_info=_without_names(body),
+    )
+    parameters = [*(core.Var(value.aval) for value in values), kept]
+    ask = condition.replace(
+        invars=parameters, eqns=[], outvars=[kept], effects=set(), debug_info=_without_names(condition)
+    )
+    params = {
+        **equation.params,
+        "cond_nconsts": 0,
+        "body_nconsts": len(others) + of_body,
+        "cond_jaxpr": _closed(equation.params["cond_jaxpr"], ask),
+        "body_jaxpr": _closed(equation.params["body_jaxpr"], turn),
+    }
+    invars = [*(operand for operand, _ in others.values()), *constants, *values, goes_on]
+    outvars = [*equation.outvars, core.Var(goes_on.aval)]
+    return [*before, equation.replace(invars=invars, outvars=outvars, params=params)]
+
+
+def _with_operands(program: Jaxpr, operands: Sequence[Any]) -> tuple[list[Equation], Any]:
+    """The equations of a program of one result with these operands, and that result."""
+    new: dict[Any, Any] = dict(zip(program.invars, operands, strict=True))
+
+    def renamed(var: Any) -> Any:
+        if isinstance(var, (core.Literal, core.DropVar)):
+            return var
+        return new[var] if var in new else new.setdefault(var, core.Var(var.aval))
+
+    equations = [
+        equation.replace(
+            invars=[renamed(var) for var in equation.invars],
+            outvars=[renamed(var) for var in equation.outvars],
+            effects={
+                effect.replace(input=renamed(effect.input)) if hasattr(effect, "input") else effect
+                for effect in equation.effects
+            },
+        )
+        for equation in program.eqns
+    ]
+    return equations, renamed(program.outvars[0])
+
+
+def _open(program: Any) -> Jaxpr:
+    return program.jaxpr if isinstance(program, core.ClosedJaxpr) else program
+
+
+def _closed(before: Any, program: Jaxpr) -> Any:
+    return before.replace(jaxpr=program) if isinstance(before, core.ClosedJaxpr) else program
+
+
+def _without_names(jaxpr: Jaxpr) -> Any:
+    """There must be as many parameter names as parameters."""
+    return jaxpr.debug_info._replace(arg_names=None, result_paths=None)

@@ -36,9 +36,9 @@ def _loop(equation: Equation) -> list[Equation]:
     )
     before, goes_on = _with_operands(condition, [*first, *values])
     # A reference has one name within the body, so that the condition reads what the body wrote.
-    own = dict(zip(map(id, constants), body.invars[:of_body], strict=True))
-    others = {id(operand): (operand, core.Var(operand.aval)) for operand in first if id(operand) not in own}
-    names = [own[id(operand)] if id(operand) in own else others[id(operand)][1] for operand in first]
+    inside = dict(zip(map(id, constants), body.invars[:of_body], strict=True))
+    others = {id(operand): (operand, core.Var(operand.aval)) for operand in first if id(operand) not in inside}
+    names = [inside[id(operand)] if id(operand) in inside else others[id(operand)][1] for operand in first]
     behind, goes_on_again = _with_operands(condition, [*names, *body.outvars])
     carried, kept = core.Var(goes_on.aval), core.Var(goes_on.aval)
     turn = body.replace(

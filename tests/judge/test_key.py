@@ -232,9 +232,11 @@ def test_keys_from_before_a_field_was_there_fit_where_it_says_nothing() -> None:
     plain = statement()
     forms = keys.problem_digests(plain, is_timed=True)
     assert keys.problem_digest(plain) in forms
-    assert len(forms) == 3
+    assert len(forms) == 4
     spread = replace(plain, mesh=(("x", 4),))
     assert keys.problem_digests(spread, is_timed=True).isdisjoint(forms)
+    over = replace(plain, overwrites=("q",))
+    assert keys.problem_digests(over, is_timed=True).isdisjoint(forms)
     assert keys.statement_digest(plain) in keys.problem_digests(plain, is_timed=False)
 
 

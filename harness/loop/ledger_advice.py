@@ -1,4 +1,4 @@
-"""Advice in reports without what the ledger says was tried: candidates and screened settings of the newest attempts."""
+"""Advice in reports: in terms of kernel.py, without what the newest attempts in the ledger tried or screened."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -8,28 +8,30 @@ from harness.candidate import Candidate, Settings
 from harness.errors import RatchetError
 from harness.ledger import history
 from harness.ledger.paths import Place, place_of
+from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import UNRECORDED, untried
-from harness.records import Hint, Row, Sweep
+from harness.records import Evidence, Hint, Row, Sweep
 
 # As many attempts as `next` looks into.
 _NEWEST = 50
 
 
-def untried_here(
-    hints: Sequence[Hint], candidate: Candidate, contest: Path, sweep: Sweep | None = None
+def advice_here(
+    hints: Sequence[Hint], evidence: Evidence, candidate: Candidate, contest: Path, sweep: Sweep | None = None
 ) -> tuple[Hint, ...]:
-    """The hints on `candidate` as `untried` gives them, from the newest attempts in the ledger of `contest`.
+    """The hints on `candidate` as `for_kernel` and `untried` give them, from the newest attempts in `contest`'s ledger.
 
-    `sweep` is one of `candidate` that has just ended and is in no record. Where there is no ledger, the hints as they
-    are.
+    `evidence` is of `candidate`; `sweep` is one of it that has just ended and is in no record. Where there is no
+    ledger, nothing was tried.
     """
+    hints = for_kernel(hints, evidence, candidate, contest)
     if not any(hint.edits for hint in hints):
-        return tuple(hints)
+        return hints
     try:
         place = place_of(contest)
         rows, _ = history.rows(place, _NEWEST)
     except RatchetError:
-        return tuple(hints)
+        return hints
     others = {row.number: other for row in rows if (other := candidate_of(place, row.number)) is not None}
     settings = screened_settings(place, rows)
     if sweep is not None:

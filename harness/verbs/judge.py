@@ -38,8 +38,7 @@ class Judge(Verb):
         from harness.judge.verdict import decision
         from harness.loop import expected
         from harness.loop.bench import Bench, judge_here
-        from harness.loop.ledger_advice import untried_here
-        from harness.loop.package_kernel import for_kernel
+        from harness.loop.ledger_advice import advice_here
         from harness.loop.settings import parse
         from harness.render.report_text import View, judge_text
         from harness.verbs.parts.attempts import on_champion
@@ -55,8 +54,7 @@ class Judge(Verb):
             evidence = judge_here(bench, settings)
         verdict = decision.decide(evidence, None, None, bench.policy, contest.chip)
         report = reporting.report(evidence, contest.chip)
-        advice = for_kernel(reporting.advise(evidence, report), evidence, candidate, contest.directory)
-        advice = untried_here(advice, candidate, contest.directory)
+        advice = advice_here(reporting.advise(evidence, report), evidence, candidate, contest.directory)
         for sentence in () if settings else on_champion(contest, evidence):
             say(sentence)
         again = [f"--set {shlex.quote(text)}" for text in arguments.settings]

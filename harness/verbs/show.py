@@ -32,8 +32,7 @@ class Show(Verb):
         from harness.hardware import chip
         from harness.ledger import history, table
         from harness.loop import search_state
-        from harness.loop.ledger_advice import untried_here
-        from harness.loop.package_kernel import for_kernel
+        from harness.loop.ledger_advice import advice_here
         from harness.loop.suite_member import of_member
         from harness.render.report_text import View, show_text
         from harness.render.results import scaled_words
@@ -55,8 +54,7 @@ class Show(Verb):
             report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
             candidate, folder = known_candidate(ledger, number), ledger.place.kernel_path.parent
             scaled = table.scaled(ledger)
-            advice = for_kernel(reporting.advise(attempt.evidence, report), attempt.evidence, candidate, folder)
-            advice = untried_here(advice, candidate, folder)
+            advice = advice_here(reporting.advise(attempt.evidence, report), attempt.evidence, candidate, folder)
             # The attempt's texts are printed as they are beside the advice.
             advice = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in advice)
             matching = (

@@ -222,10 +222,12 @@ SHOWN = {
             lambda: copied_by_hand(0.35e-3, waiting=0.3),
             ("memory-bound at 46.8%", "30.0% of the cycles wait for `x`", "one more slot in its scratch buffer"),
         ),
+    ],
+    "copies one by one": [
         Case(
             lambda: copied_by_hand(3e-3, waiting=0.8),
             ("80.0% of the cycles wait for copies of `x`", "before the first is waited for"),
-        ),
+        )
     ],
     "wide statistics": [Case(lambda: saved(CHAMPION), ("75.3% of their slots", "2048 rows are kept 128 times", "x 1"))],
     "shared scratch": [
@@ -453,6 +455,9 @@ SILENT = {
         Case(lambda: saved(CHAMPION)),
         Case(lambda: rowwise(0.35e-3, block=8192)),
         Case(lambda: copied_by_hand(0.35e-3, waiting=0.02)),
+    ],
+    "copies one by one": [
+        Case(lambda: copied_by_hand(0.35e-3, waiting=0.3)),
         Case(lambda: copied_by_hand(3e-3, waiting=0.02)),
         Case(lambda: with_parts(rowwise(3e-3, block=8192), ("operand wait", "x", 0.8))),
     ],

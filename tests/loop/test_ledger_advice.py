@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from evidence_examples import evidence
 from ledger_fixtures import NAIVE, candidate, new_repository, run_attempt
 
 from harness.candidate import Candidate
 from harness.ledger import Ledger
-from harness.loop.ledger_advice import untried_here
+from harness.loop.ledger_advice import advice_here
 from harness.records import Edit, Hint, ScreenedSetting, Sweep
 
 LARGER = Edit(window="q", axis=-2, size=128, new=256, constants=("BQ",))
@@ -35,19 +36,21 @@ def sweep(*values: str) -> Sweep:
 
 
 def test_what_was_tried_is_marked_and_given_no_place_where_nothing_is_left(contest: Path) -> None:
-    first, second = untried_here(ADVICE, CHAMPION, contest)
-    assert first.suggestion == "a larger block; tried already: BQ=256 by attempt 2"
+    first, second = advice_here(ADVICE, evidence(), CHAMPION, contest)
+    assert first.suggestion == "a larger block (--set BQ=256,512); tried already: BQ=256 by attempt 2"
     assert second == ADVICE[1]
     candidate(contest, 1024)
     run_attempt(Ledger.open(contest), "reject", sweep=sweep("512", "1024"))
-    assert untried_here(ADVICE, CHAMPION, contest) == ADVICE[1:]
+    assert advice_here(ADVICE, evidence(), CHAMPION, contest) == ADVICE[1:]
 
 
 def test_a_sweep_that_no_attempt_recorded_counts_in_its_own_report(contest: Path) -> None:
-    assert untried_here(ADVICE, CHAMPION, contest, sweep("512")) == ADVICE[1:]
-    (first, _) = untried_here(ADVICE, Candidate(text=NAIVE + b"\n\nX = 1\n"), contest, sweep("512"))
+    assert advice_here(ADVICE, evidence(), CHAMPION, contest, sweep("512")) == ADVICE[1:]
+    (first, _) = advice_here(ADVICE, evidence(), Candidate(text=NAIVE + b"\n\nX = 1\n"), contest, sweep("512"))
     assert "BQ=512 by this sweep" in first.suggestion
 
 
-def test_without_a_ledger_advice_stays_as_it_is(tmp_path: Path) -> None:
-    assert untried_here(ADVICE, CHAMPION, tmp_path) == ADVICE
+def test_without_a_ledger_nothing_was_tried(tmp_path: Path) -> None:
+    first, second = advice_here(ADVICE, evidence(), CHAMPION, tmp_path)
+    assert first.suggestion == "a larger block (--set BQ=256,512)"
+    assert second == ADVICE[1]

@@ -169,10 +169,8 @@ def several_calls(seen: Observed) -> RuleCase | None:
     "a memory-bound program should use over 70% of the bandwidth",
 )
 def idle_bandwidth(seen: Observed) -> RuleCase | None:
-    """A kernel that does not use the bandwidth though its traffic is the least possible, or it waits for each copy."""
+    """A kernel that does not use the bandwidth though its traffic is the least possible."""
     report = seen.report
-    if report.regime == "latency-bound" and seen.steps == 1:
-        return _one_copy_after_the_other(seen)
     if report.regime != "memory-bound" or report.bandwidth_util is None or not report.hbm_bytes:
         return None
     if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or report.bandwidth_util >= _SATURATED_HBM:
@@ -205,25 +203,6 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     )
 
 
-def _one_copy_after_the_other(seen: Observed) -> RuleCase | None:
-    """The case of a kernel of one step, bound by latency, that waits for its own copies."""
-    windows = seen.call.windows if seen.call else ()
-    most, share = next(iter(seen.parts("operand wait").items()), ("", 0.0))
-    if share < _NOTABLE_WAIT or all(window.fetches is not None for window in windows):
-        return None
-    name = seen.operand(most)
-    return RuleCase(
-        observation=f"{percent(share)} of the cycles wait for copies of `{name}`, with "
-        f"{percent(seen.report.bandwidth_util or 0)} of the bandwidth in use {seen.label}",
-        suggestion=f"start the next copies of {name} before the first is waited for: one that is waited for at once "
-        "takes its whole latency",
-        gain=share,
-        gain_source=SCHEDULE,
-        knob="buffers",
-        kind="body",
-    )
-
-
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
     """The case of a kernel of one step that copies by hand. One giant block, the other kind, is another rule's."""
     waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
@@ -238,6 +217,33 @@ def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
         gain=1 - (seen.report.bandwidth_util or 0),
         knob="buffers",
         kind="body",
+    )
+
+
+@rule(
+    "copies one by one",
+    "body",
+    PIPELINING,
+    "start the copy of the next block before the wait for this one",
+    keeps_traffic=True,
+)
+def copies_one_by_one(seen: Observed) -> RuleCase | None:
+    """A kernel of one step, bound by latency, that waits for each copy of its own before it starts the next."""
+    if seen.report.regime != "latency-bound" or seen.steps != 1:
+        return None
+    windows = seen.call.windows if seen.call else ()
+    most, share = next(iter(seen.parts("operand wait").items()), ("", 0.0))
+    if share < _NOTABLE_WAIT or all(window.fetches is not None for window in windows):
+        return None
+    name = seen.operand(most)
+    return RuleCase(
+        observation=f"{percent(share)} of the cycles wait for copies of `{name}`, with "
+        f"{percent(seen.report.bandwidth_util or 0)} of the bandwidth in use {seen.label}",
+        suggestion=f"start the next copies of {name} before the first is waited for: one that is waited for at once "
+        "takes its whole latency",
+        gain=share,
+        gain_source=SCHEDULE,
+        knob="buffers",
     )
 
 

@@ -14,9 +14,8 @@ from harness.ledger import Ledger, experiments, history, notes
 from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
 from harness.loop import rescale
-from harness.loop.ledger_advice import untried_here
+from harness.loop.ledger_advice import advice_here
 from harness.loop.opponent import champion_remedy
-from harness.loop.package_kernel import for_kernel
 from harness.records import Attempt, Evidence, Hint
 from harness.render import report_text
 from harness.shell.arguments import colour, command, say
@@ -116,9 +115,8 @@ def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Pat
 
 
 def _advice(contest: Contest, judged: ratchet.AttemptResult, candidate: Candidate) -> tuple[Hint, ...]:
-    advice = for_kernel(judged.advice, judged.attempt.evidence, candidate, contest.directory)
     unrecorded = None if judged.recorded else judged.attempt.sweep
-    return untried_here(advice, candidate, contest.directory, unrecorded)
+    return advice_here(judged.advice, judged.attempt.evidence, candidate, contest.directory, unrecorded)
 
 
 def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:

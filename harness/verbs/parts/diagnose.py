@@ -19,8 +19,7 @@ from harness.ledger import history
 from harness.ledger.paths import place_of
 from harness.loop import edits, installed
 from harness.loop.bench import Bench
-from harness.loop.ledger_advice import untried_here
-from harness.loop.package_kernel import for_kernel
+from harness.loop.ledger_advice import advice_here
 from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Edit, Evidence, Hint, Policy, Report, Row, Table
 from harness.records.whatif import Factors
@@ -121,8 +120,7 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
-    advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate, folder)
-    advice = untried_here(advice, candidate, folder)
+    advice = advice_here(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate, folder)
     notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(simulated, why))
     return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=simulated)
 

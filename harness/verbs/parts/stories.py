@@ -13,8 +13,7 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger, git, table
 from harness.ledger.bulk_read import read_all
 from harness.loop.gain import gain
-from harness.loop.ledger_advice import untried_here
-from harness.loop.package_kernel import for_kernel
+from harness.loop.ledger_advice import advice_here
 from harness.records import Recheck, Row, ScaledRow
 from harness.records.titles import title_moves
 from harness.render.page import Story, page
@@ -91,8 +90,7 @@ def _with_untried(entry: Entry, contest: Path) -> Entry:
     if entry.attempt is None or entry.kernel is None:
         return entry
     candidate = Candidate(text=entry.kernel.encode("utf-8", "surrogateescape"))
-    advice = for_kernel(entry.advice, entry.attempt.evidence, candidate, contest)
-    return replace(entry, advice=untried_here(advice, candidate, contest))
+    return replace(entry, advice=advice_here(entry.advice, entry.attempt.evidence, candidate, contest))
 
 
 def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:

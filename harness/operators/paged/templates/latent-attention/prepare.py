@@ -9,7 +9,7 @@ PAGES = 144
 PAGE_SIZE = 64
 PAGES_PER_SEQUENCE = 8
 SCALE = 0.1
-# Queries and O of [heads, tokens, latent] instead of [tokens, heads, latent].
+# Queries and O of [heads, tokens, latent] instead of [tokens, heads, latent], which the kernel to start from has.
 HEADS_FIRST = False
 # All lengths are multiples of it.
 LENGTHS_OF = 1

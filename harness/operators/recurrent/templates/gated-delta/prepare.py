@@ -1,6 +1,7 @@
 OPERATION = "gated_delta"  # O_t = Q_t S_t / sqrt(dim) of a state S that decays, forgets and takes a value in each step
-# What the state does: "gated delta rule" (g and b for each head), "delta attention" (g for each dimension of a key),
-# "gated delta rule 2" (g, b and w for each dimension), "gated linear attention" (g so), "delta rule" (b for each head).
+# What the state does: "gated delta rule" (g and b for each head; the kernel to start from is of this kind), "delta
+# attention" (g for each dimension of a key), "gated delta rule 2" (g, b and w for each dimension), "gated linear
+# attention" (g so), "delta rule" (b for each head).
 KIND = "gated delta rule"
 TIME = 512
 HEADS = 4

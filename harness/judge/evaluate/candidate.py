@@ -126,7 +126,7 @@ def trace(request: TraceRequest) -> TraceReply:
     )
     warnings = (
         *stand_ins.warnings(),
-        *_unchecked_warnings(_full.closed),
+        *unchecked_warnings(_full.closed),
         *_enclosed_warnings(_full.closed),
         *_claim_warnings(claims, _full.calls),
         *_loop_warnings(work),
@@ -244,12 +244,14 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
         )
 
 
-def _unchecked_warnings(closed: Any) -> tuple[str, ...]:
-    return tuple(
+def unchecked_warnings(closed: Any) -> tuple[str, ...]:
+    """A sentence for each line that makes a Pallas call without some of the compiler's checks."""
+    sentences = (
         f"{packages.place_of(equation)}{' and '.join(options)}: timed as shipped, and checked with what that leaves out"
         for equation in jaxprs.pallas_calls(closed.jaxpr)
         if (options := semantics.checks_left_out(equation))
     )
+    return tuple(dict.fromkeys(sentences))
 
 
 def _enclosed_warnings(closed: Any) -> tuple[str, ...]:

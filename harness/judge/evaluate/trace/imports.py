@@ -31,6 +31,7 @@ _REFUSED = frozenset((
     "signal", "site", "socket", "socketserver", "ssl", "subprocess", "sysconfig", "threading", "urllib", "urllib3",
     "weakref", "zipimport",
 ))  # fmt: skip
+_UNUSUAL = "which few kernels need: read what it is for"
 _REFUSED_NAMES = frozenset(("__builtins__", "__import__", "__loader__", "__spec__", "compile", "eval", "exec"))
 _REFUSED_ATTRIBUTES = frozenset((
     "__builtins__", "__closure__", "__code__", "__globals__", "__loader__", "__self__", "__subclasses__", "_getframe",
@@ -81,12 +82,12 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
             if name.partition(".")[0] in helpers:
                 continue
             if name.partition(".")[0] not in _PLAIN or name.startswith("jax._src"):
-                sentences.setdefault(name, f"{_where(node)} imports {name}, which few kernels need: read why")
+                sentences.setdefault(name, f"{_where(node)} imports {name}, {_UNUSUAL}")
         module = _reached(node, modules)
         if module is not None:
             _refuse_name(node, module, "reaches")
             if module.partition(".")[0] not in _PLAIN:
-                sentences.setdefault(module, f"{_where(node)} reaches {module}, which few kernels need: read why")
+                sentences.setdefault(module, f"{_where(node)} reaches {module}, {_UNUSUAL}")
         if isinstance(node, ast.Name) and node.id in _REFUSED_NAMES:
             raise _refused(node, f"names {node.id}")
         for name in _attributes(node):
@@ -94,7 +95,7 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
                 raise _refused(node, f"names {name}{' in a text' if isinstance(node, ast.Constant) else ''}")
         unusual = _unusual(node)
         if unusual:
-            sentences.setdefault(unusual, f"{_where(node)} {unusual}, which few kernels need: read why")
+            sentences.setdefault(unusual, f"{_where(node)} {unusual}, {_UNUSUAL}")
     return sentences.values()
 
 

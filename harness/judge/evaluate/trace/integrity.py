@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import threading
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType as _Function
@@ -105,11 +105,19 @@ def put_back(before: Snapshot) -> tuple[str, ...]:
     )
     for name in settings:
         jax.config.update(name, before.configuration[name])
+    return (*_sentences("the environment variable", variables, before), *_sentences("JAX's setting", settings, before))
+
+
+def _sentences(what: str, names: Sequence[str], before: Snapshot) -> tuple[str, ...]:
+    """A sentence for each place that sets some of `names`; `what` says what one of them is."""
+    places: dict[str, list[str]] = {}
+    for name in names:
+        places.setdefault(_set_in(name, before), []).append(name)
     return tuple(
-        f"importing kernel.py sets {what} {name}{_set_in(name, before)}, which is put back: the kernel is checked, "
-        "compiled and timed without it"
-        for what, names in (("the environment variable", variables), ("JAX's setting", settings))
-        for name in names
+        f"importing kernel.py sets {what if len(together) == 1 else f'{what}s'} {', '.join(together)}{place}, which "
+        f"{'is' if len(together) == 1 else 'are'} put back: the kernel is checked, compiled and timed without "
+        f"{'it' if len(together) == 1 else 'them'}"
+        for place, together in places.items()
     )
 
 

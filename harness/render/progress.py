@@ -14,7 +14,7 @@ from harness.units import seconds as in_seconds
 
 _BEGINS = ("start", "started", "begin", "running")
 # The stages of an evaluation, explained to first-time readers.
-_STAGES = {
+STAGE_WORDS = {
     "trace": "kernel.py becomes a program",
     "compile": "by the chip's compiler",
     "certificate": "the program checked is the one compiled",
@@ -22,6 +22,7 @@ _STAGES = {
     "correctness": "full shape on the CPU, against float64",
     "reduced shapes": "on the CPU, against float64",
     "interpret": "step by step: races, bounds, unwritten memory",
+    "checks left out": "those that the kernel is shipped without",
     "measure": "on the device",
 }
 
@@ -85,7 +86,7 @@ class Progress:
         if self._live is not None and task is not None:
             self._live.remove_task(task)
         self._ended += 1
-        self._print(stage, seconds, _STAGES.get(stage, "") if state in ("done", "end", "ok") else state)
+        self._print(stage, seconds, STAGE_WORDS.get(stage, "") if state in ("done", "end", "ok") else state)
 
     def _print(self, stage: str, seconds: float, remark: str) -> None:
         text = f"  {stage:<22}{in_seconds(seconds, 1):>9}  {remark}".rstrip()

@@ -13,12 +13,13 @@ from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, print
 
 from harness.advice.report import advise, report
 from harness.candidate import Candidate
+from harness.judge.evaluate.stages import STAGES
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.records import Policy, Status
 from harness.render import layout, report_sections
 from harness.render.layout import wants_colour
-from harness.render.progress import Progress
+from harness.render.progress import STAGE_WORDS, Progress
 from harness.render.report_text import View, judge_text, report_text, show_text
 from harness.render.sections import screen
 from harness.render.status_text import status_text
@@ -272,6 +273,10 @@ def test_status() -> None:
     assert text.endswith("note: recovered attempt 5")
     assert "Champion:     none yet" in text
     assert "Log:          pushed" in status_text(replace(status, log="pushed"), width=100)
+
+
+def test_progress_explains_every_stage_of_an_evaluation() -> None:
+    assert {stage.name for stage in STAGES} == set(STAGE_WORDS)
 
 
 def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> None:

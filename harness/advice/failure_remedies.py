@@ -90,7 +90,8 @@ _BY_KIND = {
     "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",
-    "non-finite": "look for an overflow, a division by zero, values of a block that nobody wrote, and a transfer "
+    "non-finite": "look for an overflow, a division by zero or its logarithm (a sum of exponentials that are all 0, "
+    "because the maximum they are taken against begins too high), values of a block that nobody wrote, and a transfer "
     "that was not waited for",
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
@@ -125,9 +126,27 @@ _BY_OPERATION = {
     },
     "quantized_matmul": {
         "wrong-result": "if weights are scaled before the product, scale its sums instead: a weight of eight bits is "
-        f"exact in bfloat16, a scaled one is rounded; else, {_BY_STAGE['correctness']}"
+        "exact in bfloat16, a scaled one is rounded; else, "
     },
 }
+
+
+# By the wrong part of a result: nearly all of it, parts with edges, or elements here and there.
+_EVERYWHERE = "nearly all of it is wrong: look for a factor, a dtype, a rounding or an operand that is left out"
+_WITH_EDGES = (
+    "what is wrong has edges: compare them with the borders of blocks, heads and groups, and look for a step that "
+    "writes no output, begins with what another left behind, or reads another's block (an output that is aliased to an "
+    "input begins as no copy of it)"
+)
+_HERE_AND_THERE = (
+    "few elements are wrong, here and there: look for what they alone have in these inputs, such as a mask, the last "
+    "block of an axis that it does not fill, equal values, or a first value of a maximum or sum that does not hold for "
+    "them"
+)
+_IN_FLOAT32 = "keep in float32 what the sentence names, until it is used"
+_AGAIN = "`ratchet.sh judge` checks again without recording"
+_OF_COMPARED = re.compile(r"(\d+) of (\d+) compared elements")
+_RATIOS = re.compile(r"([\d.e+]+) times the tolerance; root mean square error ([\d.e+]+) times")
 
 
 # By words of the compiler's, where the kind says less. `{line}` is the kernel's, where the compiler names it.
@@ -153,8 +172,11 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
     """
     if failure.kind == "vmem-exceeded" and has_all_vmem:
         return _BEYOND_THE_CHIP
-    if failure.kind in _BY_OPERATION.get(operation, {}):
-        return _BY_OPERATION[operation][failure.kind]
+    of_operation = _BY_OPERATION.get(operation, {}).get(failure.kind)
+    if failure.kind == "wrong-result":
+        return f"{of_operation or ''}{_on_wrong_part(failure)}; {_AGAIN}"
+    if of_operation is not None:
+        return of_operation
     if failure.stage == "compile":
         text = f"{failure.message}\n{failure.detail}"
         for words, remedy in _BY_MESSAGE:
@@ -162,3 +184,17 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
                 line = _LINE.search(text)
                 return remedy.format(line=f"before {line[1]} line {line[2]} " if line else "")
     return _BY_KIND.get(failure.kind, _BY_STAGE[failure.stage])
+
+
+def _on_wrong_part(failure: Failure) -> str:
+    """The remedy by the wrong part that the judge's sentences describe."""
+    if "forbidden rounding" in failure.message:
+        return _IN_FLOAT32
+    compared, ratios = _OF_COMPARED.search(failure.detail), _RATIOS.search(failure.message)
+    if ratios is not None and float(ratios[2]) > float(ratios[1]):
+        return _EVERYWHERE
+    if compared is None:
+        return f"if {_EVERYWHERE}; if {_WITH_EDGES}"
+    if 2 * int(compared[1]) > int(compared[2]):
+        return _EVERYWHERE
+    return _HERE_AND_THERE if "more parts, up to" in failure.message else _WITH_EDGES

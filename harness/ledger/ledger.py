@@ -81,13 +81,16 @@ class Ledger:
     @contextmanager
     def lock(self, purpose: str = "an attempt") -> Iterator[None]:
         """Holds the repository for one attempt. Raises RatchetError `busy` at once if another process does."""
-        path = git.common_directory(self.place.repository) / "ratchet" / "lock"
-        with locking.hold(path, f"{purpose}, contest {self.place.name}"):
+        with locking.hold(self._lock_path, f"{purpose}, contest {self.place.name}"):
             self._is_locked = True
             try:
                 yield
             finally:
                 self._is_locked = False
+
+    @property
+    def _lock_path(self) -> Path:
+        return git.common_directory(self.place.repository) / "ratchet" / "lock"
 
     def begin(self, original: Candidate, purpose: str) -> None:
         """Notes the user's candidate before an attempt, so that `recover` can put it back.
@@ -162,12 +165,15 @@ class Ledger:
         note_files.log_pending(self.place)
 
     def recovered(self) -> tuple[str, ...]:
-        """The sentences of `recover`; its error in their place if it fails or another process is at work."""
+        """The sentences of `recover`; in their place its error if it fails, a note if another process is at work."""
         try:
             with self.lock("recovery"):
                 return self.recover()
         except RatchetError as error:
-            return (str(error),)
+            if error.kind != "busy":
+                return (str(error),)
+            holder = locking.holder(self._lock_path)
+            return (f"an attempt is under way, and not here yet: {holder}",) if holder else ()
 
     def recover(self) -> tuple[str, ...]:
         """Finishes or undoes an unfinished attempt, and returns sentences about it; () if there was nothing to do.

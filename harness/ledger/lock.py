@@ -33,7 +33,9 @@ def hold(path: Path, purpose: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RatchetError(
-                "busy", f"another ratchet is at work here: {_holder(descriptor)}. Wait for it, then run again"
+                "busy",
+                f"another ratchet is at work in this repository, whose contests share one lock: {_holder(descriptor)}. "
+                "Wait for it, then run again",
             ) from error
         with refusals_in_words(f"writing the lock {path}"):
             _describe(descriptor, purpose)

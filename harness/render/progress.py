@@ -1,8 +1,10 @@
 """Progress on stderr: live lines on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -13,6 +15,8 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from harness.units import seconds as in_seconds
 
 _BEGINS = ("start", "started", "begin", "running")
+# Off a terminal a line names what is running whenever none was printed for so long.
+_SILENCE_SECONDS = 20.0
 # The stages of an evaluation, explained to first-time readers.
 STAGE_WORDS = {
     "trace": "kernel.py becomes a program",
@@ -31,10 +35,13 @@ class Progress:
     """Call it with (stage, state, seconds): `start` begins a stage, any other ends it (a word but `done` is shown).
 
     On a terminal each running stage is a line with its time so far, and a finished one stays as a
-    plain line. Use as a context manager, which ends with the total. `stream` is stderr unless given.
+    plain line; elsewhere a line names what is running after each silence. Use as a context manager, which ends with
+    the total. `stream` is stderr unless given.
     """
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, *, quiet: bool = False, stream: TextIO | None = None, silence_seconds: float = _SILENCE_SECONDS
+    ) -> None:
         stream = sys.stderr if stream is None else stream
         self._quiet = quiet
         self._stream = stream
@@ -43,9 +50,16 @@ class Progress:
         self._live: Live | None = None
         self._began = time.monotonic()
         self._ended = 0
-        self._begun: set[str] = set()
+        self._begun: dict[str, float] = {}
         self._overlapped = False
         self._expected: Mapping[str, float] = {}
+        self._expected_seconds: float | None = None
+        self._silence_seconds = silence_seconds
+        self._printed = self._began
+        self._is_over = threading.Event()
+        self._watch: threading.Thread | None = None
+        # What the watching thread shares with the others.
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -53,11 +67,17 @@ class Progress:
             columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
             self._live = Live(*columns, console=self._console, transient=True)
             self._live.start()
+        elif not self._quiet:
+            self._watch = threading.Thread(target=self._break_silence, daemon=True)
+            self._watch.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._watch is not None:
+            self._is_over.set()
+            self._watch.join()
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -66,7 +86,7 @@ class Progress:
 
     def expect(self, stages: Mapping[str, float], total_seconds: float | None, attempts: int) -> None:
         """Announces the expected total, and each stage's time while it runs; from `attempts` earlier attempts."""
-        self._expected = stages
+        self._expected, self._expected_seconds = stages, total_seconds
         if total_seconds is not None and not self._quiet:
             of = "the last attempt" if attempts == 1 else f"median of the last {attempts} attempts"
             self._print("expected", total_seconds, of)
@@ -75,7 +95,11 @@ class Progress:
         """A stage began, or ended after `seconds`; stages run side by side, so they may end in any order."""
         if self._quiet:
             return
-        (self._begun.add if state in _BEGINS else self._begun.discard)(stage)
+        with self._lock:
+            if state in _BEGINS:
+                self._begun.setdefault(stage, time.monotonic())
+            else:
+                self._begun.pop(stage, None)
         self._overlapped = self._overlapped or len(self._begun) > 1
         if state in _BEGINS:
             if self._live is not None and stage not in self._running:
@@ -88,7 +112,31 @@ class Progress:
         self._ended += 1
         self._print(stage, seconds, STAGE_WORDS.get(stage, "") if state in ("done", "end", "ok") else state)
 
+    @contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """Within this context `what` is running; nothing is printed of it when it ends."""
+        with self._lock:
+            self._begun[what] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._begun.pop(what, None)
+
+    def _break_silence(self) -> None:
+        while not self._is_over.wait(max(0.0, self._printed + self._silence_seconds - time.monotonic())):
+            now = time.monotonic()
+            if now - self._printed < self._silence_seconds:
+                continue
+            with self._lock:
+                running = ", ".join(f"{stage} {in_seconds(now - begun, 1)}" for stage, begun in self._begun.items())
+            elapsed = now - self._began
+            expected = self._expected_seconds
+            late = "" if expected is None or elapsed <= expected else f"; {in_seconds(expected, 1)} were expected"
+            self._print("running", elapsed, f"{running or 'getting ready'}{late}")
+
     def _print(self, stage: str, seconds: float, remark: str) -> None:
+        self._printed = time.monotonic()
         text = f"  {stage:<22}{in_seconds(seconds, 1):>9}  {remark}".rstrip()
         if self._live is not None:
             self._console.print(text, markup=False)

@@ -16,6 +16,8 @@ _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
 # Of more times the tolerance three digits say enough.
 _MANY_TIMES = 1e4
+# An honest computation whose error is less than this part of the tolerance says nothing about a kernel's.
+_NEARLY_EXACT = 10
 # The fullest units are shown, to say what limits and what is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
@@ -353,15 +355,17 @@ def _closeness(check: Check) -> float:
 def _nearest(check: Check) -> str:
     """The error that is nearest to its tolerance, or furthest beyond it, as a multiple of the honest computation's.
 
-    An honest kernel has about the honest error, so a share of the tolerance would be the same for every good kernel.
+    An honest kernel has about the honest error, so a share of the tolerance would be the same for every good kernel:
+    unless the honest computation of these inputs is all but exact, as sums of few numbers are.
     """
     name, share = f"{check.family} ({check.mode_words})", _closeness(check)
     if share > 1:
         times = f"{share:,.1f}" if share < _MANY_TIMES else f"{share:.3g}"
         return f"furthest beyond its tolerance: {name}, {times} times"
-    if not check.honest_error:
+    honest = check.honest_error or 0.0
+    if honest * _NEARLY_EXACT <= (check.tolerance or 0.0):
         return f"nearest to its tolerance: {name}, {percent(share)} of it"
-    ratio, allowed = ((value or 0.0) / check.honest_error for value in (check.error, check.tolerance))
+    ratio, allowed = ((value or 0.0) / honest for value in (check.error, check.tolerance))
     return f"largest error: {ratio:.2f} times an honest computation's (limit {allowed:.2f}): {name}"
 
 

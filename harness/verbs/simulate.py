@@ -20,6 +20,7 @@ from harness.verbs.parts.arguments import add_operands
 
 if TYPE_CHECKING:
     from harness.hardware import Chip
+    from harness.render.progress import Progress
 
 # Why a part's time is a floor; else that of its operations.
 _FLOORS = {"HBM": "its bytes at full bandwidth", "links": "the bytes of the busiest one, sent this way"}
@@ -113,6 +114,7 @@ class Simulate(Verb):
             "assume that branches on the contents of vectors, which are not simulated, never or always hold",
         )
         parser.json("the result as JSON")
+        parser.quiet()
 
     def parse(self, words: Sequence[str]) -> Namespace:
         if "-C" in words:
@@ -122,20 +124,23 @@ class Simulate(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.judge.simulate.sparse_core import ON_TENSORCORE
         from harness.shell.arguments import FUNCTION, mesh_sizes
+        from harness.verbs.parts.context import progress_of
         from harness.workbench.capture.program_run import lower_program
 
         target = chip(arguments.chip)
         if not FUNCTION.fullmatch(arguments.what):
             if arguments.arg or arguments.mesh or arguments.on_tensorcore:
                 raise UsageError("usage", "--arg, --mesh and --on-tensorcore are for a function, MODULE.py:FUNCTION")
-            return self._simulate(arguments, target, Path(arguments.what))
-        with TemporaryDirectory(prefix="ratchet-") as scratch:
+            with progress_of(arguments) as progress:
+                return self._simulate(arguments, target, Path(arguments.what), progress)
+        with progress_of(arguments) as progress, TemporaryDirectory(prefix="ratchet-") as scratch:
             dumps, mesh = Path(scratch), mesh_sizes(arguments.mesh)
             flags = ON_TENSORCORE if arguments.on_tensorcore else ()
-            lower_program(arguments.what, arguments.arg, target, mesh=mesh, dumps=dumps, flags=flags)
-            return self._simulate(arguments, target, dumps)
+            with progress.during("compilation"):
+                lower_program(arguments.what, arguments.arg, target, mesh=mesh, dumps=dumps, flags=flags)
+            return self._simulate(arguments, target, dumps, progress)
 
-    def _simulate(self, arguments: Namespace, target: "Chip", directory: Path) -> Outcome:
+    def _simulate(self, arguments: Namespace, target: "Chip", directory: Path, progress: "Progress") -> Outcome:
         from harness.advice import dump_directory
         from harness.judge.simulate.module import run_module
         from harness.judge.simulate.structure import prefetched_words
@@ -150,8 +155,9 @@ class Simulate(Verb):
             deadline_seconds=dump_directory.deadline_seconds(directory),
             operands=operands(arguments.operand, dump),
         )
-        simulation = simulate()
-        in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
+        with progress.during("simulation"):
+            simulation = simulate()
+            in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
         in_profile = None if in_profile == simulation.seconds else in_profile
         explained = map(dump_directory.explain_no_end, simulation.unknown)
         simulation = replace(simulation, unknown=tuple(map(_with_offer, explained)))

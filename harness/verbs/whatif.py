@@ -50,6 +50,7 @@ class Whatif(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import dump_directory
         from harness.advice.whatif import SWEEP, answers
+        from harness.verbs.parts.context import progress_of
         from harness.verbs.parts.schedules import dumped
 
         names = (field.name for field in fields(Factors))
@@ -57,7 +58,8 @@ class Whatif(Verb):
         asked = _asked(factors) or SWEEP
         subject, dump, contents = dumped(arguments, runs=len(asked) + 1)
         deadline = dump_directory.deadline_seconds(subject.dumps)
-        real, scaled = answers(dump, subject.chip, asked, deadline_seconds=deadline, operands=contents)
+        with progress_of(arguments) as progress, progress.during("simulation"):
+            real, scaled = answers(dump, subject.chip, asked, deadline_seconds=deadline, operands=contents)
         if real.seconds is None:
             raise RatchetError(
                 "no-simulation", f"{subject.name} has no latency: {dump_directory.explain_no_end(real.unknown[0])}"

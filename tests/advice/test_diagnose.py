@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from evidence_examples import KEY, V5E, evidence, failed, pallas_call, simulation, statement
 from rule_examples import saved, with_parts
@@ -15,6 +16,7 @@ from harness.advice.counters import counter_lines
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import times_read
 from harness.advice.report import advise, report
+from harness.operators import Matmul, tolerance
 from harness.records import Ceiling, Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace
 
 ROOT = Path(__file__).parents[2]
@@ -236,6 +238,27 @@ def test_a_failure_gets_its_next_step_only() -> None:
 )
 def test_a_sentence_of_the_compilers_has_its_own_remedy(message: str, words: str) -> None:
     assert words in next_step(Failure(stage="compile", kind="compile-error", message=message))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [(np.s_[:, :], "nearly all of it is wrong"), (np.s_[64:, :], "has edges"), (np.s_[::24, 5], "here and there")],
+)
+def test_a_wrong_result_is_told_what_its_wrong_part_suggests(wrong: Any, words: str) -> None:
+    product = Matmul(m=96, n=128, k=128, dtype="float32")
+    inputs = product.make_inputs("normal", 1)
+    outputs = inputs[0].astype(np.float32) @ inputs[1].astype(np.float32)
+    outputs[wrong] += 1
+    _, failure = tolerance.check(product, inputs, outputs, family="normal", mode="reduced", seed=1)
+    assert failure is not None
+    suggestion = next_step(failure, "matmul")
+    assert suggestion.startswith(words) or words in suggestion.partition(":")[0]
+    assert suggestion.count("look for") == 1
+
+
+def test_a_forbidden_rounding_is_told_to_be_left_out() -> None:
+    message = "forbidden rounding: the statement keeps the gate in float32, and the error of y is that of rounding it"
+    assert "keep in float32" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
 
 
 def kinds_of(stage: str) -> set[str]:

@@ -159,6 +159,10 @@ def test_a_second_ratchet_is_told_who_is_at_work(contest: Path) -> None:
         pytest.fail("two at once")
     assert caught.value.kind == "busy"
     assert str(os.getpid()) in str(caught.value)
+    with first.lock("attempt 7"):
+        # What only reads goes on, and says what it does not show.
+        (sentence,) = second.recovered()
+    assert sentence.startswith("an attempt is under way, and not here yet: process ")
     with second.lock():
         assert second.recover() == ()
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -134,6 +135,15 @@ def test_a_failure_shows_kind_sentence_details_and_what_to_do() -> None:
 def test_a_detail_of_one_line_has_no_frame() -> None:
     lines = printed(failed(detail="7 of 9 compared elements are outside their tolerance")).splitlines()
     assert lines[2] == "    7 of 9 compared elements are outside their tolerance"
+
+
+def test_an_all_but_exact_honest_computation_is_no_measure_of_an_error() -> None:
+    passing = evidence(1e-3)
+    check = replace(passing.checks[0], error=2e-3, honest_error=1e-5, tolerance=4e-3)
+    words = " ".join(printed(replace(passing, checks=(check,))).split())
+    assert f"nearest to its tolerance: {check.family} ({check.mode_words}), 50.0% of it" in words
+    words = " ".join(printed(replace(passing, checks=(replace(check, honest_error=1e-3),))).split())
+    assert "largest error: 2.00 times an honest computation's (limit 4.00)" in words
 
 
 def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over() -> None:
@@ -303,6 +313,22 @@ def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> 
     with Progress(quiet=True, stream=stream) as progress:
         progress("trace", "done", 1.23)
     assert stream.getvalue() == ""
+
+
+def test_progress_names_what_is_running_after_each_silence() -> None:
+    stream = io.StringIO()
+    with Progress(stream=stream, silence_seconds=0.05) as progress:
+        progress.expect({}, 0.01, 1)
+        progress("compile", "start", 0.0)
+        while stream.getvalue().count("  running ") < 2:
+            time.sleep(0.01)
+        with progress.during("simulation"):
+            while "simulation" not in stream.getvalue():
+                time.sleep(0.01)
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("  running ")]
+    assert re.fullmatch(r"  running +[\d.]+ .?s  compile [\d.]+ .?s; 10.0 ms were expected", lines[0])
+    with_both = next(line for line in lines if "simulation" in line)
+    assert re.search(r"  compile [\d.]+ .?s, simulation [\d.]+ .?s;", with_both)
 
 
 def test_progress_says_what_the_last_attempts_took(monkeypatch: pytest.MonkeyPatch) -> None:

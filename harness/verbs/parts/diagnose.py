@@ -166,7 +166,7 @@ def _of_edits(simulated: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
         f"{edit.words}: {edit.why.partition(':')[0] if edit.time_ratio is None else change(edit.time_ratio)}"
         for edit in simulated
     ]
-    return (f"simulated edits, not checked for being right: {', '.join(times)}",)
+    return (f"change of the time by simulated edits, which were not checked for being right: {', '.join(times)}",)
 
 
 def _order(advice: Sequence[Hint]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Inputs of attention that expose known bugs: peaky logits, needles at block borders, equal keys, offset values."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,17 @@ from numpy.typing import NDArray
 from harness.operators.blocks import borders, turned
 from harness.operators.space import generator
 
-FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values")
+# Scores so far below zero that no kernel which keeps its maximum in bfloat16 bears them.
+FAR_BELOW = "far-below"
+FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values", FAR_BELOW)
 
 # Far from zero, and another number in every column: a common one would put all outputs on
 # the same point of a coarse grid, where rounding hides everything.
 _OFFSETS = (96.0, 104.0)
+# The sizes of scores that lie far below, as powers of two: from beyond -1e5 to short of -1e9. Published kernels begin
+# with a maximum of -1e9 or less, and give hidden keys such a score.
+_FAR_POWERS = (17, 28)
+_KEY_POWER = 13
 # The kind of each row of the composite, by its position modulo 8, counted from a drawn place. Rows of factor 1 weigh
 # every key alike, so that they see any block that is dropped. `None` is a row that looks for a needle.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
@@ -66,8 +73,9 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
     normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
     share the weight and online softmax must rescale. needles: every query is drawn to one
     key next to a block border. equal-keys: every weight is the same. far-values: values
-    N(c, 1) with c near 100, another in every column. composite: all of these in one, by row,
-    key range and column. Independent in every head. Raises ValueError for any other name.
+    N(c, 1) with c near 100, another in every column. far-below: such values, and all scores of a query are one number
+    from -2^17 to -2^28, now and then above zero, so that every weight is the same. composite: all of these but that in
+    one, by row, key range and column. Independent in every head. Raises ValueError for any other name.
     """
     if family not in (*FAMILIES, "composite"):
         raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")
@@ -87,6 +95,9 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
         k[:] = k[:, :, :1]
     elif family == "far-values":
         v += _offsets(shape, random, shape.head_dim)
+    elif family == FAR_BELOW:
+        v += _offsets(shape, random, shape.head_dim)
+        _lower(shape, random, q, k)
     elif family == "composite":
         _compose(shape, random, turned(_COMPOSITE, seed, shape.sequence), q, k, v)
     return q, k, v
@@ -108,6 +119,15 @@ def _compose(
     kinds = [pattern[row % len(pattern)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
     _aim(shape, random, q, k, np.flatnonzero([kind is None for kind in kinds]))
+
+
+def _lower(shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any]) -> None:
+    """Makes all scores of a query one power of two times the scale, of which no product or sum is rounded."""
+    channel = int(random.integers(shape.head_dim))
+    powers = random.integers(*_FAR_POWERS, q.shape[:3]) + math.ceil(-math.log2(shape.scale)) - _KEY_POWER
+    q[:] = k[:] = 0
+    k[..., channel] = 2.0**_KEY_POWER
+    q[..., channel] = random.choice([-1.0, -1.0, -1.0, 1.0], powers.shape) * np.exp2(powers)
 
 
 def _offsets(shape: InputSizes, random: np.random.Generator, columns: int) -> NDArray[np.float32]:

@@ -251,14 +251,15 @@ class PagedAttention(Operator, Borrowed):
         if full:
             return (DRAWN + attention_space.ALL, *self._timed, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)
-        return (*self._timed, *self._kinds, *_OF_VALUES, *drawn)
+        values = (family for family in _OF_VALUES if self.sums is None or family != attention_inputs.FAR_BELOW)
+        return (*self._timed, *self._kinds, *values, *drawn)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """The inputs of the named family or recipe. Raises ValueError for a family that does not exist.
 
         decode, mixed: tables as timed. Families of `paged_tables.draw`: such tables. Both with values N(0, 1).
-        logits-x10, logits-x50, needles, equal-keys, far-values: such values, as of Attention, in each sequence by
-        itself; lengths anywhere. Drawn families and composite: such values, tables of any of these kinds.
+        logits-x10, logits-x50, needles, equal-keys, far-values, far-below: such values, as of Attention, sequence by
+        sequence; lengths anywhere. Drawn families and composite: such values, tables of any of these kinds.
         """
         of_tables = (*self._timed, *self._kinds)
         if family not in (*of_tables, *_OF_VALUES, "composite") and not family.startswith((DRAWN, RECIPE)):

@@ -10,10 +10,14 @@ from harness.errors import UsageError
 from harness.operators.axes import axis
 from harness.operators.fields import require_flag, require_positive
 from harness.operators.formula import Formula, Rounds
+from harness.operators.paged.tables import share_pages
 from harness.operators.problem import Values
+from harness.operators.space import generator
 from harness.records import Array, Statement, Work
 
 _MOST = 64
+# Sequences that begin with the same pages; and scores as far below zero as inputs let them be.
+_SHARED, _FAR_BELOW = "shared-pages", "far-below"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ class LatentAttention(Formula):
     """
 
     operation = "latent_attention"
-    own_families = ("normal", "small", "spikes")
+    own_families = ("normal", "small", "spikes", _SHARED, _FAR_BELOW)
     tokens: int
     sequences: int
     heads: int
@@ -127,8 +131,28 @@ class LatentAttention(Formula):
             values[..., self.latent + self.rope :] = 0
         return values
 
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """As of a Formula. shared-pages: some sequences begin with the same pages, as they may in drawn families and
+        the composite. far-below: all scores of a query are as far below zero as they can be, some queries' above it.
+        """
+        inputs = Formula.make_inputs(self, family, seed)
+        if family != _FAR_BELOW:
+            return inputs
+        signs = generator(family, seed).choice([-_MOST, -_MOST, -_MOST, _MOST], (self.tokens, self.heads, 1))
+        q = signs.swapaxes(0, 1) if self.heads_first else signs
+        values = (q, signs, _MOST, _MOST, self.domain("cache", np.full(inputs[4].shape, np.float32(_MOST))))
+        alike = (
+            np.broadcast_to(value, array.shape).astype(array.dtype)
+            for value, array in zip(values, inputs[:5], strict=True)
+        )
+        return (*alike, *inputs[5:])
+
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Sequences of any length in pages anywhere; in the timed call of half the longest length and more."""
+        """Sequences of any length in pages anywhere; in the timed call of half the longest length and more.
+
+        Pages that sequences have in common hold keys that are there before the call. Entries behind a sequence's last
+        page hold anything that is in range.
+        """
         longest = self.pages_per_sequence * self.page_size
         queries = np.ones(self.sequences, np.int32)
         if self.sequences < self.tokens:
@@ -136,9 +160,19 @@ class LatentAttention(Formula):
         lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
         decoding = np.count_nonzero(queries == 1)
+        pages = random.permutation(self.pages)[: self.sequences * self.pages_per_sequence]
+        at = pages.reshape(self.sequences, self.pages_per_sequence)
+        if family not in self.timed:
+            at = np.where(
+                np.arange(self.pages_per_sequence) * self.page_size < lens[:, None],
+                at,
+                random.integers(self.pages, size=at.shape),
+            )
+            if family == _SHARED or (family not in self.own_families and random.integers(2)):
+                share_pages(at, (lens - queries) // self.page_size, random)
         return {
             "lens": lens.astype(np.int32),
-            "at": random.permutation(self.pages)[: self.sequences * self.pages_per_sequence].astype(np.int32),
+            "at": at.reshape(-1).astype(np.int32),
             "starts": np.concatenate([[0], np.cumsum(queries)]).astype(np.int32),
             "counts": np.array([decoding, decoding, self.sequences], np.int32),
         }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,17 +173,26 @@ def _placed(
     for sequence_pages, row in zip(pages, indices[:count], strict=True):
         row[: len(sequence_pages)] = sequence_pages
     if is_shared:
-        # Whole pages before the first query of either.
-        common = np.minimum(lengths - queries, lengths[0] - queries[0]) // room.page_size
-        for row, most in zip(indices[1:count], common[1:], strict=True):
-            shared = int(random.integers(most + 1))
-            row[:shared] = indices[0, :shared]
+        share_pages(indices[:count], (lengths - queries) // room.page_size, random)
     return PageTables(
         kv_lens=kv_lens.astype(np.int32),
         page_indices=indices.astype(np.int32),
         cu_q_lens=starts.astype(np.int32),
         count=count,
     )
+
+
+def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.random.Generator) -> None:
+    """Lets rows of `indices` begin with the pages of one of them, as many as lie before the first query of both.
+
+    `whole` are these pages of each row. That row has the most of them, and one other shares all that it can.
+    """
+    longest = int(np.argmax(whole))
+    most = np.where(np.arange(len(whole)) == longest, 0, whole)
+    shared = random.integers(most + 1)
+    shared[np.argmax(most)] = most.max()
+    for row, count in zip(indices, shared.tolist(), strict=True):
+        row[:count] = indices[longest, :count]
 
 
 def _split(total: int, parts: int) -> NDArray[np.int64]:

@@ -10,7 +10,15 @@ from typing import Any
 from jax._src.state.types import AbstractRef
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, with_inner
+from harness.judge.evaluate.trace.jaxprs import (
+    Equation,
+    Jaxpr,
+    inner,
+    open_program,
+    with_change,
+    with_inner,
+    without_names,
+)
 
 
 def with_conditions_in_the_body(jaxpr: Jaxpr) -> Jaxpr:
@@ -28,7 +36,7 @@ def with_conditions_in_the_body(jaxpr: Jaxpr) -> Jaxpr:
 def _loop(equation: Equation) -> list[Equation]:
     """The equations that compute the condition, and the loop that has it among its values."""
     of_condition, of_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
-    condition, body = (_open(equation.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
+    condition, body = (open_program(equation.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
     first, constants, values = (
         equation.invars[:of_condition],
         equation.invars[of_condition : of_condition + of_body],
@@ -46,18 +54,18 @@ def _loop(equation: Equation) -> list[Equation]:
         eqns=[*body.eqns, *behind],
         outvars=[*body.outvars, goes_on_again],
         effects={*body.effects, *(effect for each in behind for effect in each.effects)},
-        debug_info=_without_names(body),
+        debug_info=without_names(body),
     )
     parameters = [*(core.Var(value.aval) for value in values), kept]
     ask = condition.replace(
-        invars=parameters, eqns=[], outvars=[kept], effects=set(), debug_info=_without_names(condition)
+        invars=parameters, eqns=[], outvars=[kept], effects=set(), debug_info=without_names(condition)
     )
     params = {
         **equation.params,
         "cond_nconsts": 0,
         "body_nconsts": len(others) + of_body,
-        "cond_jaxpr": _closed(equation.params["cond_jaxpr"], ask),
-        "body_jaxpr": _closed(equation.params["body_jaxpr"], turn),
+        "cond_jaxpr": with_change(equation.params["cond_jaxpr"], lambda _: ask),
+        "body_jaxpr": with_change(equation.params["body_jaxpr"], lambda _: turn),
     }
     invars = [*(operand for operand, _ in others.values()), *constants, *values, goes_on]
     outvars = [*equation.outvars, core.Var(goes_on.aval)]
@@ -85,16 +93,3 @@ def _with_operands(program: Jaxpr, operands: Sequence[Any]) -> tuple[list[Equati
         for equation in program.eqns
     ]
     return equations, renamed(program.outvars[0])
-
-
-def _open(program: Any) -> Jaxpr:
-    return program.jaxpr if isinstance(program, core.ClosedJaxpr) else program
-
-
-def _closed(before: Any, program: Jaxpr) -> Any:
-    return before.replace(jaxpr=program) if isinstance(before, core.ClosedJaxpr) else program
-
-
-def _without_names(jaxpr: Jaxpr) -> Any:
-    """There must be as many parameter names as parameters."""
-    return jaxpr.debug_info._replace(arg_names=None, result_paths=None)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, scan_constants
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, scan_constants, with_change, without_names
 
 _NAMES = ("program_id", "num_programs")
 # Which of the two, and of which axis of the grid.
@@ -80,22 +80,17 @@ def _extended(jaxpr: Jaxpr, variables: Mapping[Asked, Any], place: int) -> Jaxpr
     body = jaxpr.replace(outvars=list(jaxpr.outvars))
     equations = _handed_down(body, parameters)
     invars = [*jaxpr.invars[:place], *parameters.values(), *jaxpr.invars[place:]]
-    return body.replace(invars=invars, eqns=equations, debug_info=_without_names(jaxpr))
+    return body.replace(invars=invars, eqns=equations, debug_info=without_names(jaxpr))
 
 
-def _without_names(jaxpr: Jaxpr) -> Any:
-    """There must be as many parameter names as parameters."""
-    return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-
-
-def _closed(closed: Any, variables: Mapping[Asked, Any], place: int) -> Any:
-    if isinstance(closed, core.ClosedJaxpr):
-        return closed.replace(jaxpr=_extended(closed.jaxpr, variables, place))
-    return _extended(closed, variables, place)
+def _with_parameters(program: Any, variables: Mapping[Asked, Any], place: int) -> Any:
+    return with_change(program, lambda jaxpr: _extended(jaxpr, variables, place))
 
 
 def _cond(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
-    branches = tuple(_closed(branch, variables, len(branch.jaxpr.invars)) for branch in equation.params["branches"])
+    branches = tuple(
+        _with_parameters(branch, variables, len(branch.jaxpr.invars)) for branch in equation.params["branches"]
+    )
     invars = [*equation.invars, *variables.values()]
     return equation.replace(invars=invars, params={**equation.params, "branches": branches})
 
@@ -110,7 +105,7 @@ def _scan(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     if "linear" in equation.params:
         linear = equation.params["linear"]
         more["linear"] = (*linear[:constants], *(False for _ in variables), *linear[constants:])
-    more["jaxpr"] = _closed(equation.params["jaxpr"], variables, constants)
+    more["jaxpr"] = _with_parameters(equation.params["jaxpr"], variables, constants)
     invars = [*equation.invars[:constants], *variables.values(), *equation.invars[constants:]]
     return equation.replace(invars=invars, params={**equation.params, **more})
 
@@ -122,8 +117,8 @@ def _trees() -> Any:
 def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
     of_cond, of_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
     more = {
-        "cond_jaxpr": _closed(equation.params["cond_jaxpr"], variables, of_cond),
-        "body_jaxpr": _closed(equation.params["body_jaxpr"], variables, of_body),
+        "cond_jaxpr": _with_parameters(equation.params["cond_jaxpr"], variables, of_cond),
+        "body_jaxpr": _with_parameters(equation.params["body_jaxpr"], variables, of_body),
         "cond_nconsts": of_cond + len(variables),
         "body_nconsts": of_body + len(variables),
     }

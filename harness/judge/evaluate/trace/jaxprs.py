@@ -102,11 +102,25 @@ def inner(equation: Equation) -> list[Jaxpr]:
     programs: list[Jaxpr] = []
     for value in equation.params.values():
         for part in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(part, core.ClosedJaxpr):
-                programs.append(part.jaxpr)
-            elif isinstance(part, core.Jaxpr):
-                programs.append(part)
+            if isinstance(part, (core.ClosedJaxpr, core.Jaxpr)):
+                programs.append(open_program(part))
     return programs
+
+
+def open_program(program: Any) -> Jaxpr:
+    """The program without the constants that it may be closed over."""
+    return program.jaxpr if isinstance(program, core.ClosedJaxpr) else program
+
+
+def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    """The program changed; one that is closed over constants stays so."""
+    changed = change(open_program(program))
+    return program.replace(jaxpr=changed) if isinstance(program, core.ClosedJaxpr) else changed
+
+
+def without_names(jaxpr: Jaxpr) -> Any:
+    """The debug information of a program that gets other parameters: there must be as many names as parameters."""
+    return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
 def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
@@ -175,10 +189,8 @@ def with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation
     """The equation with the programs that it holds changed."""
 
     def changed(value: Any) -> Any:
-        if isinstance(value, core.ClosedJaxpr):
-            return value.replace(jaxpr=change(value.jaxpr))
-        if isinstance(value, core.Jaxpr):
-            return change(value)
+        if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
+            return with_change(value, change)
         if type(value) in (tuple, list):
             return type(value)(changed(part) for part in value)
         return value

@@ -214,6 +214,13 @@ GUARDS = (
         "kept_by_a_tag",
         "judge/evaluate/interpret/undefined.py",
         "def with_flipped_comparisons(jaxpr): return jaxpr",
+        "memory that the last run left",
+    ),
+    _guard(
+        "memory that the last run left",
+        "cleared_by_a_tag_in_scalar_memory",
+        "judge/evaluate/interpret/left_memory.py",
+        "def _are_alike(content, value): return False",
     ),
     _guard(
         "races",

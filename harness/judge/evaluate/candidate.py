@@ -12,6 +12,7 @@ from jax._src import source_info_util
 
 import harness
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.judge.evaluate.interpret.left_memory import Left
 from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.messages import (
     ExportRequest,
@@ -61,6 +62,8 @@ _full: TracedKernel | None = None
 _reduced: TracedKernel | None = None
 _second_shape: TracedKernel | None = None
 _runs: dict[tuple[str, int], Callable[..., Any]] = {}
+# What the last run of each program in TPU interpret mode left in memory.
+_left: dict[str, Left] = {}
 # Which of `transfers.MOST_UNDER_WAY` the last interpreted run needed: the next one will hardly do with less.
 _room = 0
 # Its files as they were handed over: what it writes into its folder is none of them.
@@ -73,6 +76,7 @@ def trace(request: TraceRequest) -> TraceReply:
     """Loads, checks and traces kernel.py; writes the program for the chip. Raises Rejected."""
     global _full, _reduced, _second_shape, _loaded, _room
     _runs.clear()
+    _left.clear()
     _room = 0
     _sources.clear()
     _sources.update((path.name, path.read_bytes()) for path in sorted(Path().glob("*.py")))
@@ -372,13 +376,17 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
     # Backwards once at each shape, and at the full shape there is one run. The same draw always has the same order.
-    is_backwards = request.shape == "full" or request.family == traced.problem.families(full=False)[0]
+    families = traced.problem.families(full=False)
+    is_backwards = request.shape == "full" or request.family == families[0]
     watched = WatchedRun(
         fill=request.fill,
         order=order,
         order_seed=None if is_backwards else request.seed,
         reshapes=tuple(reshaped.lines(traced.closed.jaxpr)),
         where=where,
+        left=_left.setdefault(request.shape, {}),
+        # In every other run at a smaller shape: a call of the same kernel on other inputs left it there.
+        finds_left=request.shape != "full" and request.family in families[1::2],
     )
     return watched.outputs(lambda: run(*inputs))
 

@@ -13,6 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import chip_model, conversions, grid_order, interpretation
+from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.trace import grids
 from harness.sandbox.messages import Rejected
 
@@ -384,3 +385,42 @@ def test_a_view_is_written_within_its_bounds(start: int) -> None:
     else:
         with pytest.raises(Exception, match="ut-of-bounds"):
             np.asarray(runnable(starts)[0])
+
+
+def kept_sums_kernel(x_ref: Any, o_ref: Any, tag_ref: Any, sum_ref: Any) -> None:
+    """Clears its sum unless a tag says that it is clear, which no step takes away; a scope holds a tag of its own."""
+    is_clear = (tag_ref[0] ^ 1234) == 0
+    tag_ref[0] = 1234
+    sum_ref[...] = jnp.where(is_clear, sum_ref[...], 0.0) + x_ref[...]
+
+    def scope(inner_ref: Any) -> None:
+        is_known = (inner_ref[0] ^ 77) == 0
+        inner_ref[0] = 77
+        o_ref[...] = sum_ref[...] + jnp.where(is_known, 1000.0, 0.0)
+
+    pl.run_scoped(scope, pltpu.SMEM((1,), jnp.int32))
+
+
+def test_a_run_may_find_what_the_last_one_left() -> None:
+    def program(x: Any) -> Any:
+        rows = pl.BlockSpec((8, COLUMNS), lambda i: (i, 0))
+        return pl.pallas_call(
+            kept_sums_kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            grid=(2,),
+            in_specs=[rows],
+            out_specs=rows,
+            scratch_shapes=[pltpu.SMEM((1,), jnp.int32), pltpu.VMEM((8, COLUMNS), jnp.float32)],
+        )(x)
+
+    x, v5e = np.ones((ROWS, COLUMNS), np.float32), chip("v5e")
+    run = jax.jit(interpretation.runnable(jax.make_jaxpr(program)(x), interpretation.checking_parameters(v5e, 2), v5e))
+    settings: dict[str, Any] = {"fill": 5000.0, "order": "last", "order_seed": None, "reshapes": (), "where": ""}
+    left: dict[Any, Any] = {}
+    sums = []
+    for finds_left in (True, False, True, True):
+        (out,), _ = WatchedRun(**settings, left=left, finds_left=finds_left).outputs(lambda: run(x))
+        sums.append(out[::8, 0].tolist())
+    # The first run finds nothing that was left, and what another program leaves is another's.
+    assert sums == [[1.0, 2.0], [1.0, 2.0], [1003.0, 1004.0], [1005.0, 1006.0]]
+    assert {key[0] for _, key in left} == {"smem", "vmem"}

@@ -4,14 +4,14 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.judge.evaluate.interpret import interpretation, left_memory, reshaped, transfers
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
 from harness.judge.evaluate.interpret.other_chips import NOT_BEGUN, knowledge_of_chips
@@ -36,7 +36,8 @@ class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
     `reshapes` are the lines with references that are reshaped, `where` the words before each message.
-    `is_over_mesh`: several chips run side by side.
+    `is_over_mesh`: several chips run side by side. `left` is what the last run of this kernel left in memory, and then
+    what this one leaves; with `finds_left`, memory that nothing wrote holds the former.
     """
 
     fill: Fill
@@ -45,6 +46,8 @@ class WatchedRun:
     reshapes: Sequence[str]
     where: str
     is_over_mesh: bool = False
+    left: left_memory.Left = field(default_factory=dict)
+    finds_left: bool = False
 
     def outputs(self, run: Callable[[], Any]) -> tuple[list[NDArray[Any]], bool]:
         """The outputs of `run`, and whether transfers could have ended in another order.
@@ -59,6 +62,7 @@ class WatchedRun:
             with (
                 contextlib.redirect_stdout(printed),
                 interpretation.memory_filled_with(self.fill),
+                left_memory.memory_left(self.left, is_found=self.finds_left),
                 orders_from(self.order_seed),
                 quick_interpreter(),
                 deadlocks_found(),

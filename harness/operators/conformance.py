@@ -248,6 +248,7 @@ def _words(statement: Statement) -> str:
 def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
     """Complaints about the inputs."""
     stated = small.timing_inputs() if isinstance(small, Timed) else {}
+    repeating = {*getattr(small, "distinct", ())}
     for full in (False, True):
         families = problem.families(full)
         if not families or len(set(families)) < len(families):
@@ -263,6 +264,7 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
                 yield f"{family}: expected finite inputs"
             for array, values in zip(expected, first, strict=True):
                 yield from (f"{family}: {fault}" for fault in _of_table(array, values))
+                repeating |= {array.name} if _repeats(values) else set()
             if different := differing(small, family, first) or differing(small, family, other):
                 yield f"{family}: expected {different} to hold what timing_inputs() states, whatever the seed"
             if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
@@ -271,11 +273,23 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
             is_stated = family in stated and all(array.is_table for array in expected)
             if not is_stated and all(np.array_equal(a, b) for a, b in zip(first, other, strict=True)):
                 yield f"{family}: expected other inputs for another seed, got the same: a kernel could know them"
+    for array in small.statement().inputs:
+        if array.is_table and array.name not in repeating and isinstance(problem, _StatesFormula):
+            yield (
+                f"expected a family in which entries of {array.name} are repeated, got none: repeat some in tables(), "
+                "or name it in `distinct` if the operation needs different ones"
+            )
     try:
         small.make_inputs("no such family", 0)
     except ValueError:
         return
     yield "expected make_inputs() to raise ValueError for a family that does not exist"
+
+
+def _repeats(values: Values) -> bool:
+    """True if an entry is there twice, and where there is no other to repeat: offsets in order say nothing of that."""
+    entries = values.reshape(-1)
+    return len(entries) < 2 or len(np.unique(entries)) < len(entries) or bool((np.diff(entries) >= 0).all())
 
 
 def _of_table(array: Array, values: Values) -> Iterator[str]:

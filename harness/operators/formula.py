@@ -39,6 +39,10 @@ _FAR_SHARE, _RARE = 0.25, 0.1
 # Different rows without noise: a prime, so that blocks of rows differ.
 _PLAIN_ROWS = 61
 _FACTOR = 0.5
+# Sizes of numbers so far below zero that a running maximum must begin beyond -1e5, as powers of two; and how near rows
+# come that are not equal, relative to what they hold.
+_BELOW = (17, 19)
+_NEARNESS = (2, 11)
 
 # Answers to the inputs that were checked last, of so many bytes.
 _KEPT: dict[bytes, Exact] = {}
@@ -57,12 +61,14 @@ class Formula(Operator, textures.Textured):
 
     __slots__ = ()
     row_cost = 1
-    own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain")
+    own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain", "near-rows", "far-below")
     # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits and more.
     timed: ClassVar[tuple[str, ...]] = ()
     # The names of integers that are computed with, not decided by: probes change these too, and `tables` need not have
     # them.
     numbers: ClassVar[tuple[str, ...]] = ()
+    # The names of tables of which the operation needs entries that are all different, such as rows that it writes to.
+    distinct: ClassVar[tuple[str, ...]] = ()
     checked = 1 << 62
     # Of the arrays that have no other; a subclass may have it as a field.
     dtype: str = "float32"
@@ -155,6 +161,8 @@ class Formula(Operator, textures.Textured):
         quarter of the columns around 24 or -24 in all rows. spikes: four elements of each row are 64 or -64. plain:
         rows of zeros, of one number, of one number but for one element, of whole numbers and of halves, alike in all
         inputs of one shape; of integers that are data long runs of the least, of the largest, of 0 and of few others.
+        near-rows: half of the rows of each input equal rows of one before it, the others nearly. far-below: rows of one
+        number each, of the first input -2^17 or -2^18, of others 1 to 8.
         composite: all of these, by row. Each input of floats is then put into its `domain`.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -169,7 +177,9 @@ class Formula(Operator, textures.Textured):
             if family not in self.timed:
                 self.require_family(family)
             random = generator(family, seed)
-            values = [self._drawn(array.shape, family, seed, random) for array in self._floats]
+            values = []
+            for array in self._floats:
+                values.append(self._drawn(array.shape, family, seed, random, values))
         floats = dict(zip((array.name for array in self._floats), values, strict=True))
         tables, random = self._tables(family, seed), generator(f"integers of {family}", seed)
         return tuple(
@@ -182,7 +192,12 @@ class Formula(Operator, textures.Textured):
         )
 
     def _drawn(
-        self, shape: tuple[int, ...], family: str, seed: int, random: np.random.Generator
+        self,
+        shape: tuple[int, ...],
+        family: str,
+        seed: int,
+        random: np.random.Generator,
+        before: Sequence[NDArray[np.float32]],
     ) -> NDArray[np.float32]:
         rows = normal(random, prod(shape[:-1]), shape[-1])
         family = "normal" if family in self.timed else family
@@ -199,6 +214,19 @@ class Formula(Operator, textures.Textured):
         spiked = rows[spikes]
         textures.spike(spiked, min(_SPIKES, shape[-1] // 2), _SPIKE, random)
         rows[spikes] = spiked
+        below, near = np.flatnonzero(kinds == "far-below"), np.flatnonzero(kinds == "near-rows")
+        level = (
+            np.exp2(random.integers(4, size=(len(below), 1)))
+            if before
+            else -np.exp2(random.integers(*_BELOW, (len(below), 1)))
+        )
+        rows[below] = level
+        alike = [array.reshape(-1, shape[-1]) for array in before if array.shape[-1] == shape[-1]]
+        if alike:
+            others = alike[random.integers(len(alike))]
+            places = np.where(random.random(len(near)) < 0.5, near, random.integers(len(others), size=len(near)))
+            apart = np.exp2(-random.integers(*_NEARNESS, (len(near), 1))) * random.integers(2, size=(len(near), 1))
+            rows[near] = others[places % len(others)] + apart.astype(np.float32) * rows[near]
         return rows.reshape(shape)
 
     def _integers(self, array: Array, family: str, random: np.random.Generator) -> Values:

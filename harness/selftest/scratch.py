@@ -74,6 +74,7 @@ _SETTINGS = {
     "matmul_long": (("M", "24576"), ("N", "512"), ("K", "512")),
     "grouped_long": (("M", "24576"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
     "swiglu_long": (("TOKENS", "8192"), ("MODEL", "512"), ("HIDDEN", "512")),
+    "distances": (),
 }
 # Contests like another template than attention's.
 _TEMPLATES = {
@@ -118,7 +119,10 @@ _TEMPLATES = {
     "words_many": "cross-entropy",
     "top_k": "top-k",
     "top_k_wide": "top-k",
+    "distances": scaffold.FORMULA,
 }
+# Problems stated by a formula, in place of the template's own.
+_STATED = Path(__file__).parent / "candidates" / "contests"
 
 
 def contest(name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -133,6 +137,9 @@ def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:
     """
     shutil.copytree(judge, folder / "harness")
     scaffold.scaffold(folder, *contest(planted.contest))
+    stated = _STATED / f"{planted.contest}.py"
+    if stated.exists():
+        shutil.copyfile(stated, folder / "prepare.py")
     (folder / "kernel.py").write_bytes(kernel)
     with Repo.init(folder, initial_branch="main") as repository:
         with repository.config_writer() as settings:

@@ -97,6 +97,46 @@ def test_a_formula_that_is_not_finite_is_named() -> None:
     assert sentence.startswith("formula() cannot be tried: ValueError: silu: expected formula() to be finite ")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distances(Formula):
+    """D [rows, rows]: the squared distances of rows of X and Y."""
+
+    operation = "distances"
+    rows: int = field(metadata=axis(shortest=64, is_uneven=True))
+    columns: int = 128
+
+    def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """X and Y [rows, columns], D [rows, rows]."""
+        x = Array(name="x", shape=(self.rows, self.columns), dtype="bfloat16")
+        return (x, replace(x, name="y")), (replace(x, name="d", shape=(self.rows, self.rows)),)
+
+    def formula(self, in_bfloat16: Any, x: Any, y: Any) -> Any:
+        """Difference by difference."""
+        return np.stack([np.sum(np.square(row - y), axis=1) for row in x])
+
+
+def test_rows_of_one_input_come_near_those_of_another() -> None:
+    problem = Distances(rows=64)
+    refused = []
+    for family in (*problem.families(False), "composite"):
+        inputs = problem.make_inputs(family, 2)
+        x, y = (array.astype(np.float32) for array in inputs)
+        expanded = np.sum(x * x, axis=1)[:, None] - 2 * (x @ y.T) + np.sum(y * y, axis=1)
+        for d, is_right in ((problem.formula(None, x, y), True), (np.maximum(expanded, 0), False)):
+            (error,) = errors(problem, inputs, d.astype(inputs[0].dtype), ROWS)
+            assert error.passed or not is_right, family
+            refused += [family] * (not error.passed)
+    assert refused == ["near-rows", "composite"]
+
+
+@pytest.mark.parametrize("start", [-1e5, -1e9])
+def test_rows_of_one_number_lie_below_first_maxima_that_are_too_high(start: float) -> None:
+    x, b = (array.astype(np.float32) for array in SILU.make_inputs("far-below", 1))
+    assert (x == x[:, :1]).all()
+    assert (b > 0).all()
+    assert (x.max(axis=1) < start).all() == (start > -1e9)
+
+
 class Halved(Silu):
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         inputs, (y,) = super().arrays()
@@ -126,6 +166,7 @@ class Permuted(Formula):
     operation = "permuted"
     timed = ("any order",)
     numbers = ("x",)
+    distinct = ("order",)
     rows: int = field(metadata=axis(shortest=16))
     columns: int = 128
 
@@ -142,6 +183,17 @@ class Permuted(Formula):
     def formula(self, in_bfloat16: Any, x: Any, order: Any) -> Any:
         """The rows of X in this order."""
         return x[order]
+
+
+class Gathered(Permuted):
+    """Y = X[ORDER] of any order, which is drawn as if it had to be one of all rows."""
+
+    distinct = ()
+
+
+def test_a_table_that_repeats_nothing_is_named() -> None:
+    (sentence,) = complaints(Gathered(rows=64))
+    assert sentence.startswith("expected a family in which entries of order are repeated, got none")
 
 
 def test_whole_numbers_that_are_data_are_drawn_and_compared_exactly() -> None:

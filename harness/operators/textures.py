@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators import space
+from harness.operators.blocks import borders
 from harness.operators.normals import normal
 from harness.records import Statement
 
@@ -24,6 +25,8 @@ LIMITS = {
     "spikes": (0, 8),
     "spike": (1.0, 1024.0),
     "zeros": (0.0, 0.99),
+    "empty_rows": (0.0, 0.5),
+    "empty_columns": (0.0, 0.5),
     "cancelled": (0.0, 0.9),
     "noise": (0.0, 1.0),
 }
@@ -39,7 +42,8 @@ class Texture:
 
     Rows and columns are e^(-spread u) times as large, u even in [0, 1); each has a mean of its own of up to `offset`;
     `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere, are
-    `spike`, and no column has its second before each has its first; a share of `zeros` is zero.
+    `spike`, and no column has its second before each has its first; a share of `zeros` is zero, and so are shares of
+    whole rows and columns, but never a vector.
     """
 
     noise: float = 1.0
@@ -53,6 +57,8 @@ class Texture:
     spikes: int = 0
     spike: float = 1.0
     zeros: float = 0.0
+    empty_rows: float = 0.0
+    empty_columns: float = 0.0
 
     def in_words(self) -> str:
         """The differences from N(0, 1), in words."""
@@ -66,6 +72,8 @@ class Texture:
             (self.channels, f"{self.channels} columns x {self.channel_factor:.3g}"),
             (self.spikes, f"{self.spikes} spikes of {self.spike:.3g} in each row"),
             (self.zeros, f"{self.zeros:.0%} zeros"),
+            (self.empty_rows, f"{self.empty_rows:.0%} of the rows zero"),
+            (self.empty_columns, f"{self.empty_columns:.0%} of the columns zero"),
         ]
         return ", ".join(words for applies, words in phrases if applies) or "N(0, 1)"
 
@@ -87,7 +95,7 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     """A recipe of this kind for so many matrices. Raises ValueError for a kind that does not exist.
 
     scales: rows and columns of different scales.
-    outliers: spikes and large columns.
+    outliers: spikes and large columns, and rows and columns of zeros between others.
     offsets: means that are not zero, and terms that cancel.
     even: one value in all of a row of the first matrix, so that roundings of equal terms do not average out.
     mixture: any of these together.
@@ -100,6 +108,8 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
         outliers: dict[str, Any] = {
             "channels": int(random.integers(5)),
             "channel_factor": float(2 ** random.uniform(1, 8)),
+            "empty_rows": random.uniform(0.05, 0.3),
+            "empty_columns": random.uniform(0.05, 0.3),
         }
         if matrix == 0:
             outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
@@ -140,6 +150,13 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     _scale(array, np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32)))
     _scale(array, np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32)))
     _scale(array, np.float32(texture.scale))
+    if rows > 1:
+        for empty, share in ((array, texture.empty_rows), (array.T, texture.empty_columns)):
+            if share:
+                # Half of those at borders of blocks: kernels may look at these alone.
+                edges = borders(len(empty))
+                empty[random.random(len(empty)) < share] = 0
+                empty[edges[random.random(len(edges)) < 0.5]] = 0
     return array.reshape(shape)
 
 

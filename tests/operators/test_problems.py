@@ -126,11 +126,21 @@ def bf16(array: NDArray[Any]) -> NDArray[np.float32]:
     return array.astype(BF16).astype(np.float32)
 
 
-def product(a: NDArray[Any], b: NDArray[Any], *, block: int = 128, accumulate: Any = single, skip: int = -1) -> Any:
-    """A b as kernels do it: blocks of k one after another, the sum kept by `accumulate`; block `skip` is left out."""
+def product(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    *,
+    block: int = 128,
+    accumulate: Any = single,
+    skip: int = -1,
+    is_empty: Callable[[NDArray[Any]], Any] = lambda part: False,
+) -> Any:
+    """A b as kernels do it: blocks of k one after another, the sum kept by `accumulate`; block `skip` is left out, and
+    so are those of which `is_empty` says so.
+    """
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
     for place, start in enumerate(range(0, a.shape[1], block)):
-        if place != skip:
+        if place != skip and not is_empty(a[:, start : start + block]):
             total = accumulate(total + single(a[:, start : start + block]) @ single(b[start : start + block]))
     return total
 
@@ -317,6 +327,7 @@ def entropy(
     logits: NDArray[Any] | None = None,
     logits_as: Any = single,
     maxima_as: Any = single,
+    begins: float = -np.inf,
     differences_as: Any = single,
     terms_as: Any = single,
     sums_as: Any = single,
@@ -330,7 +341,7 @@ def entropy(
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
         x, w, labels = inputs
         rounded = logits_as(product(x, w, **how) if logits is None else logits)
-        largest = np.full((len(x), 1), -np.inf, np.float32)
+        largest = np.full((len(x), 1), begins, np.float32)
         total = np.zeros((len(x), 1), np.float32)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for place, start in enumerate(range(0, w.shape[1], block)):
@@ -374,6 +385,7 @@ def refusing_probes(problem: Problem, run: Kernel, seed: int = 3) -> set[str]:
 HONEST: dict[str, tuple[Problem, Kernel]] = {
     "matmul in blocks": (MATMUL, matmul()),
     "matmul in one block": (MATMUL, matmul(block=1024)),
+    "matmul without empty blocks": (MATMUL, matmul(is_empty=lambda part: not part.any())),
     "backward": (BACKWARD, backward()),
     "backward, nothing rounded between": (BACKWARD, backward(weights_as=single)),
     "backward, scaled queries rounded": (BACKWARD, backward(queries_as=bf16)),
@@ -394,10 +406,12 @@ HONEST: dict[str, tuple[Problem, Kernel]] = {
     "cross-entropy in blocks": (ENTROPY, entropy()),
     "cross-entropy in one block": (ENTROPY, entropy(block=512)),
     "cross-entropy, maxima rounded up": (ENTROPY, entropy(maxima_as=np.ceil)),
+    "cross-entropy, a first maximum of -1e9": (ENTROPY, entropy(begins=-1e9)),
 }
 
 WRONG: dict[str, tuple[Problem, Kernel]] = {
     "cross-entropy, no maximum": (ENTROPY, entropy(maximum=False)),
+    "cross-entropy, a first maximum of -1e5": (ENTROPY, entropy(begins=-1e5)),
     "cross-entropy, sums of other maxima": (ENTROPY, entropy(rescaled=False)),
     "cross-entropy, first words left out": (ENTROPY, entropy(skip=0)),
     "cross-entropy, last words left out": (ENTROPY, entropy(block=32, skip=15)),
@@ -409,6 +423,10 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "matmul, accumulator in bfloat16": (MATMUL, matmul(accumulate=bf16)),
     "matmul, first block of k left out": (MATMUL, matmul(skip=0)),
     "matmul, last block of k left out": (MATMUL, matmul(skip=7)),
+    "matmul, blocks without those whose first column is empty": (
+        MATMUL,
+        matmul(is_empty=lambda part: not part[:, 0].any()),
+    ),
     "matmul, rows of another block": (MATMUL, moved_rows),
     "matmul, a block of rows written twice": (MATMUL, stale_rows),
     "backward without delta": (BACKWARD, backward(of_delta=lambda *arrays: 0.0)),

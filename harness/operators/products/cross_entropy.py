@@ -35,8 +35,10 @@ _BELOW_ALL = 10.0
 # The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every other pointed
 # row it is so much above the logarithm of the vocabulary that all other words together still count.
 _POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
-# Of all words in deep rows: exp(-200) is no float32.
+# Of all words in deep rows: exp(-200) is no float32. Every other row is larger by a power of two: down to -6 million,
+# where no first maximum may lie, short of -1e9, with which published kernels begin.
 _DEEP = -200.0
+_DEEPER = (3, 16)
 # From the first word to the last, so much do logits rise: a running maximum changes in every block.
 _RISING = 40.0
 # A probe makes logits this much larger: their exponentials move a sum of any vocabulary, in every row.
@@ -133,7 +135,8 @@ class CrossEntropy(Operator, Borrowed):
         logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
         next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise
         from word to word, so that a maximum of those so far changes in every block. flat: every second row of X is
-        zero, so that all words are alike. deep: no logit is anywhere near zero. far-values, cancelling, drawn: as of a
+        zero, so that all words are alike. deep: no logit is anywhere near zero, and every
+        other row's are far below it. far-values, cancelling, drawn: as of a
         Matmul. composite: normal, sharp, few, pointed and flat, by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
@@ -165,6 +168,8 @@ class CrossEntropy(Operator, Borrowed):
             ends = (0.0, _RISING) if family == "rising" else (_DEEP, _DEEP)
             w += np.linspace(*ends, self.vocabulary, dtype=np.float32) / self.model
             x += 1
+            if family == "deep":
+                x[::2] *= np.exp2(random.integers(*_DEEPER, (len(x[::2]), 1)))
         return x.astype(dtype), w.astype(dtype), labels
 
     def _weigh_few(

@@ -264,7 +264,7 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
                 yield f"{family}: expected finite inputs"
             for array, values in zip(expected, first, strict=True):
                 yield from (f"{family}: {fault}" for fault in _of_table(array, values))
-                repeating |= {array.name} if _repeats(values) else set()
+                repeating |= {array.name} if _repeats(array, values) else set()
             if different := differing(small, family, first) or differing(small, family, other):
                 yield f"{family}: expected {different} to hold what timing_inputs() states, whatever the seed"
             if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
@@ -286,10 +286,14 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
     yield "expected make_inputs() to raise ValueError for a family that does not exist"
 
 
-def _repeats(values: Values) -> bool:
-    """True if an entry is there twice, and where there is no other to repeat: offsets in order say nothing of that."""
-    entries = values.reshape(-1)
-    return len(entries) < 2 or len(np.unique(entries)) < len(entries) or bool((np.diff(entries) >= 0).all())
+def _repeats(array: Array, values: Values) -> bool:
+    """True if an entry is there twice, or nothing follows from there being none.
+
+    Offsets in order say nothing, nor do so few entries that chance alone would hardly repeat one.
+    """
+    entries, numbers = values.reshape(-1), (array.high or 0) - (array.low or 0) + 1
+    is_by_chance = len(entries) ** 2 < 4 * numbers
+    return is_by_chance or len(np.unique(entries)) < len(entries) or bool((np.diff(entries) >= 0).all())
 
 
 def _of_table(array: Array, values: Values) -> Iterator[str]:

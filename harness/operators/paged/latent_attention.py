@@ -140,7 +140,10 @@ class LatentAttention(Formula):
             return inputs
         signs = generator(family, seed).choice([-_MOST, -_MOST, -_MOST, _MOST], (self.tokens, self.heads, 1))
         q = signs.swapaxes(0, 1) if self.heads_first else signs
-        values = (q, signs, _MOST, _MOST, self.domain("cache", np.full(inputs[4].shape, np.float32(_MOST))))
+        # Slots that are to be overwritten hold something else.
+        stale = (np.full(array.shape, -_MOST, array.dtype) for array in inputs[2:4])
+        cache = self.domain("cache", np.full(inputs[4].shape, _MOST, np.float32))
+        values = (q, signs, _MOST, _MOST, self._written(*stale, cache, *inputs[5:]))
         alike = (
             np.broadcast_to(value, array.shape).astype(array.dtype)
             for value, array in zip(values, inputs[:5], strict=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -166,7 +166,7 @@ class Permuted(Formula):
     operation = "permuted"
     timed = ("any order",)
     numbers = ("x",)
-    distinct = ("order",)
+    distinct: ClassVar[tuple[str, ...]] = ("order",)
     rows: int = field(metadata=axis(shortest=16))
     columns: int = 128
 
@@ -188,7 +188,7 @@ class Permuted(Formula):
 class Gathered(Permuted):
     """Y = X[ORDER] of any order, which is drawn as if it had to be one of all rows."""
 
-    distinct = ()
+    distinct: ClassVar[tuple[str, ...]] = ()
 
 
 def test_a_table_that_repeats_nothing_is_named() -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.advice.buffers import with_compiled_sizes
 from harness.advice.edits import SimulatedEdits
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
@@ -70,9 +71,16 @@ def _on_precision(evidence: Evidence) -> str:
     outputs = {output.dtype for output in evidence.problem.outputs}
     if evidence.failure is None or evidence.failure.kind != "wrong-result" or not lines or outputs != {"float32"}:
         return ""
+    read = {array.dtype for array in evidence.problem.inputs if not array.is_table}
+    exact = (
+        ""
+        if "bfloat16" not in read
+        else "; an operand that was cast up from bfloat16 in the kernel loses nothing by it"
+    )
     return (
-        f"pass precision='highest' to the product in {', '.join(lines[:3])}: at the default precision the chip rounds "
-        "its float32 operands to bfloat16, and so it is checked"
+        f"pass precision='highest' to the product in {' or '.join(lines[:3])}, if an operand there holds more than "
+        "bfloat16 can: at the default precision the chip rounds float32 operands to bfloat16 and multiplies in one "
+        f"pass, and so it is checked{exact}"
     )
 
 
@@ -138,7 +146,7 @@ def observe(
     ceilings: Sequence[Ceiling] = (),
 ) -> Observed:
     """The input of the rules, with the problem's names of the arrays that the kernel gets."""
-    evidence = with_callers_names(evidence)
+    evidence = with_callers_names(with_compiled_sizes(evidence))
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     return Observed(
         evidence=evidence,

@@ -70,6 +70,23 @@ class Observed:
         return float_inputs(self.evidence)
 
     @property
+    def calls(self) -> tuple[PallasCall, ...]:
+        """All Pallas calls of the program."""
+        return self.evidence.trace.pallas_calls if self.evidence.trace else ()
+
+    @property
+    def matrix_blocks(self) -> tuple[Window, ...]:
+        """The inputs that a call gets block by block in VMEM, with two or more dimensions in a block; no tables."""
+        inputs = (window for call in self.calls for window in call.windows if window.role == "input")
+        return tuple(
+            window
+            for window in inputs
+            if window.memory_space == "vmem"
+            and not window.array.is_table
+            and sum(size > 1 for size in window.block_shape) >= 2
+        )
+
+    @property
     def room(self) -> float:
         """The share of the time above useful work and least traffic at full speed: no kernel needs it."""
         least = self.report.minimum_hbm_bytes / self.chip.hbm_bytes_per_second

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.advice import diagnose
+from harness.advice.buffers import with_compiled_sizes
 from harness.advice.counters import counter_lines, unit_uses
 from harness.advice.cycle_shares import cycle_shares
 from harness.advice.edits import SimulatedEdits
@@ -195,7 +196,8 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
 
 def tightest_call(evidence: Evidence, chip: Chip) -> PallasCall | None:
     """The Pallas call that fills its VMEM limit most, or None if the trace has none."""
-    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    trace = with_compiled_sizes(evidence).trace
+    calls = trace.pallas_calls if trace else ()
     return max(calls, key=lambda call: call.vmem_bytes / _vmem_limit(call, chip), default=None)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from harness.advice.buffers import with_compiled_sizes
 from harness.records import Attempt, Evidence, Hint, Outcome, Report, Verdict
 from harness.render import report_sections, roofline
 from harness.render.cycle_breakdown import cycles
@@ -181,7 +182,8 @@ def _findings(
     )
     # A kernel that does not compile is mostly too large, so its buffers are shown.
     does_not_fit = failed is not None and failed.stage == "compile"
-    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    trace = with_compiled_sizes(evidence).trace
+    calls = trace.pallas_calls if trace else ()
     memory = report_sections.vmem(report, calls, full=full or does_not_fit)
     if not full:
         counts = report_sections.counters_at_a_glance(report, champion)

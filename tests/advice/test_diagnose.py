@@ -290,6 +290,11 @@ def test_products_in_one_pass_are_named_where_float32_is_asked_for() -> None:
     outputs = tuple(replace(output, dtype="float32") for output in wrong.problem.outputs)
     (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, outputs=outputs)))
     assert "precision='highest' to the product in kernel.py line 10" in hint.suggestion
+    # Operands that the kernel cast up from bfloat16 are as exact after one pass.
+    assert "cast up from bfloat16 in the kernel loses nothing" in hint.suggestion
+    inputs = tuple(replace(array, dtype="float32") for array in wrong.problem.inputs)
+    (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, inputs=inputs, outputs=outputs)))
+    assert "cast up" not in hint.suggestion
     # Where the outputs are bfloat16, one pass is as exact as they are.
     assert "precision" not in hints_of(wrong)[0].suggestion
 

@@ -261,13 +261,6 @@ def covering(factor: float, base: Evidence) -> Evidence:
     return replace(with_run(base, units=units), trace=replace(base.trace, pallas_flops=flops))
 
 
-def padded_row(base: Evidence) -> Evidence:
-    """The one row of weights of `rowwise` in a buffer of whole tiles of 16 rows."""
-    assert base.trace is not None
-    row = base.trace.pallas_calls[0].windows[1]
-    return with_window(base, 1, vmem_bytes=16 * row.vmem_bytes)
-
-
 def with_lines(base: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evidence:
     """The run taken apart into these lines of kernel.py: number, share of the cycles, operations; no waits."""
     with_breakdown = with_parts(base)

@@ -69,12 +69,15 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
 
 
 def walked_input(seen: Observed) -> tuple[Window, int] | None:
-    """The largest input that the grid walks block by block and the axis that it is walked along, or None."""
+    """The largest input that the grid walks in blocks that can be halved, and the axis that it walks, or None.
+
+    A block of one head cannot be halved, nor can what a kernel copies by hand.
+    """
     walks = [
         (window, axis)
         for window in seen.inputs
         if len(window.block_shape) == len(window.array.shape) and all(window.block_shape) and blocks(window) > 1
         for axis, (size, block) in enumerate(zip(window.array.shape, window.block_shape, strict=True))
-        if block < size
+        if 1 < block < size
     ]
     return max(walks, key=lambda item: item[0].vmem_bytes, default=None)

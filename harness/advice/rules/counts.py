@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from harness.advice.buffers import LANES, item_bits, tile_rows
 from harness.advice.cycle_shares import lines_of_source
-from harness.advice.observed import Observed
+from harness.advice.observed import Observed, blocks
 from harness.advice.operands import UNNAMED_KERNEL
 from harness.advice.rules.registers import score_registers
 from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
@@ -20,9 +21,10 @@ _NOTABLE_EXPONENTIALS = 1.25
 _NOTABLE_MATMULS = 1.25
 # A buffer that its tiles make a quarter larger is worth a word.
 _NOTABLE_PADDING = 1.25
-_LANES = 128
 # Of the VMEM limit: with less in use, padding is in nobody's way.
 _MOSTLY_FREE = 0.50
+# So little of the limit is in nobody's way either, however full the rest is.
+_NOTABLE_ROOM = 0.01
 # What HLO operations are called that only lay an array out anew.
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
 # What the names of operations may hold that copy or transpose.
@@ -57,6 +59,21 @@ def _bodies(seen: Observed, *names: str) -> int:
     return max([1, *ratios])
 
 
+def _of_bodies(seen: Observed, name: str, *others: str) -> int:
+    """The largest count that is expected of all bodies, whose number the counts of `others` show; 0 if unknown.
+
+    A body works on every head of its blocks, each of which may need an operation of its own: a product of the grouped
+    heads' queries, say, where one softmax serves all heads. No block shows how many heads or pages lie in what a kernel
+    copies by hand, or takes where a table says.
+    """
+    inputs = [window for call in seen.calls for window in call.windows if window.role == "input"]
+    arrays = [window for window in inputs if not window.array.is_table]
+    if any(window.fetches is None for window in arrays):
+        return 0
+    heads = max((math.prod(window.block_shape[:-2]) for window in arrays), default=1)
+    return _expected(seen, name) * _bodies(seen, *others) * heads
+
+
 @rule(
     "copies",
     "body",
@@ -80,6 +97,10 @@ def around(seen: Observed) -> RuleCase | None:
         # None that takes time in the schedule is a copy or a transpose: a copy that is counted brings an operand into
         # another memory, such as VMEM.
         moves = 0
+    if _is_kept_outside_the_grid(seen):
+        # XLA's copy brings what the caller keeps into the output, and the blocks that the grid leaves need it.
+        moves -= hlo.copy if hlo and moves else 0
+        others = [op for op in others if "copy" not in op.name]
     time = sum(op.seconds for op in others)
     share = time / seen.seconds
     if _saves_transposed_pushes(seen):
@@ -107,6 +128,17 @@ def around(seen: Observed) -> RuleCase | None:
         gain_source=SCHEDULE,
         knob="copies",
     )
+
+
+def _is_kept_outside_the_grid(seen: Observed) -> bool:
+    """True if a call writes over an input that the caller keeps, and may leave parts of it as they were.
+
+    It may unless the grid visits every block of each output: an output that is copied by hand, or whose blocks lie
+    where a table says, is written nobody knows where.
+    """
+    outputs = [window for call in seen.calls for window in call.windows if window.role == "output"]
+    is_whole = all(window.fetches is not None and window.fetches >= blocks(window) for window in outputs)
+    return bool(seen.evidence.trace and seen.evidence.trace.written_over) and not is_whole
 
 
 def _without_results(seen: Observed, others: Sequence[OpTime]) -> list[OpTime]:
@@ -138,10 +170,11 @@ def _named(ops: Sequence[OpTime]) -> str:
 def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     """Advice on avoiding the `moves`, copies and transposes, and the operations `others` outside the kernel."""
     hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
+    copies = hlo.copy if hlo is not None and not _is_kept_outside_the_grid(seen) else 0
     advice = []
     whole = _outputs_in_vmem(seen)
     kept = seen.evidence.trace.written_over if seen.evidence.trace else ()
-    if kept and hlo is not None and hlo.copy:
+    if kept and copies:
         advice.append(
             f"leave input_output_aliases out: the caller keeps {', '.join(kept[:3])}, so that XLA copies it before the "
             "call writes over it"
@@ -151,7 +184,7 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
             f"leave {' and '.join(whole)} in HBM (a BlockSpec with memory_space=pl.ANY) and copy each part there when "
             "it is done: the call ends with all of it in VMEM, and XLA copies it out"
         )
-    elif "copy" in names or (moves and hlo is not None and hlo.copy):
+    elif "copy" in names or (moves and copies):
         advice.append(
             "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
             "copy"
@@ -179,14 +212,16 @@ def _outputs_in_vmem(seen: Observed) -> list[str]:
 )
 def split_matmuls(seen: Observed) -> RuleCase | None:
     """More matmuls than the unrolled body explains."""
-    expected, there = _expected(seen, "matmul"), _count(seen, "matmul")
+    each, there = _expected(seen, "matmul"), _count(seen, "matmul")
     wide = seen.chip.mxu_size
-    if not expected or wide is None:
+    if not each or wide is None:
         return None
     misaligned = [w for w in seen.inputs if any(size % wide and size > wide for size in w.block_shape[-2:])]
-    bodies = _bodies(seen, "exp", "reduction") if _expected(seen, "exp") else there // expected
+    # Without exponentials nothing else shows how often the body is unrolled.
+    expected = _of_bodies(seen, "matmul", "exp", "reduction") if _expected(seen, "exp") else there // each * each
     # A body that takes the first tile has nothing to rescale, and shows fewer exponentials than the others.
-    if there < _NOTABLE_MATMULS * expected * bodies and not (misaligned and there > expected):
+    is_more = 0 < _NOTABLE_MATMULS * expected <= there
+    if not is_more and not (misaligned and there > each):
         return None
     suggestion = "write each product as one dot over whole blocks"
     if misaligned:
@@ -195,7 +230,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
         shape = " x ".join(map(str, window.block_shape[-2:]))
         suggestion = f"make {window.name}'s block, now {shape}, a multiple of {wide}: {' x '.join(map(str, sizes))}"
     return RuleCase(
-        observation=f"{there} matmuls in the kernel where {expected * bodies} are expected (Mosaic): they are split",
+        observation=f"{there} matmuls in the kernel where {expected or each} are expected (Mosaic): they are split",
         suggestion=suggestion,
         # What fewer, larger products would take no count says.
         gain=None,
@@ -207,7 +242,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
 @rule("recomputed exp", "body", COUNTS, "more exponentials than expected are recomputed ones", keeps_traffic=True)
 def recomputed_exponentials(seen: Observed) -> RuleCase | None:
     """More exponentials than the unrolled body explains, and more than it has scores, if that number is known."""
-    expected, there = _expected(seen, "exp") * _bodies(seen, "matmul", "reduction"), _count(seen, "exp")
+    expected, there = _of_bodies(seen, "exp", "matmul", "reduction"), _count(seen, "exp")
     if not 0 < expected < there or _is_once(seen):
         return None
     return RuleCase(
@@ -244,7 +279,7 @@ def _is_one_pass(seen: Observed) -> bool:
 @rule("staged reductions", "body", COUNTS, "more reductions than expected are staged ones", keeps_traffic=True)
 def staged_reductions(seen: Observed) -> RuleCase | None:
     """More reductions than the unrolled body explains."""
-    expected, there = _expected(seen, "reduction") * _bodies(seen, "matmul", "exp"), _count(seen, "reduction")
+    expected, there = _of_bodies(seen, "reduction", "matmul", "exp"), _count(seen, "reduction")
     if not 0 < expected < there:
         return None
     return RuleCase(
@@ -268,12 +303,13 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
     """A block that its tiles make much larger, if VMEM is short or moving the padding may cost time."""
     worst, padding, cost = None, _NOTABLE_PADDING, None
     for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
-        value_bytes = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
+        value_bytes = math.prod(window.block_shape) * item_bits(window.array.dtype) / 8 * max(1, window.buffers)
         # A column of statistics is small whatever its padding.
         if not value_bytes or len(window.block_shape) < 2 or window.block_shape[-1] <= 1 or not _sizes_off(window):
             continue
         moved = _cost_of_padding(seen, window, value_bytes)
-        if window.vmem_bytes / value_bytes >= padding and not ((moved or 0.0) < _NOTABLE_SHARE and _has_room(seen)):
+        is_small = _has_room(seen) or window.vmem_bytes - value_bytes < _NOTABLE_ROOM * seen.report.vmem_limit_bytes
+        if window.vmem_bytes / value_bytes >= padding and not ((moved or 0.0) < _NOTABLE_SHARE and is_small):
             worst, padding, cost = window, window.vmem_bytes / value_bytes, moved
     if worst is None:
         return None
@@ -289,7 +325,7 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
         suggestion += f"fills only 1 of a tile's {sublanes} rows"
     return RuleCase(
         observation=f"{worst.name}'s block {worst.array.dtype}[{shape}] takes {kibibytes(worst.vmem_bytes)} of VMEM, "
-        f"{padding:.1f}x its values: the rest is padding to whole tiles of {sublanes} x {_LANES}",
+        f"{padding:.1f}x its values: the rest is padding to whole tiles of {sublanes} x {LANES}",
         suggestion=suggestion,
         gain=gain,
         gain_source=source,
@@ -298,7 +334,7 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
 
 
 def _sublanes(window: Window) -> int:
-    return max(8, 32 // _itemsize(window.array.dtype))
+    return tile_rows(window.block_shape[-2], window.array.dtype)
 
 
 def _sizes_off(window: Window) -> list[str]:
@@ -308,7 +344,7 @@ def _sizes_off(window: Window) -> list[str]:
     """
     rows, columns = window.block_shape[-2:]
     whole = window.array.shape[-2:] if math.prod(window.block_shape) != columns else ()
-    sizes = (("last", columns, _LANES, whole[1:]), ("second-to-last", rows, _sublanes(window), whole[:1]))
+    sizes = (("last", columns, LANES, whole[1:]), ("second-to-last", rows, _sublanes(window), whole[:1]))
     return [
         f"the {name} size, {size}, a multiple of {tile}"
         for name, size, tile, array in sizes
@@ -316,7 +352,7 @@ def _sizes_off(window: Window) -> list[str]:
     ]
 
 
-def _cost_of_padding(seen: Observed, window: Window, value_bytes: int) -> float | None:
+def _cost_of_padding(seen: Observed, window: Window, value_bytes: float) -> float | None:
     """The share of the time that moving its padding takes at most; None if the kernel moves it by hand."""
     if window.fetches is None:
         return None
@@ -354,8 +390,3 @@ def step_mismatch(seen: Observed) -> RuleCase | None:
         gain_source=SCHEDULE,
         knob="steps",
     )
-
-
-def _itemsize(dtype: str) -> int:
-    digits = "".join(sign for sign in dtype.partition("_")[0].removeprefix("float8") if sign.isdigit())
-    return max(1, int(digits) // 8) if digits else 1

@@ -94,13 +94,18 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
     keeps_traffic=True,
 )
 def transposed_pushes(seen: Observed) -> RuleCase | None:
-    """A product contracts its second operand along the last axis, so that every push of it is transposed."""
+    """A product contracts its second operand along the last axis, so that every push of it is transposed.
+
+    Only an array that comes block by block can be transposed outside: of what the kernel copies by hand, such as pages,
+    or computes, nothing is said.
+    """
     run = seen.run
     if run is None or run.breakdown is None or not run.cycles or seen.is_attention:
         return None
     pushed = [(line, dict(line.operations).get(TRANSPOSED_PUSH, 0)) for line in lines_of_source(run.breakdown)]
     line, number = max(pushed, key=lambda item: item[1], default=(None, 0))
-    if line is None or not number:
+    names = list(dict.fromkeys(window.name for window in seen.matrix_blocks))
+    if line is None or not number or not names:
         return None
     machine = machine_of(seen.chip)
     # The weight port of each unit takes one push after the other.
@@ -108,8 +113,8 @@ def transposed_pushes(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{line.file}:{line.line} contracts its second operand along the last axis: {count(number)} pushes "
         f"of it into the matrix unit are transposed {seen.label}",
-        suggestion=f"transpose that operand once outside of the kernel (w.T), and contract its first axis in "
-        f"{line.file}:{line.line}",
+        suggestion=f"if that operand is a block of {' or '.join(names)}, transpose the array once outside the kernel "
+        f"({names[-1]}.T), and contract its first axis in {line.file}:{line.line}",
         gain=min(1.0, longer / run.cycles),
         gain_source=SCHEDULE,
         knob="transposed operand",

@@ -1,5 +1,7 @@
 """Rules on the pipeline of grid steps: bubbles, waits for transfers, fill and drain, steps too short or too few."""
 
+from collections.abc import Sequence
+
 from harness.advice.observed import Observed, grown_vmem
 from harness.advice.rules.blocks import (
     SHORT_STEP_SECONDS,
@@ -236,19 +238,22 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
     if seen.steps == 1:
         # That one has a rule of its own.
         return None
+    both_ways = _both_ways(seen)
+    if not both_ways:
+        return None
     return RuleCase(
         observation=f"filling and draining the pipeline takes {percent(ends)} of the cycles "
         f"[simulated {seen.report.chip}]: the grid has only {seen.steps} steps of {seconds(seen.seconds / seen.steps)}"
         if seen.steps
         else f"filling and draining the pipeline takes {percent(ends)} of the cycles [simulated {seen.report.chip}]",
-        suggestion=f"screen both directions, because smaller blocks leave less to fill and drain and more steps cost "
-        f"time too: {_both_ways(seen)}",
+        suggestion=both_ways,
         # What halving the block saves at the ends; what the steps cost that come with it is not known.
         gain=None,
         cost=ends / 2,
         weight=0.5,
         knob="fewer steps",
         edits=_halves_and_doubles(seen),
+        kind="constants" if walked_input(seen) else "grid",
     )
 
 
@@ -258,21 +263,36 @@ def _halves_and_doubles(seen: Observed) -> tuple[Edit, ...]:
         return ()
     window, axis = walked
     size, place = window.block_shape[axis], axis - len(window.block_shape)
-    news = (size // 2, size * 2) if size >= 2 else ()
-    return tuple(Edit(window=window.name, axis=place, size=size, new=new) for new in news)
+    return tuple(Edit(window=window.name, axis=place, size=size, new=new) for new in (size // 2, size * 2))
 
 
 def _both_ways(seen: Observed) -> str:
-    """Words on trying a block of half and of twice the size, with its sizes if they are known."""
+    """Words on trying a block of half and of twice the size, or on cutting blocks that the grid does not cut yet.
+
+    "" if the only call gets no block that could be cut: it copies by hand.
+    """
     walked = walked_input(seen)
-    if walked is None:
-        return "half and twice the block along an axis of the grid"
-    window, axis = walked
-    now = window.block_shape[axis]
-    if now < 2:
-        return "half and twice the block along an axis of the grid"
-    shape = " x ".join(map(str, window.block_shape))
-    return f"{now // 2} and {now * 2} along axis {axis} of {window.name}'s block, now {shape}"
+    if walked is not None:
+        window, axis = walked
+        now, shape = window.block_shape[axis], _sizes(window.block_shape)
+        return (
+            "screen both directions, because smaller blocks leave less to fill and drain and more steps cost time too: "
+            f"{now // 2} and {now * 2} along axis {axis} of {window.name}'s block, now {shape}"
+        )
+    largest = max(seen.matrix_blocks, key=lambda window: window.vmem_bytes, default=None)
+    if largest is None:
+        return ""
+    which = f"of {largest.name}'s, now {_sizes(largest.block_shape)}"
+    if seen.call is None:
+        return f"cut the blocks of the call that waits, the largest {which}: half of it arrives in half the time"
+    return (
+        f"the grid cuts no block that could be halved: give it one more axis, that cuts the rows {which}, so that less "
+        "has to arrive before the first product"
+    )
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 @rule(

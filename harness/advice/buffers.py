@@ -1,0 +1,68 @@
+"""The VMEM that the buffers of Pallas calls take, in the tiles that the compiler gives them."""
+
+import math
+from dataclasses import replace
+
+from harness.records import Evidence, PallasCall
+
+LANES = 128
+_MOST_ROWS = 8
+
+
+def item_bits(dtype: str) -> int:
+    """The bits of an element by the name of its type: `bfloat16` has 16, `float8_e4m3fn` 8, `int4` 4, `bool` 8."""
+    name = dtype.partition("_")[0].removeprefix("float8") or "8"
+    digits = "".join(sign for sign in name if sign.isdigit())
+    return int(digits) if digits else 8
+
+
+def tile_rows(rows: int, dtype: str) -> int:
+    """The rows of a tile of a buffer of so many rows.
+
+    A tile has 8 rows, fewer if a smaller power of two holds all rows, and never less than the rows that share words of
+    32 bits. libtpu 0.0.42 and 0.0.50 name these tiles in their dumps, `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; a larger
+    tile, of 16 or 32 rows, is chosen only if it pads nothing (tests/advice/test_buffers.py asks the compiler).
+    """
+    least = max(1, 32 // item_bits(dtype))
+    return max(least, min(_MOST_ROWS, 1 << (rows - 1).bit_length()))
+
+
+def padded_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Bytes of a buffer in VMEM; one of a single dimension lies in whole rows of words."""
+    bits = item_bits(dtype)
+    if len(shape) < 2:
+        elements = _round_up(math.prod(shape), LANES * max(1, 32 // bits))
+    else:
+        *outer, rows, columns = shape
+        elements = math.prod(outer) * _round_up(rows, tile_rows(rows, dtype)) * _round_up(columns, LANES)
+    return elements * bits // 8
+
+
+def with_compiled_sizes(evidence: Evidence) -> Evidence:
+    """`evidence` with the compiler's sizes of buffers: recorded ones have 8 rows of words in every tile.
+
+    What takes no VMEM by the record, because it lies elsewhere or on a GPU, stays so.
+    """
+    trace = evidence.trace
+    if trace is None:
+        return evidence
+    return replace(evidence, trace=replace(trace, pallas_calls=tuple(map(_with_compiled_sizes, trace.pallas_calls))))
+
+
+def _with_compiled_sizes(call: PallasCall) -> PallasCall:
+    windows = (
+        # A squeezed dimension counts as one row: the compiler's window has it too.
+        replace(each, vmem_bytes=each.buffers * padded_bytes(each.block_shape, each.array.dtype))
+        if each.vmem_bytes
+        else each
+        for each in call.windows
+    )
+    scratch = (
+        replace(each, vmem_bytes=padded_bytes(each.shape, each.dtype)) if each.vmem_bytes else each
+        for each in call.scratch
+    )
+    return replace(call, windows=tuple(windows), scratch=tuple(scratch))
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -17,8 +17,8 @@ class Setting:
 
     `value` None: written without one. `word` is how it was written, `place` where, in words. `is_certain` False: inside
     a condition, so perhaps never set. `is_final` False: a later assignment overrides it. `too_late` names the code that
-    read the variable before it is set, "" if none is known. `scope` numbers the command, container or process that
-    alone gets the variable; 0: all that follow get it.
+    read the variable before it is set, "" if none is known; `unreached` says why its reader does not get it. `scope`
+    numbers the command, container or process that alone gets the variable; 0: all that follow get it.
     """
 
     variable: str
@@ -29,6 +29,7 @@ class Setting:
     is_certain: bool = True
     is_final: bool = True
     too_late: str = ""
+    unreached: str = ""
     scope: int = 0
 
 

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from capture_examples import corrupt_run, one_device_run
 from harness.dumps import xplane
 from harness.hardware import chip
 from harness.records.doctor import Answers, Known, Settings
+from harness.sandbox import environment
 from harness.shell.main import main
 from harness.workbench.doctor import known_flags, settings
 from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, RuleSubject
@@ -172,6 +175,54 @@ def test_a_backend_that_a_function_starts_is_started(text: str, where: str) -> N
     (setting,) = read(f"import os\nimport jax\n{text}\n").settings
     assert setting.too_late.endswith(where)
     assert bool(setting.too_late) == bool(where)
+
+
+PUT = 'os.putenv("LIBTPU_INIT_ARGS", "--xla_a=1")'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"{PUT}\nimport jax", "JAX writes it anew when it is imported, from os.environ"),
+        (f"def main():\n    {PUT}\nmain()\nfrom jax import numpy", "JAX writes it anew"),
+        (f"import jax\n{PUT}", ""),
+        ('import jax\nos.putenv("JAX_PLATFORMS", "cpu")', "JAX reads os.environ"),
+        ('os.putenv("XLA_FLAGS", "--xla_a=1")\nimport jax', ""),
+    ],
+)
+def test_what_os_putenv_sets_is_said_not_to_get_to_readers_of_os_environ(text: str, reason: str) -> None:
+    settings_read = read(f"import os\n{text}\n")
+    (setting,) = settings_read.settings
+    assert reason in setting.unreached
+    assert bool(setting.unreached) == bool(reason)
+    assert not setting.too_late
+    subject = RuleSubject(settings_read, ALL_KNOWN)
+    assert ("putenv" in [finding.rule for rule in RULES for finding in rule(subject)]) == bool(reason)
+
+
+def test_os_environ_does_not_see_what_os_putenv_set() -> None:
+    text = (
+        'os.putenv("XLA_FLAGS", "--xla_a=1")\nos.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + "--xla_b=1"'
+    )
+    assert words(read(f"import os\n{text}\n"), "XLA_FLAGS") == ["--xla_b=1"]
+
+
+@pytest.mark.parametrize(("first", "then", "is_kept"), [(PUT, "import jax", False), ("import jax", PUT, True)])
+def test_jax_writes_over_what_os_putenv_set_before_it_was_imported(first: str, then: str, is_kept: bool) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    ask = (
+        "import ctypes\nc = ctypes.CDLL(None)\nc.getenv.restype = ctypes.c_char_p\nprint(c.getenv(b'LIBTPU_INIT_ARGS'))"
+    )
+    # What JAX does where it finds TPUs.
+    env = {**environment.base(), "JAX_FORCE_TPU_INIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import os\n{first}\n{then}\n{ask}"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("--xla_a=1" in done.stdout) == is_kept
 
 
 def test_cells_of_a_notebook_are_read_in_their_order() -> None:

@@ -411,6 +411,20 @@ def late_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
             )
 
 
+def unreached_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """Variables that os.putenv sets where their readers do not look."""
+    for setting in subject.settings.settings:
+        if setting.unreached:
+            yield _finding(
+                "no effect",
+                "putenv",
+                setting,
+                f"{setting.word} does not get to its reader: {setting.unreached}",
+                f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: that sets both",
+                _JAX,
+            )
+
+
 def unknown_variables(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Variables beginning with JAX_ that JAX does not read."""
     names = subject.libraries.jax_variables
@@ -529,6 +543,7 @@ RULES: tuple[Callable[[RuleSubject], Iterator[DoctorFinding]], ...] = (
     overwritten_flags,
     words_without_dashes,
     late_settings,
+    unreached_settings,
     unknown_variables,
     cache_conflicts,
     flags_missing_for_symptoms,

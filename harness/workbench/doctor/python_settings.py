@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 class Assignment:
     """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood.
 
-    `too_late` is the earlier reader of the variable in words, "" if there is none. `scope` numbers the mapping that is
-    an environment of another process, 0 for the program's own.
+    `too_late` is the earlier reader of the variable in words, "" if there is none. `unreached` says why os.putenv does
+    not reach the variable's reader. `scope` numbers the mapping that is an environment of another process, 0 for the
+    program's own.
     """
 
     line: int
@@ -19,6 +20,7 @@ class Assignment:
     is_certain: bool = True
     problem: str = ""
     too_late: str = ""
+    unreached: str = ""
     scope: int = 0
 
 
@@ -219,7 +221,7 @@ class _Walk:
         function = call.func
         name = self._full_name(function)
         if name == "os.putenv" and len(call.args) == 2:
-            yield self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False)
+            yield self._put(call, is_certain)
             return
         if isinstance(function, ast.Attribute) and (holder := self._environment(function.value)) is not None:
             if function.attr == "setdefault" and len(call.args) == 2:
@@ -329,6 +331,22 @@ class _Walk:
             too_late="" if holder else self._too_late(name),
             scope=list(self.environments).index(holder),
         )
+
+    def _put(self, call: ast.Call, is_certain: bool) -> Assignment:
+        """The assignment of os.putenv, which sets what libtpu reads, and leaves os.environ as it is."""
+        seen_by_python = dict(self.environments[""])
+        step = self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False)
+        self.environments[""] = seen_by_python
+        unreached = ""
+        if step.name.startswith("JAX_"):
+            unreached = "JAX reads os.environ, which os.putenv leaves as it is"
+        elif step.name == "LIBTPU_INIT_ARGS" and self.imported_in is None:
+            # `cloud_tpu_init` of jax 0.10.2 appends a flag of its own to what os.environ holds.
+            unreached = (
+                "on a machine with TPUs JAX writes it anew when it is imported, from os.environ, which os.putenv "
+                "leaves as it is"
+            )
+        return replace(step, unreached=unreached, too_late="" if unreached else step.too_late)
 
     def _text(self, node: ast.expr) -> str:
         """The text that an expression gives. Raises _Unread."""

@@ -64,6 +64,7 @@ def of_script(text: str, subject: str) -> Settings:
                     place,
                     is_certain=step.is_certain,
                     too_late=_LINE.sub(lambda match: places[int(match[1]) - 1] if places else match[0], step.too_late),
+                    unreached=step.unreached,
                     scope=step.scope,
                 )
     else:
@@ -121,7 +122,15 @@ class Reader:
     notes: list[str] = field(default_factory=list)
 
     def assign(
-        self, name: str, value: str, place: str, *, is_certain: bool = True, too_late: str = "", scope: int = 0
+        self,
+        name: str,
+        value: str,
+        place: str,
+        *,
+        is_certain: bool = True,
+        too_late: str = "",
+        unreached: str = "",
+        scope: int = 0,
     ) -> None:
         """Sets `name` to `value`; flags of the old value that are not in the new one are thrown away."""
         if name in FLAG_VARIABLES:
@@ -133,7 +142,7 @@ class Reader:
                 self._throw_away(name, new, scope)
             added = new[len(old) :] if kept else new if at is None else new[:at] + new[at + len(old) :]
             flags = [_flag(name, word, place, is_certain) for word in added]
-            self.assigned += [replace(flag, too_late=too_late, scope=scope) for flag in flags]
+            self.assigned += [replace(flag, too_late=too_late, unreached=unreached, scope=scope) for flag in flags]
         elif is_watched(name) or name == "PYTHON_TRACER":
             if is_certain:
                 self._throw_away(name, [], scope)
@@ -146,6 +155,7 @@ class Reader:
                     place=place,
                     is_certain=is_certain,
                     too_late=too_late,
+                    unreached=unreached,
                     scope=scope,
                 )
             )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from harness.advice import run_parts
 from harness.dumps.llo import ModuleDump
 from harness.hardware import Chip
 from harness.hlo.evaluation import Values
@@ -78,6 +79,18 @@ def answers(
         run = run_module(
             dump, chip, machine=machine, deadline_seconds=deadline_seconds, operands=operands, with_lines=False
         )
-        if real.seconds is not None and run.seconds is not None:
-            scaled_answers.append(Answer(scale=scale, seconds=run.seconds, time_ratio=run.seconds / real.seconds))
+        whole, whole_scaled = real.mean_seconds, run.mean_seconds
+        if whole is not None and whole_scaled is not None:
+            parts = _ratios(real, run)
+            scaled_answers.append(
+                Answer(scale=scale, seconds=whole_scaled, time_ratio=whole_scaled / whole, parts=parts)
+            )
     return real, tuple(scaled_answers)
+
+
+def _ratios(real: Simulation, scaled: Simulation) -> tuple[tuple[str, float], ...]:
+    """The time of each part of `scaled` over that of the same part of the `real` run."""
+    times = {op.name: op.seconds for op in scaled.ops}
+    times |= {part.name: part.seconds for part in run_parts.timing_inputs(scaled)}
+    parts = (*run_parts.timing_inputs(real), *run_parts.operations(real))
+    return tuple((part.name, times[part.name] / part.seconds) for part in parts if part.name in times)

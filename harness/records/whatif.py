@@ -55,11 +55,16 @@ class Factors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The module's time on the scaled machine, and its ratio to that on the real one (new / old)."""
+    """The module's time on the scaled machine, and its ratio to that on the real one (new / old).
+
+    With several timing inputs these are their means. `parts` has the ratio of each timing input, if there are several,
+    and of each operation with a notable share of the time, if there are several, by name.
+    """
 
     scale: Factors
     seconds: float
     time_ratio: float
+    parts: tuple[tuple[str, float], ...] = ()
 
     @property
     def profits(self) -> bool:

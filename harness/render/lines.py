@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from harness.advice.run_parts import sentences
 from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.records.report_words import simulated
 from harness.records.table import Cell
@@ -54,7 +55,9 @@ def _blocks(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str
     rest = [replace(line, wait_cycles=0.0) for line in nowhere]
     time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
     source = simulated(run.chip)
-    yield Words(f"{title}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]")
+    which = f" with timing input {run.runs[0].name}" if len(run.runs) > 1 else ""
+    yield Words(f"{title}{which}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]")
+    yield from (Words(sentence, lead="  ", rest="    ") for sentence in sentences(run))
     sums = [
         ("lines of kernel.py", list(of_kernel.values())),
         *((f"{clean(line.file)}:{line.line}  {_code(files.get(line.file, ()), line.line)}", [line]) for line in others),

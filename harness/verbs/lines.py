@@ -1,11 +1,14 @@
 """The verb `lines`: kernel.py with the simulated cycles of each line."""
 
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
+from harness.advice.run_parts import RunPart, operations, timing_inputs
 from harness.errors import RatchetError, UsageError
-from harness.records import CycleBreakdown
+from harness.hardware import chip
+from harness.records import CycleBreakdown, Evidence, Simulation
 from harness.shell.arguments import colour, command, directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -13,12 +16,18 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinesDocument:
-    """The cycles of a simulated run, line by line of kernel.py; `clock_hz` turns cycles into seconds."""
+    """The cycles of a simulated run, line by line of kernel.py; `clock_hz` turns cycles into seconds.
+
+    The lines are of one timing input, the first of `timing_inputs` unless another is asked for, and of all `operations`
+    together; both are empty for one of each.
+    """
 
     source: Literal["simulated"]
     chip: str
     clock_hz: float
     cycles: float
+    timing_inputs: tuple[RunPart, ...]
+    operations: tuple[RunPart, ...]
     breakdown: CycleBreakdown
 
 
@@ -29,13 +38,14 @@ class Lines(Verb):
     description = "Prints kernel.py with the simulated cycles of each line."
     examples = "ratchet.sh lines; ratchet.sh lines 3"
     is_watched = True
-    document = Document(2, LinesDocument)
+    document = Document(3, LinesDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt (default: kernel.py as it stands)")
         parser.chip("judge kernel.py as it stands for this chip")
         parser.member()
+        parser.option("--input NAME", "the timing input, of a problem that is timed with several (default: the first)")
         parser.json("the figures as JSON")
         parser.quiet()
 
@@ -70,7 +80,11 @@ class Lines(Verb):
         evidence = evidence_of(evidence, arguments.member)
         if arguments.member:
             title += f" at {arguments.member}"
-        run = name_lines(evidence, evidence.simulation)
+        run = evidence.simulation
+        if arguments.input is not None:
+            run = with_input(directory(arguments.directory).resolve(), evidence, title, arguments.input)
+            title += f" with timing input {arguments.input}"
+        run = name_lines(evidence, run)
         if run is None or run.seconds is None:
             raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {why_none(evidence)}")
         if run.breakdown is None:
@@ -81,7 +95,32 @@ class Lines(Verb):
             title += " (timed only: not checked for being right)"
         breakdown, files = run.breakdown, with_package_files(candidate, evidence)
         document = LinesDocument(
-            source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown
+            source="simulated",
+            chip=run.chip,
+            clock_hz=run.clock_hz,
+            cycles=breakdown.cycles,
+            timing_inputs=timing_inputs(run),
+            operations=operations(run),
+            breakdown=breakdown,
         )
         width = terminal_width()
         return Outcome(document=document, text=lambda: listing(run, breakdown, files, title, width, colour=colour()))
+
+
+def with_input(folder: Path, evidence: Evidence, title: str, name: str) -> Simulation:
+    """The schedule of `evidence` executed with one timing input.
+
+    Raises RatchetError `no-simulation` or `no-dump`, UsageError `unknown-input`.
+    """
+    from harness.advice import dump_directory
+    from harness.judge.simulate.module import run_module
+    from harness.verbs.parts.schedules import dumps_of
+
+    names = [run.name for run in evidence.simulation.runs] if evidence.simulation else []
+    if name not in names:
+        inputs = f"one of {', '.join(names)}" if names else "no --input: the problem is timed with one input"
+        raise UsageError("unknown-input", f"--input {name}: expected {inputs}")
+    dumps, target = dumps_of(folder, evidence, title), chip(evidence.chip)
+    dump = dump_directory.read(dumps, target)
+    dump = replace(dump, timings=tuple(timing for timing in dump.timings if timing.name == name))
+    return run_module(dump, target, deadline_seconds=dump_directory.deadline_seconds(dumps))

@@ -4,6 +4,7 @@ from argparse import Namespace
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from harness.advice.run_parts import RunPart, operations, sentences, timing_inputs
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
 from harness.records.report_words import simulated
@@ -16,11 +17,16 @@ from harness.verbs.parts.arguments import add_subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatifDocument:
-    """A run's time on the real chip, and on chips with scaled resources."""
+    """A run's time on the real chip, and on chips with scaled resources.
+
+    With several timing inputs `seconds` is their mean; `timing_inputs` and `operations` are empty for one of each.
+    """
 
     source: Literal["simulated"]
     chip: str
     seconds: float
+    timing_inputs: tuple[RunPart, ...]
+    operations: tuple[RunPart, ...]
     answers: tuple[Answer, ...]
 
 
@@ -37,7 +43,7 @@ class Whatif(Verb):
     )
     examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
     is_watched = True
-    document = Document(2, WhatifDocument)
+    document = Document(3, WhatifDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
@@ -60,15 +66,24 @@ class Whatif(Verb):
         deadline = dump_directory.deadline_seconds(subject.dumps)
         with progress_of(arguments) as progress, progress.during("simulation"):
             real, scaled = answers(dump, subject.chip, asked, deadline_seconds=deadline, operands=contents)
-        if real.seconds is None:
+        whole = real.mean_seconds
+        if whole is None:
+            reason = next(iter((*real.unknown, *(why for run in real.runs for why in run.unknown))), "unknown")
             raise RatchetError(
-                "no-simulation", f"{subject.name} has no latency: {dump_directory.explain_no_end(real.unknown[0])}"
+                "no-simulation", f"{subject.name} has no latency: {dump_directory.explain_no_end(reason)}"
             )
         number, dash, member = subject.name.partition("-")
         name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else subject.name
         return Outcome(
-            document=WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=scaled),
-            text=lambda: _text(name, real, scaled),
+            document=WhatifDocument(
+                source="simulated",
+                chip=real.chip,
+                seconds=whole,
+                timing_inputs=timing_inputs(real),
+                operations=operations(real),
+                answers=scaled,
+            ),
+            text=lambda: _text(name, real, whole, scaled),
         )
 
 
@@ -87,13 +102,17 @@ def _factor(name: str, word: str) -> float:
         raise UsageError("bad-factor", message) from error
 
 
-def _text(name: str, real: Simulation, scaled: tuple[Answer, ...]) -> str:
+def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...]) -> str:
     from tabulate import tabulate
 
-    assert real.seconds is not None
-
+    parts = [part for part, _ in scaled[0].parts] if scaled else []
     rows = [
-        [answer.scale.words or "nothing changed", seconds(answer.seconds), change(answer.time_ratio)]
+        [
+            answer.scale.words or "nothing changed",
+            seconds(answer.seconds),
+            change(answer.time_ratio),
+            *(change(dict(answer.parts)[part]) for part in parts),
+        ]
         for answer in scaled
     ]
     # All together beat any single one, which says nothing about that one; no kernel can change the clock.
@@ -106,8 +125,9 @@ def _text(name: str, real: Simulation, scaled: tuple[Answer, ...]) -> str:
         last = f"it would profit most from {best.scale.words}"
     return "\n".join(
         (
-            f"{name}: {seconds(real.seconds)} as it is [{simulated(real.chip)}]",
-            tabulate(rows, headers=["what if", "time", "change"], disable_numparse=True),
+            f"{name}: {seconds(whole)} as it is [{simulated(real.chip)}]",
+            *(f"  {sentence}" for sentence in sentences(real)),
+            tabulate(rows, headers=["what if", "time", "change", *parts], disable_numparse=True),
             f"{last}; the schedule stays the one made for the real chip, so an edit that spares"
             " that resource alone gains at most what its row says",
         )

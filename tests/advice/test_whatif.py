@@ -7,6 +7,7 @@ import pytest
 from schedule_examples import NEWEST, unpack
 
 from harness.advice.whatif import SWEEP, answers, scale_machine
+from harness.dumps import timing_tables
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
 from harness.hardware import TPUS, chip
@@ -62,6 +63,28 @@ def test_less_of_a_resource_never_helps(tmp_path: Path) -> None:
         Factors(mxu=0.5),
     ):
         assert ratio(module, "v5e", worse) >= 1.0
+
+
+def test_every_timing_input_and_every_operation_has_an_answer_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = unpack(NEWEST, "v5e-twice-1024", tmp_path)
+    timing_tables.write(folder, tuple(timing_tables.timing_tables(name, {}) for name in ("mixed", "decode")))
+    assert main(["whatif", str(folder), "--chip", "v5e", "--mxu", "x2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [part["name"] for part in document["timing_inputs"]] == ["mixed", "decode"]
+    calls = {part["name"]: part["seconds"] for part in document["operations"]}
+    assert len(calls) == 2
+    assert sum(calls.values()) == pytest.approx(document["seconds"], rel=0.05)
+    (answer,) = document["answers"]
+    ratios = dict(answer["parts"])
+    assert list(ratios) == ["mixed", "decode", *calls]
+    assert ratios["mixed"] == ratios["decode"] == pytest.approx(answer["time_ratio"])
+    assert min(ratios[name] for name in calls) <= answer["time_ratio"] <= max(ratios[name] for name in calls)
+    assert main(["whatif", str(folder), "--chip", "v5e", "--mxu", "x2"]) == 0
+    _title, inputs, operations, columns, *_ = capsys.readouterr().out.splitlines()
+    assert "their mean" in inputs
+    assert all(f"{name} " in operations and name in columns for name in calls)
 
 
 def test_the_sweep_asks_for_one_resource_at_a_time() -> None:

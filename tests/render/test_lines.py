@@ -11,15 +11,22 @@ from breakdown_examples import CYCLES, breakdown
 from evidence_examples import KEY, V5E, attempt, evidence, failed, simulation
 from loop_fixtures import committed_contest, ratchet
 from rich.cells import cell_len
+from schedule_examples import NEWEST, unpack
 
 from harness.advice import report as reporting
 from harness.advice.cycle_shares import cycle_shares
 from harness.candidate import Candidate
+from harness.dumps import timing_tables
+from harness.dumps.llo import read_module
+from harness.errors import UsageError
+from harness.hardware import chip
 from harness.judge.key import key_digest
+from harness.judge.simulate.module import run_module
 from harness.ledger.codec import encode_attempt
-from harness.records import CycleBreakdown, Part, Verdict
+from harness.records import CycleBreakdown, Part, TimedRun, Verdict
 from harness.render.lines import listing
 from harness.shell.main import main
+from harness.verbs.lines import with_input
 
 pytestmark = pytest.mark.long
 
@@ -33,6 +40,35 @@ def listed(
     return listing(
         RUN, cycles or breakdown(), Candidate(text=kernel.encode()).lines, "kernel.py", width, colour=colour
     ).splitlines()
+
+
+def test_the_timing_inputs_and_the_calls_are_named_with_their_shares() -> None:
+    other = replace(RUN.ops[0], name="other.1", seconds=5e-6)
+    inputs = [
+        TimedRun(name=name, seconds=time, plus_minus_seconds=None, relative_uncertainty=0.02, hbm_bytes=0, mxu_flops=0)
+        for name, time in (("mixed", 20e-6), ("decode", 10e-6))
+    ]
+    two = replace(RUN, ops=(replace(RUN.ops[0], name="first.1", seconds=15e-6), other), runs=tuple(inputs))
+    title, *rest = listing(two, breakdown(), Candidate(text=KERNEL.encode()).lines, "kernel.py", 120).splitlines()
+    assert title.startswith("kernel.py with timing input mixed: 30.000 kcycles")
+    assert rest[0] == "  timing inputs: mixed 20.000 us · decode 10.000 us; their mean, 15.000 us, is the latency"
+    assert rest[1] == "  operations with mixed: first.1 15.000 us (75.0%) · other.1 5.000 us (25.0%)"
+    # One of each needs no words.
+    assert "timing input" not in "".join(listed())
+    assert "operations" not in "".join(listed())
+
+
+def test_the_lines_of_another_timing_input_are_those_of_its_run(tmp_path: Path) -> None:
+    dumps = unpack(NEWEST, "v5e-1024x512-2048", tmp_path / "profile_data" / "0001" / "dumps")
+    timing_tables.write(dumps, tuple(timing_tables.timing_tables(name, {}) for name in ("mixed", "decode")))
+    run = run_module(read_module(dumps), chip("v5e"))
+    judged = replace(evidence(1e-3), simulation=run, dump_directory="profile_data/0001/dumps")
+    alone = with_input(tmp_path, judged, "attempt 1", "decode")
+    assert [each.name for each in alone.runs] == ["decode"]
+    assert alone.breakdown is not None
+    assert alone.breakdown.lines
+    with pytest.raises(UsageError, match="expected one of mixed, decode"):
+        with_input(tmp_path, judged, "attempt 1", "prefill")
 
 
 def cycles_of(line: str) -> int:

@@ -56,7 +56,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         contest = contests.load(folder, chip_name)
         contest.member(member)
         evidence = evidence_of(present_evidence(contest, arguments, checked=False), member)
-        dumps = _dumps(folder, evidence, "kernel.py")
+        dumps = dumps_of(folder, evidence, "kernel.py")
         return Subject(
             name=_named("kernel.py", member),
             dumps=dumps,
@@ -68,7 +68,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         if chip_name is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out")
         evidence = evidence_of(history.attempt(open_ledger(folder).place, int(what)).evidence, member)
-        dumps = _dumps(folder, evidence, f"attempt {int(what)}")
+        dumps = dumps_of(folder, evidence, f"attempt {int(what)}")
         return Subject(
             name=_named(f"{int(what):04d}", member),
             dumps=dumps,
@@ -93,7 +93,7 @@ def _named(name: str, member: str | None) -> str:
     return f"{name}-{member}" if member else name
 
 
-def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:
+def dumps_of(folder: Path, evidence: Evidence, name: str) -> Path:
     """The folder of this evidence's schedules. Raises RatchetError `no-simulation` or `no-dump`."""
     if evidence.dump_directory is None:
         raise RatchetError("no-simulation", f"{name} has no schedule: {why_none(evidence)}")

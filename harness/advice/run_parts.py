@@ -1,0 +1,51 @@
+"""The parts of a simulated run with their times: the problem's timing inputs, and the operations of its program."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.records import Simulation
+from harness.units import percent, seconds
+
+# An operation that takes less of the time is not named beside the others.
+_NOTABLE_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPart:
+    """The time of the whole program with one timing input, or of one operation (a Pallas call, say) with the first."""
+
+    name: str
+    seconds: float
+
+
+def timing_inputs(run: Simulation) -> tuple[RunPart, ...]:
+    """The timing inputs that have a latency, if there are several: the latency of the contest is their mean."""
+    timed = [RunPart(name=each.name, seconds=each.seconds) for each in run.runs if each.seconds is not None]
+    return tuple(timed) if len(timed) > 1 else ()
+
+
+def operations(run: Simulation) -> tuple[RunPart, ...]:
+    """The operations with a notable share of the time, the longest first, if there are several."""
+    parts = [RunPart(name=op.name, seconds=op.seconds) for op in run.ops if op.seconds >= _NOTABLE_SHARE * _whole(run)]
+    return tuple(sorted(parts, key=lambda part: -part.seconds)) if len(parts) > 1 else ()
+
+
+def sentences(run: Simulation) -> Iterator[str]:
+    """Sentences on the timing inputs and on the operations, with the share of each."""
+    inputs, mean = timing_inputs(run), run.mean_seconds
+    if inputs:
+        times = " · ".join(f"{part.name} {seconds(part.seconds)}" for part in inputs)
+        whole = "" if mean is None else f"; their mean, {seconds(mean)}, is the latency"
+        yield f"timing inputs: {times}{whole}"
+    if parts := operations(run):
+        of_input = f" with {run.runs[0].name}" if inputs else ""
+        yield f"operations{of_input}: {_shares(parts, _whole(run))}"
+
+
+def _shares(parts: Sequence[RunPart], whole: float) -> str:
+    return " · ".join(f"{part.name} {seconds(part.seconds)} ({percent(part.seconds / whole)})" for part in parts)
+
+
+def _whole(run: Simulation) -> float:
+    """The time of the run with the first timing input."""
+    return run.seconds or sum(op.seconds for op in run.ops)

@@ -14,6 +14,7 @@ from harness.ledger import Ledger, diff, git, history
 from harness.loop import guard, kept_captures, preconditions, rescale, simulated_capture
 from harness.loop.bench import Bench, Say
 from harness.loop.judging import Judging, judge, judge_alternatives
+from harness.loop.ledger_advice import set_constants
 from harness.loop.opponent import Run, champion_remedy, opponent
 from harness.loop.options import Options
 from harness.records import Attempt, Champion, Evidence, Hint, Key, Report, Verdict
@@ -60,7 +61,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
     preconditions.refuse_unfit(ledger.place.repository, contest)
     original = contest.candidate()
     refuse_no_python(original)
-    candidate = original.set(options.settings)
+    candidate = set_constants(original, options.settings, contest.directory)
     rows, skipped = history.rows(ledger.place)
     _say_all(skipped, say)
     run = Run(

@@ -1,4 +1,4 @@
-"""Advice in reports: in terms of kernel.py, without what the newest attempts in the ledger tried or screened."""
+"""Advice with the ledger: in terms of kernel.py, less what was tried, and where constants are that kernel.py lacks."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +37,42 @@ def advice_here(
     if sweep is not None:
         settings += tuple((UNRECORDED, setting.settings) for setting in sweep.screened)
     return untried(hints, candidate, others, settings)[0]
+
+
+def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Candidate:
+    """The candidate with these constants, as `Candidate.set` gives it.
+
+    Raises its errors; `unknown-constant` names the newest attempt of `contest` whose kernel.py has all of them.
+    """
+    try:
+        return candidate.set(settings)
+    except RatchetError as error:
+        number = _attempt_with({name for name, _ in settings}, contest) if error.kind == "unknown-constant" else None
+        if number is None:
+            raise
+        raise RatchetError(
+            error.kind,
+            f"{error}. The kernel.py of attempt {number} has what was asked for: ./ratchet.sh checkout {number}, then "
+            "the same command. The ledger records the best setting and its time; it becomes the champion only if it "
+            "takes less time than the present one, whichever attempt its text comes from",
+        ) from error
+
+
+def _attempt_with(names: set[str], contest: Path) -> int | None:
+    """The newest attempt whose kernel.py has constants of all these names; None if there is none, or no ledger."""
+    with suppress(RatchetError):
+        place = place_of(contest)
+        for row in reversed(history.rows(place, _NEWEST)[0]):
+            candidate = candidate_of(place, row.number)
+            if candidate is not None and names <= dict(candidate.constants).keys():
+                return row.number
+    return None
+
+
+def attempt_of(candidate: Candidate, place: Place) -> int | None:
+    """The newest attempt with exactly this text; None if there is none."""
+    rows, _ = history.rows(place)
+    return next((row.number for row in reversed(rows) if row.kernel_sha256 == candidate.sha256), None)
 
 
 def screened_settings(place: Place, rows: Sequence[Row]) -> tuple[tuple[int, Settings], ...]:

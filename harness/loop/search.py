@@ -20,6 +20,7 @@ from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.key import key_digest
+from harness.loop.ledger_advice import set_constants
 from harness.loop.search_space import MOST_LISTED, Grid, Setting, every, size
 from harness.units import seconds as in_seconds
 
@@ -44,7 +45,8 @@ def study_name(contest: Contest, grid: Grid) -> str:
     For a device the name is new each time, because times of different hours are not comparable. Raises RatchetError
     `unknown-constant` if kernel.py lacks one of the constants.
     """
-    candidate = contest.candidate().set(tuple((name, values[0]) for name, values in grid))
+    settings = tuple((name, values[0]) for name, values in grid)
+    candidate = set_constants(contest.candidate(), settings, contest.directory)
     key = key_digest(contest.key("simulated"))
     once = "" if contest.chip.platform == "tpu" else str(time.time_ns())
     parts = (candidate.text, key.encode(), repr(grid).encode(), once.encode())

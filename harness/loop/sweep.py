@@ -23,6 +23,7 @@ from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.bench import Bench, Say
+from harness.loop.ledger_advice import attempt_of, set_constants
 from harness.loop.options import Alternative, Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
@@ -81,7 +82,9 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             preconditions.refuse_cpu_title(ledger.champion(), measuring.source(contest.chip, bench.on))
         original = contest.candidate()
         # First of all, so that an unknown name costs nothing.
-        original.set(tuple((name, values[0]) for name, values in wanted.parameters))
+        set_constants(original, tuple((name, values[0]) for name, values in wanted.parameters), contest.directory)
+        if sentence := on_another_text(ledger, original):
+            say(sentence)
         search = wanted.begin()
         watch = guard.begin(ledger, contest)
         result: _ScreenedGrid | RatchetError
@@ -165,6 +168,17 @@ class _Champion:
     rows: tuple[Row, ...]
     key: Key
     row: Row | None
+
+
+def on_another_text(ledger: Ledger, original: Candidate) -> str:
+    """A sentence if kernel.py is an earlier attempt's and not the champion's; "" otherwise."""
+    champion, number = ledger.champion(), attempt_of(original, ledger.place)
+    if champion is None or number is None or champion.kernel_sha256 == original.sha256:
+        return ""
+    return (
+        f"kernel.py is that of attempt {number}: its best setting is recorded as an attempt, whatever comes of it, and "
+        f"becomes the champion only if it takes less time than attempt {champion.number}"
+    )
 
 
 def _comparable_champion(bench: Bench, ledger: Ledger) -> _Champion:

@@ -32,7 +32,7 @@ def untried(
             left_out.append(f"advice left out, tried by {who}: {hint.suggestion}")
             continue
         done = [f"{'/'.join(edit.constants)}={edit.new} by {name}" for edit, name in by.items() if name]
-        words = f"{hint.suggestion}; tried already: {', '.join(done)}" if done else hint.suggestion
+        words = f"{hint.suggestion}; tried already: {', '.join(dict.fromkeys(done))}" if done else hint.suggestion
         left.append(replace(hint, suggestion=words))
     return tuple(left), tuple(left_out)
 

@@ -38,7 +38,7 @@ class Judge(Verb):
         from harness.judge.verdict import decision
         from harness.loop import expected
         from harness.loop.bench import Bench, judge_here
-        from harness.loop.ledger_advice import advice_here
+        from harness.loop.ledger_advice import advice_here, set_constants
         from harness.loop.settings import parse
         from harness.render.report_text import View, judge_text
         from harness.verbs.parts.attempts import on_champion
@@ -46,7 +46,7 @@ class Judge(Verb):
 
         contest = contest_of(arguments, arguments.chip)
         settings = tuple(parse(text) for text in arguments.settings)
-        candidate = contest.candidate().set(settings)
+        candidate = set_constants(contest.candidate(), settings, contest.directory)
         with progress_of(arguments) as progress:
             guess = expected.of(contest, wholly=True)
             progress.expect(guess.stages, guess.total_seconds, guess.attempts)

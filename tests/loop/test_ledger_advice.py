@@ -1,5 +1,6 @@
 """Advice in reports: what an attempt or a sweep has tried is marked or left out, by what the ledger has."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ from evidence_examples import evidence
 from ledger_fixtures import NAIVE, candidate, new_repository, run_attempt
 
 from harness.candidate import Candidate
+from harness.errors import RatchetError
 from harness.ledger import Ledger
-from harness.loop.ledger_advice import advice_here
+from harness.loop.ledger_advice import advice_here, set_constants
+from harness.loop.sweep import on_another_text
 from harness.records import Edit, Hint, ScreenedSetting, Sweep
 
 LARGER = Edit(window="q", axis=-2, size=128, new=256, constants=("BQ",))
@@ -54,3 +57,33 @@ def test_without_a_ledger_nothing_was_tried(tmp_path: Path) -> None:
     first, second = advice_here(ADVICE, evidence(), CHAMPION, tmp_path)
     assert first.suggestion == "a larger block (--set BQ=256,512)"
     assert second == ADVICE[1]
+
+
+def test_edits_of_one_constant_that_was_tried_are_named_once(contest: Path) -> None:
+    both = Hint(observation="x", suggestion="a larger block", edits=(LARGER, replace(LARGER, window="k"), LARGEST))
+    (hint,) = advice_here((both,), evidence(), CHAMPION, contest)
+    assert hint.suggestion.count("tried already: BQ=256 by attempt 2") == 1
+    assert hint.suggestion.count("by attempt 2") == 1
+
+
+def test_a_constant_that_only_an_earlier_kernel_has_is_said_to_be_there(contest: Path) -> None:
+    other = Candidate(text=b"TILE = 8\n\n\ndef kernel_fn(q, k, v):\n    return q\n")
+    assert set_constants(CHAMPION, (("BQ", "512"),), contest) == CHAMPION.set((("BQ", "512"),))
+    with pytest.raises(RatchetError, match=r"constants there: TILE.*attempt 2 has .*checkout 2, then") as caught:
+        set_constants(other, (("BQ", "512"), ("BKV", "8")), contest)
+    assert caught.value.kind == "unknown-constant"
+    # No attempt has both.
+    with pytest.raises(RatchetError, match=r"constants there: TILE$"):
+        set_constants(other, (("BQ", "512"), ("TILES", "8")), contest)
+
+
+def test_a_sweep_over_the_kernel_of_an_earlier_attempt_says_what_may_come_of_it(contest: Path) -> None:
+    ledger = Ledger.open(contest)
+    candidate(contest, 1024)
+    run_attempt(ledger, "accept")
+    champion = Candidate(text=(contest / "kernel.py").read_bytes())
+    assert on_another_text(ledger, champion) == ""
+    sentence = on_another_text(ledger, CHAMPION)
+    assert sentence.startswith("kernel.py is that of attempt 1: its best setting is recorded")
+    assert sentence.endswith("only if it takes less time than attempt 3")
+    assert on_another_text(ledger, Candidate(text=NAIVE + b"# edited\n")) == ""

@@ -50,6 +50,11 @@ class Observed:
         return "exp2" not in names or "exp" in names
 
     @property
+    def unless_exp2(self) -> str:
+        """Words that leave open if exponentials to the base of two are there already; "" if the program is known."""
+        return "" if self.evidence.certificate else ", unless the kernel does so already"
+
+    @property
     def is_causal(self) -> bool:
         """True if the problem masks pairs out."""
         return dict(self.evidence.problem.parameters).get("causal") is True

@@ -742,6 +742,32 @@ def heads_alone() -> Evidence:
     return with_call(base, grid=(4,))
 
 
+def test_what_tables_skip_is_not_said_to_be_done_twice() -> None:
+    finding = looked("repeated work", Case(lambda: with_table(covering(2.0, outer_product(64, 2)))))
+    assert finding is not None
+    assert finding.gain is None
+    assert finding.suggestion.startswith("skip steps that the tables make needless")
+
+
+@pytest.mark.parametrize("head_dim", [128, 256])
+def test_narrow_heads_of_a_backward_pass_fill_half_of_the_unit_as_well(head_dim: int) -> None:
+    kernel = on_chip("v6e", evidence(0.9e-3, problem=CAUSAL))
+    parameters = (("causal", True), ("head_dim", head_dim))
+    problem = replace(kernel.problem, operation="attention_backward", parameters=parameters)
+    executed = round(1.49 * CAUSAL.work.matmul_flops)
+    finding = looked("masked blocks", Case(lambda: with_run(replace(kernel, problem=problem), mxu_flops=executed)))
+    assert (finding is not None) == (head_dim == 256)
+
+
+def test_base_two_is_advised_with_a_doubt_where_nobody_knows_the_program() -> None:
+    kernel = with_slots(evidence(0.9e-3), EUP=0.9, VALU=0.5)
+    for certificate, doubt in ((None, True), (replace(BASE_TWO, primitives=(("jax._src.lax:exp_p", 4),)), False)):
+        finding = looked("vector unit", Case(lambda kind=certificate: replace(kernel, certificate=kind)))
+        assert finding is not None
+        assert "exp2" in finding.suggestion
+        assert ("unless the kernel does so already" in finding.suggestion) == doubt
+
+
 def rows_of(number: int) -> Array:
     return Array(name="w", shape=(number, 65536), dtype="bfloat16")
 

@@ -136,10 +136,16 @@ def repeated_work(seen: Observed) -> RuleCase | None:
     gain = _time_of_work(seen, factor)
     if gain < _NOTABLE_SHARE:
         return None
+    has_tables = any(window.array.is_table for call in seen.calls for window in call.windows)
+    suggestion = "look for work that is done twice: a block that several steps compute, or padding that is computed"
+    if has_tables:
+        # Steps past the end of a sequence or a group count in the trace, whether they are skipped or not.
+        suggestion = f"skip steps that the tables make needless (pl.when), if they are not skipped yet; {suggestion}"
     return RuleCase(
         observation=_covers(seen, factor),
-        suggestion="look for work that is done twice: a block that several steps compute, or padding that is computed",
-        gain=gain,
+        suggestion=suggestion,
+        gain=None if has_tables else gain,
+        cost=gain,
         gain_source=SCHEDULE if seen.report.units else ROOFLINE,
         knob="work",
     )
@@ -177,8 +183,11 @@ def _time_of_work(seen: Observed, factor: float) -> float:
 
 
 def _fill(seen: Observed) -> float:
-    size = seen.chip.mxu_size
-    return min(1.0, seen.inputs[0].array.shape[-1] / size) if seen.is_attention and size else 1.0
+    """The part of the matrix unit that a head fills, of attention forward and backward; 1 for all else."""
+    size, wide = seen.chip.mxu_size, dict(seen.evidence.problem.parameters).get("head_dim")
+    if seen.is_attention:
+        wide = seen.inputs[0].array.shape[-1]
+    return min(1.0, wide / size) if isinstance(wide, int) and wide and size else 1.0
 
 
 @rule("idle core", "grid", f"{LEVERS}; {CORES}", "dimension_semantics tells the compiler which axes cores may share")

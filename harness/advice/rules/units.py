@@ -120,7 +120,10 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     fewer = 1
     if eup >= valu:
         observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
-        suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
+        suggestion = (
+            f"use exp2 with log2(e) folded into the softmax scale: one operation fewer per score{seen.unless_exp2}"
+        )
+        knob = "exp2"
         if not seen.is_attention or not seen.has_exp_left:
             suggestion = "use one transcendental function fewer per value: exp2, rsqrt and tanh are one operation each"
             per_value = None
@@ -136,7 +139,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
                 "it into q once per block"
             )
         if seen.has_exp_left:
-            suggestion, fewer = f"{suggestion}, and use exp2 with log2(e) in it", 2
+            suggestion, fewer = f"{suggestion}, and use exp2 with log2(e) in it{seen.unless_exp2}", 2
         if not seen.is_attention:
             suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
     # Operations that are gone leave their slots free, and no more where the rest of the schedule stays as it is.
@@ -170,9 +173,12 @@ def exp_bound(seen: Observed) -> RuleCase | None:
         observation=f"the lines with exponentials take {percent(share)} of the cycles, "
         f"{_at(hottest, share * run.cycles)}, while the MXU is busy {percent(seen.used('MXU'))} "
         f"[simulated {seen.report.chip}]",
-        suggestion="use exp2 with log2(e) folded into the softmax scale: one operation fewer per score"
-        if seen.is_attention
-        else "use exp2 and fold log2(e) into a factor that is multiplied in anyway",
+        suggestion=(
+            "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score"
+            if seen.is_attention
+            else "use exp2 and fold log2(e) into a factor that is multiplied in anyway"
+        )
+        + seen.unless_exp2,
         # One vector operation of those that such a line does for each exponential.
         gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
         gain_source=SCHEDULE,

@@ -373,7 +373,8 @@ def unused_limit(seen: Observed) -> RuleCase | None:
         return None
     # The scores of a step count beside windows and scratch, though none of them shows it.
     needed = used + score_block_bytes(seen.evidence)
-    if needed >= _UNUSED_VMEM * asked or needed >= seen.chip.scoped_vmem_bytes:
+    # The compiler keeps values between operations there too, how many is not known.
+    if needed >= _UNUSED_VMEM * asked or needed >= _NEARLY_FULL_VMEM * seen.chip.scoped_vmem_bytes:
         return None
     return RuleCase(
         observation=f"vmem_limit_bytes allows {kibibytes(asked)}, and about {kibibytes(needed)} are used: the default "

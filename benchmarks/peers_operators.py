@@ -37,7 +37,7 @@ from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
-from peers_paged import PAGED, RAGGED, as_ragged, paged, ragged_paged
+from peers_paged import PAGED, RAGGED, RAGGED_MIXED, as_ragged, paged, ragged_paged
 from peers_titles import KEPT, champion_seconds, kept
 from tabulate import tabulate
 
@@ -239,6 +239,9 @@ _SPLASH_BACKWARD = tuple(
     for blocks in _grid((512, 1024, 2048), (512, 1024, 2048, 4096), (256, 512, 1024, 2048), (1, 0))
     if blocks[2] <= blocks[1] and blocks[0] * blocks[2] <= 1024 * 2048 and (blocks[3] or blocks[2] > 256)
 )
+# With head_dim 256 a block is twice as large.
+_SPLASH_BACKWARD_WIDE = tuple(blocks for blocks in _SPLASH_BACKWARD if max(blocks) <= 1024 and blocks[2] >= 512)
+_FLASH_BACKWARD_WIDE = tuple(blocks for blocks in _FLASH_BACKWARD if max(blocks) <= 1024 and blocks[1] >= 512)
 # Of matrices of 2048 x 768.
 _EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
 # Of matrices of 2048 x 512.
@@ -280,10 +283,15 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         Peer("JAX paged attention", paged, PAGED),
         Peer("JAX ragged paged attention", ragged_paged, RAGGED, as_ragged),
     ),
+    "examples/ragged-paged-mixed-v6e": (Peer("JAX ragged paged attention", ragged_paged, RAGGED_MIXED),),
     "examples/attention-backward": (Peer("JAX flash attention", _flash_backward, _FLASH_BACKWARD),),
     "examples/attention-backward-causal-v6e": (
         Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD),
         Peer("JAX flash attention", partial(_flash_backward, causal=True), _FLASH_BACKWARD),
+    ),
+    "examples/attention-backward-gemma-v6e": (
+        Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD_WIDE),
+        Peer("JAX flash attention", partial(_flash_backward, causal=True), _FLASH_BACKWARD_WIDE),
     ),
     "examples/attention-llama-v6e": (Peer("JAX splash attention", _splash_forward, _SPLASH_FORWARD),),
     "examples/attention-gemma-v6e": (

@@ -13,6 +13,8 @@ from harness.operators import PagedAttention
 PAGED = tuple(itertools.product((1, 2, 4, 8, 16, 32, 64, 128), (0, 1)))
 # Queries of a block, and pages.
 RAGGED = tuple(itertools.product((1, 2, 4, 8), (2, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 44, 48, 52, 56, 64, 96, 128)))
+# The same where some sequences have many queries, in pages of 128 keys.
+RAGGED_MIXED = tuple(itertools.product((32, 40, 48), (12, 16, 18)))
 # JAX's choice of its limit would refuse the largest blocks; a v6e has 128 MiB.
 _VMEM_LIMIT = 100 * 2**20
 

@@ -269,6 +269,7 @@ AIMS = {
 OPERATOR_AIMS: dict[str, float | None] = {
     "examples/attention-backward": None,
     "examples/attention-backward-causal-v6e": 0.85,
+    "examples/attention-backward-gemma-v6e": None,
     "examples/attention-gemma-v6e": 0.90,
     "examples/attention-llama-v6e": 0.90,
     "examples/grouped-matmul": None,
@@ -280,6 +281,7 @@ OPERATOR_AIMS: dict[str, float | None] = {
     "examples/quantized-matmul": None,
     "examples/quantized-matmul-fp8-v7x": 0.90,
     "examples/quantized-matmul-int8-v6e": 1.00,
+    "examples/ragged-paged-mixed-v6e": None,
     "examples/rmsnorm": 0.97,
     "examples/swiglu": 0.95,
 }

@@ -55,6 +55,13 @@ def test_every_kept_peer_is_one_of_a_problem_on_the_page() -> None:
     assert set(kept()) == set(ATTENTION) | (set(kept()) & set(OPERATOR_AIMS))
 
 
+def test_every_contest_of_a_chip_in_its_name_is_beside_others() -> None:
+    contests = {f"examples/{folder.name}" for folder in (ROOT / "examples").glob("*-v[67]?")}
+    # Its peers were compiled by another libtpu than its champion: its LOG.md has them.
+    alone = {"examples/cross-entropy-v6e"}
+    assert contests - alone <= set(kept())
+
+
 @pytest.mark.parametrize("contest", ATTENTION)
 def test_kept_peers_of_attention_are_those_of_the_page(contest: str) -> None:
     (row,) = [row for row in rows(section("Against the aims")) if (row[0], row[1]) == ATTENTION[contest]]

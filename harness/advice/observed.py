@@ -5,11 +5,23 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.advice.kernel_ops import outside_ops
 from harness.advice.operands import problem_names
 from harness.advice.score_block import float_inputs, is_attention, score_block_bytes
 from harness.hardware import Chip
 from harness.hardware import chip as chip_named
-from harness.records import Ceiling, CounterLine, Evidence, PallasCall, PartKind, Report, Row, Simulation, Window
+from harness.records import (
+    Ceiling,
+    CounterLine,
+    Evidence,
+    OpTime,
+    PallasCall,
+    PartKind,
+    Report,
+    Row,
+    Simulation,
+    Window,
+)
 from harness.records.report_words import with_chip
 
 
@@ -78,6 +90,11 @@ class Observed:
     def calls(self) -> tuple[PallasCall, ...]:
         """All Pallas calls of the program."""
         return self.evidence.trace.pallas_calls if self.evidence.trace else ()
+
+    @property
+    def outside_ops(self) -> list[OpTime] | None:
+        """The operations of the run that XLA put around the kernel; None if it is not known which these are."""
+        return outside_ops(self.run.ops if self.run else (), self.calls)
 
     @property
     def matrix_blocks(self) -> tuple[Window, ...]:

@@ -670,6 +670,28 @@ def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
     assert words.suggestion == "do inside the kernel what is done there, or do without it"
 
 
+def test_operations_around_a_kernel_without_a_name_are_told_from_it() -> None:
+    waiting = copied(with_parts(good(1.2e-3), ("operand wait", "args_1_.3", 0.3)))
+    assert waiting.simulation is not None
+    kernel_op, op = waiting.simulation.ops
+    ops = (
+        replace(kernel_op, name="loss_forward_mosaic_tpu.1", seconds=0.9e-3),
+        replace(op, name="copy.5", seconds=0.2e-3),
+        replace(op, name="gather_fusion", seconds=0.1e-3),
+    )
+    kernel = with_call(with_run(waiting, ops=ops), name="pallas_call")
+    hints = advised(kernel)
+    (words,) = [hint for hint in hints if hint.rule == "copies"]
+    assert "2 operations outside it, `copy.5`, `gather_fusion`, take 300.000 us" in words.observation
+    assert "by index inside the kernel" in words.suggestion
+    # They may be what waits.
+    assert not [hint for hint in hints if hint.rule == "DMA waits"]
+    assert [hint for hint in advised(with_run(kernel, ops=ops[:1])) if hint.rule == "DMA waits"]
+    # Two operations that may be the kernel's.
+    strange = with_run(kernel, ops=(*ops, replace(op, name="loss_backward")))
+    assert not [hint for hint in advised(strange) if "outside it" in hint.observation]
+
+
 def test_a_causal_body_under_a_condition_is_not_told_to_skip() -> None:
     kernel = covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL))
     finding = looked("masked blocks", Case(lambda: with_run(kernel, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops))))

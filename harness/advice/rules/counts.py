@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from harness.advice.buffers import LANES, item_bits, tile_rows
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed, blocks
-from harness.advice.operands import UNNAMED_KERNEL
 from harness.advice.rules.registers import score_registers
 from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
@@ -29,8 +28,6 @@ _NOTABLE_ROOM = 0.01
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
 # What the names of operations may hold that copy or transpose.
 _MOVES = ("copy", "transpose", "fusion")
-# How the names of operations between chips begin: what they cost is said with the links.
-_COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 
 def _expected(seen: Observed, name: str) -> int:
@@ -84,16 +81,10 @@ def around(seen: Observed) -> RuleCase | None:
     """Copies and other operations that XLA put around the kernel."""
     hlo = seen.evidence.hlo
     moves = hlo.copy + hlo.transpose if hlo else 0
-    calls = seen.evidence.trace.pallas_calls if seen.evidence.trace else ()
-    names = (*(call.name for call in calls), UNNAMED_KERNEL)
-    ops = seen.run.ops if seen.run else ()
-    others = [op for op in ops if not op.name.startswith((*names, *_COLLECTIVES))]
+    others = seen.outside_ops or []
     if seen.report.communication is not None:
         others = _without_results(seen, others)
-    if not any(op.name.startswith(names) for op in ops):
-        # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
-        others = []
-    elif not any(word in op.name for op in others for word in _MOVES):
+    if seen.outside_ops is not None and not any(word in op.name for op in others for word in _MOVES):
         # None that takes time in the schedule is a copy or a transpose: a copy that is counted brings an operand into
         # another memory, such as VMEM.
         moves = 0
@@ -191,6 +182,8 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
         )
     if _saves_transposed_pushes(seen):
         return "; ".join(advice) or "do inside the kernel what is done there but for the transpose, or do without it"
+    if "gather" in names:
+        advice.append("take rows or elements by index inside the kernel: XLA may lay the whole array out anew for it")
     if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
         advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
     return "; ".join(advice) or "do inside the kernel what is done there, or do without it"

@@ -126,6 +126,8 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     waits = {name: share for name, share in seen.parts("operand wait").items() if OTHER_CHIP not in name}
     waits = {seen.operand(name): share for name, share in waits.items()}
     share = sum(waits.values()) if waits else seen.share(seen.run.dma_wait_cycles - seen.run.link_wait_cycles)
+    # Which waits are those of operations around the kernel is not recorded: as many as these take time may be.
+    share -= sum(op.seconds for op in seen.outside_ops or ()) / seen.seconds
     is_compute_heavy = (seen.report.memory_only_seconds or 0) < seen.report.compute_only_seconds
     if share < _NOTABLE_SHARE or not is_compute_heavy:
         return None

@@ -28,7 +28,7 @@ from harness.operators import (
     SwiGLU,
     check,
 )
-from harness.operators.outputs import spans
+from harness.operators.outputs import row_count, spans
 from harness.operators.survey import standing_out
 
 # Of each about the smallest of which not all rows are compared.
@@ -77,7 +77,7 @@ def spoilt(whole: NDArray[np.float64], rows: NDArray[np.int64], way: str) -> NDA
 
 def judged(problem: Problem, seeds: int) -> Iterator[tuple[str, bool, bool]]:
     """For each family and seed: the trial (`honest`, or a kind of error and a number of rows), found, and refused."""
-    total = int(np.prod(problem.statement().outputs[0].shape[:-1]))
+    total = row_count(problem.statement().outputs)
     for family in problem.families(True):
         for seed in range(seeds):
             inputs, sampled = problem.make_inputs(family, seed), problem.sample_rows(seed)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from harness.errors import UsageError
 from harness.operators.blocks import SHORTEST, sampled_rows, shortened
 from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.outputs import fewest_rows
 from harness.operators.problem import Rows
 from harness.records import Statement, Work
 from harness.records.problem import Parameter
@@ -88,11 +89,11 @@ class Operator(ABC):
     @property
     def row_cost(self) -> int:
         """The cost of comparing one row of every matrix of the output: multiply-adds, unless a class says otherwise."""
-        return self.work().matmul_flops // (2 * self.statement().outputs[0].shape[-2])
+        return self.work().matmul_flops // (2 * fewest_rows(self.statement().outputs).shape[-2])
 
     def sample_rows(self, seed: int) -> Rows:
         """All rows where that is cheap; else, of every matrix, the first, the last, and some of every even stretch."""
-        *matrices, rows, _ = self.statement().outputs[0].shape
+        *matrices, rows, _ = fewest_rows(self.statement().outputs).shape
         return sampled_rows(prod(matrices), rows, self.checked // self.row_cost, seed)
 
     def reduced(self: Own) -> Iterator[Own]:

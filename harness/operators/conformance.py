@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.errors import RatchetError
 from harness.operators.controls import rounded
 from harness.operators.exact import StatesExact, is_exact, numpy_dtype
-from harness.operators.outputs import spans
+from harness.operators.outputs import row_count, spans
 from harness.operators.probes import changed, check_probe
 from harness.operators.problem import Exact, Problem, Values
 from harness.operators.state import new_state
@@ -140,13 +140,13 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
             yield f"expected exact() to name outputs, got {', '.join(unknown)}"
         yield from _of_work(statement)
         rows = {output.name: int(np.prod(output.shape[:-1])) for output in statement.outputs}
-        if len(set(rows.values())) > 1:
+        if any(count % max(1, min(rows.values())) for count in rows.values()):
             got = ", ".join(
                 f"{name} {list(output.shape)}" for name, output in zip(rows, statement.outputs, strict=True)
             )
             yield (
-                f"expected outputs with equally many rows, all axes but the last multiplied, got {got}; a number for "
-                "each row has a last axis of 1"
+                "expected outputs with equally many rows, or a multiple of the fewest, all axes but the last "
+                f"multiplied, got {got}; a number for each row has a last axis of 1"
             )
         counters = [count.counter for count in statement.expected]
         if len(set(counters)) < len(counters):
@@ -341,7 +341,7 @@ def _timing(problem: Problem, small: Problem) -> Iterator[str]:
 def _rows(problem: Problem, small: Problem) -> Iterator[str]:
     """Complaints about the rows that are compared."""
     for instance in (problem, small):
-        total = int(np.prod(instance.statement().outputs[0].shape[:-1]))
+        total = row_count(instance.statement().outputs)
         rows = instance.sample_rows(_SEEDS[0])
         if not len(rows) or rows.dtype.kind != "i" or rows[0] < 0 or rows[-1] >= total or (np.diff(rows) < 1).any():
             yield f"expected sample_rows() to give rows 0 to {total - 1}, sorted and distinct, got {rows[:5]} ..."
@@ -356,7 +356,7 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
     """Complaints about the numbers: reference(), honest() and rounding()."""
     rows = small.sample_rows(_SEEDS[0])[:_MOST_ROWS]
     some = rows[:: max(1, len(rows) // 5)]
-    width = sum(output.shape[-1] for output in small.statement().outputs)
+    width = [columns.stop for *_, columns in spans(small.statement().outputs)][-1]
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
         for name, method in (("reference", small.reference), ("honest", small.honest), ("rounding", small.rounding)):
@@ -434,7 +434,7 @@ _WRONG: dict[str, Callable[[Exact, Array], Exact]] = {
 
 
 def _all_rows(problem: Problem) -> NDArray[np.int64]:
-    return np.arange(int(np.prod(problem.statement().outputs[0].shape[:-1])))
+    return np.arange(row_count(problem.statement().outputs))
 
 
 def _outputs(problem: Problem, inputs: Sequence[Values]) -> list[Values]:

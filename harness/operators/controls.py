@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 import ml_dtypes
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.errors import RatchetError
 from harness.operators.blocks import BLOCK
-from harness.operators.outputs import in_rows, spans
+from harness.operators.outputs import in_rows, row_count, spans
 from harness.operators.problem import Exact, Problem, Rows, Values
 from harness.operators.suite import Member, Suite
 from harness.operators.tolerance import Errors, errors
@@ -68,7 +67,7 @@ def weaknesses(problem: Problem) -> tuple[str, ...]:
     """
     small = next(iter(problem.reduced()), problem)
     left = every_answer(small)
-    total = prod(small.statement().outputs[0].shape[:-1])
+    total = row_count(small.statement().outputs)
     rows = np.sort(np.random.default_rng(_SEED).permutation(total)[:_MOST_ROWS])
     for family in dict.fromkeys((*problem.families(False), *problem.families(True))):
         if not left:
@@ -119,7 +118,7 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
 
     outputs = problem.statement().outputs
     yield "zeros", lambda inputs, rows: np.zeros_like(problem.reference(inputs, rows))
-    if prod(outputs[0].shape[:-1]) > 1:
+    if row_count(outputs) > 1:
         yield "the mean of all rows in each", mean
         yield "the first block repeated", first_block
     for place, array in enumerate(problem.statement().inputs):

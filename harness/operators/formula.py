@@ -18,7 +18,7 @@ from harness.operators.controls import Answer
 from harness.operators.exact import is_exact, is_float, numpy_dtype
 from harness.operators.noisy import noisy, rounded_at_random
 from harness.operators.normals import normal
-from harness.operators.outputs import in_rows, spans
+from harness.operators.outputs import row_count, side_by_side, spans
 from harness.operators.probes import Part, Probe, Region, changed, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES, ulp
@@ -75,7 +75,7 @@ class Formula(Operator, textures.Textured):
 
     @abstractmethod
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """The inputs and the outputs; all outputs have equally many rows."""
+        """The inputs and the outputs; each output has as many rows as the shortest, or a multiple of it."""
 
     @abstractmethod
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
@@ -259,7 +259,7 @@ class Formula(Operator, textures.Textured):
         got, expected = [np.shape(array) for array in arrays], [array.shape for array in stated]
         if got != expected:
             raise ValueError(f"{self.operation}: expected formula() to return arrays of {expected}, got {got}")
-        rows = np.concatenate([in_rows(np.asarray(array).view(np.ndarray)) for array in arrays], axis=1)
+        rows = side_by_side([np.asarray(array).view(np.ndarray) for array in arrays])
         if not np.isfinite(rows).all():
             raise ValueError(
                 f"{self.operation}: expected formula() to be finite for inputs up to {_SPIKE:g} and drawn ones beyond, "
@@ -340,7 +340,7 @@ class Formula(Operator, textures.Textured):
             return ()
         random, probes = np.random.default_rng((seed, len(self.arrays()[0]))), []
         inputs = self.make_inputs("normal", seed)
-        every = np.arange(prod(self.arrays()[1][0].shape[:-1]))
+        every = np.arange(row_count(self.arrays()[1]))
         before, deviation = self.reference(inputs, every), self.rounding(inputs, every)
         for place, array in enumerate(self.arrays()[0]):
             for axis, length in enumerate(array.shape):
@@ -378,7 +378,7 @@ class Formula(Operator, textures.Textured):
         return answers
 
     def _depends_on_places(self, place: int) -> bool:
-        inputs, rows = self.make_inputs("normal", 0), np.arange(prod(self.arrays()[1][0].shape[:-1]))
+        inputs, rows = self.make_inputs("normal", 0), np.arange(row_count(self.arrays()[1]))
         rolled = self._with(place, lambda values: np.roll(values, 1, axis=-1))(inputs, rows)
         return bool((np.abs(rolled - self.reference(inputs, rows)) > self.rounding(inputs, rows)).any())
 

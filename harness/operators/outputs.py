@@ -1,12 +1,19 @@
-"""All outputs of a problem seen as one matrix: row by row, those of several outputs beside each other."""
+"""All outputs of a problem seen as one matrix: row by row, those of several outputs beside each other.
+
+The rows are those of the output that has the fewest. Of an output with n times as many, n that follow each other stand
+beside each other in one row.
+"""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from math import prod
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.records import Array, Statement
+
+Output = TypeVar("Output", Array, NDArray[Any])
 
 
 @runtime_checkable
@@ -31,8 +38,9 @@ def as_read(
     if [getattr(array, "shape", None) for array in outputs[: len(stated)]] != stated:
         return tuple(outputs)
     copies = tuple(np.array(array) for array in outputs[: len(stated)])
+    count = row_count(copies)
     for array in copies:
-        in_rows(array)[rows] = 0
+        array.reshape(count, -1)[rows] = 0
     # What follows is state.
     return (*copies, *outputs[len(stated) :])
 
@@ -42,11 +50,34 @@ def in_rows(array: NDArray[Any]) -> NDArray[Any]:
     return array.reshape(-1, array.shape[-1])
 
 
+def fewest_rows(outputs: Sequence[Output]) -> Output:
+    """The first output, stated or computed, of those with the fewest rows."""
+    return min(outputs, key=lambda output: prod(output.shape[:-1]))
+
+
+def row_count(outputs: Sequence[Output]) -> int:
+    """The rows of the whole."""
+    return prod(fewest_rows(outputs).shape[:-1])
+
+
+def side_by_side(outputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """`[rows, columns]`: all outputs beside each other."""
+    rows = row_count(outputs)
+    return np.concatenate([array.reshape(rows, -1) for array in outputs], axis=1)
+
+
+def by_itself(output: Array, rows: NDArray[np.int64], *values: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Rows of the whole as rows of one output, and values there, `[rows, its columns of the whole]`, in its columns."""
+    beside = values[0].shape[1] // output.shape[-1]
+    places = (rows[:, None] * beside + np.arange(beside)).reshape(-1)
+    return (places, *(some.reshape(-1, output.shape[-1]) for some in values))
+
+
 def spans(outputs: Sequence[Array]) -> Iterator[tuple[int, Array, slice]]:
     """Each output with its position and its columns of the whole."""
-    start = 0
+    start, rows = 0, row_count(outputs)
     for position, output in enumerate(outputs):
-        stop = start + output.shape[-1]
+        stop = start + prod(output.shape) // rows
         yield position, output, slice(start, stop)
         start = stop
 

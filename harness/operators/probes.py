@@ -1,13 +1,14 @@
 """Dependences of outputs, as data: a part of the inputs is changed, these elements must move, those must stay."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.outputs import in_rows
+from harness.operators.outputs import side_by_side
 from harness.operators.wrong_parts import wrong_parts
 from harness.records import Array, Check, Failure, Mode
 
@@ -58,6 +59,20 @@ def probe(
     return Probe(name=name, family=family, regions=tuple(regions), moves=moving, stays=staying)
 
 
+def parts_of_rows(rows: range, columns: range, beside: int = 1) -> Iterator[Part]:
+    """These rows of an output of which so many stand beside each other in a row of all outputs; `columns` of the first.
+
+    One part for each place that they have in such a row.
+    """
+    for first in range(min(len(rows), beside // gcd(beside, rows.step))):
+        some = rows[first :: beside // gcd(beside, rows.step)]
+        shift = some.start % beside * len(columns)
+        yield Part(
+            rows=range(some.start // beside, some[-1] // beside + 1, some.step // beside),
+            columns=range(columns.start + shift, columns.stop + shift),
+        )
+
+
 def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """Copies of the inputs with the regions of the probe changed."""
     copies = tuple(array.copy() for array in inputs)
@@ -89,7 +104,7 @@ def check_probe(
     The Failure is `non-finite` if `after` is not finite, `wrong-dependence` if a promise of the probe is broken.
     """
     moved = _differs(before, after)
-    bad = np.concatenate([~np.isfinite(in_rows(array)) for array in after], axis=1)
+    bad = ~np.isfinite(side_by_side(after))
     sentences = [f"not finite: {_named(bad, outputs)}"] if bad.any() else []
     broken, compared = int(np.count_nonzero(bad)), 0
     for parts, must_move in ((probe.stays, False), (probe.moves, True)):
@@ -160,15 +175,14 @@ def _exact(
 
 def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
     """`[rows, columns]`: True where any bit differs. Raises ValueError for arrays of another shape or dtype."""
-    differ = []
+    differ: list[NDArray[np.bool_]] = []
     for old, new in zip(before, after, strict=True):
         if old.shape != new.shape or old.dtype != new.dtype:
             raise ValueError(f"expected {old.dtype}{list(old.shape)}, got {new.dtype}{list(new.shape)}")
         word = np.dtype(f"u{old.itemsize}")
-        old_bits, new_bits = (in_rows(np.ascontiguousarray(array).view(word)) for array in (old, new))
+        old_bits, new_bits = (np.ascontiguousarray(array).view(word) for array in (old, new))
         differ.append(old_bits != new_bits)
-    differences: NDArray[np.bool_] = np.concatenate(differ, axis=1)
-    return differences
+    return side_by_side(differ)
 
 
 def _named(wrong: NDArray[np.bool_], outputs: Sequence[Array]) -> str:

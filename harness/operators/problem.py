@@ -20,8 +20,8 @@ class Problem(Protocol):
     """One operation at one shape.
 
     A row is an index into `output.reshape(-1, output.shape[-1])`: outputs are compared row by
-    row. Where there are several outputs, they have equally many rows and are seen beside each other:
-    the three numerical methods return `[len(rows), columns of all outputs together]` float64.
+    row. Several outputs are seen beside each other, `output.reshape(rows, -1)` of each with the rows of the one that
+    has the fewest: the three numerical methods return `[len(rows), columns of all outputs together]` float64.
     """
 
     def statement(self) -> Statement:

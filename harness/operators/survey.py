@@ -1,13 +1,13 @@
 """All rows of an output looked at cheaply: those that stand out are compared with float64, besides those drawn."""
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.blocks import BLOCK
+from harness.operators.outputs import row_count
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import relative_rounding
 
@@ -34,7 +34,7 @@ def standing_out(
     problem: object, inputs: Sequence[Values], outputs: Sequence[Values], compared: Rows, seed: int
 ) -> Rows:
     """The rows that are off most of those that are not `compared` anyway, sorted; none where all are."""
-    total = prod(outputs[0].shape[:-1])
+    total = row_count(outputs)
     if len(compared) == total or not isinstance(problem, Surveying):
         return compared[:0]
     with np.errstate(all="ignore"):

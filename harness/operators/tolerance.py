@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.exact import differing, is_exact, is_float, numpy_dtype
-from harness.operators.outputs import as_read, element, in_rows, spans
+from harness.operators.outputs import as_read, by_itself, element, in_rows, row_count, spans
 from harness.operators.problem import Exact, Problem, Rows, Values
 from harness.operators.state import check_state
 from harness.operators.survey import standing_out
@@ -178,8 +178,9 @@ def errors(
     # A deviation that is not finite would allow any error: without a tolerance every error is too large.
     deviation[~np.isfinite(deviation)] = 0
     output_errors = []
-    for position, output, columns in spans(problem.statement().outputs):
-        got = in_rows(arrays[position])[rows].astype(np.float64)
+    stated = problem.statement().outputs
+    for position, output, columns in spans(stated):
+        got = arrays[position].reshape(row_count(stated), -1)[rows].astype(np.float64)
         exact = expected[:, columns]
         if is_exact(problem, output):
             # An integer has one zero.
@@ -252,7 +253,7 @@ def check(
         )
     )
     judged = [
-        _judge(output_errors, output, rows, family, mode, seed)
+        _judge(*_by_itself(output_errors, output, rows), output, family, mode, seed)
         for output, output_errors in zip(expected, every, strict=True)
     ]
     if isinstance(problem, Forbidding) and all(output_check.passed for output_check, _ in judged):
@@ -360,11 +361,21 @@ def _is_forbidden(
     return check, Failure(stage="correctness", kind="wrong-result", message=message)
 
 
+def _by_itself(output_errors: Errors, output: Array, rows: Rows) -> tuple[Errors, Rows]:
+    """The errors of one output, and their rows, as rows of the output itself instead of those of all outputs."""
+    if output_errors.got.shape[1] == output.shape[-1]:
+        return output_errors, rows
+    names = ("got", "expected", "honest", "deviation")
+    places, *values = by_itself(output, rows, *(getattr(output_errors, name) for name in names), *output_errors.shared)
+    numbers = dict(zip(names, values, strict=False))
+    return replace(output_errors, **numbers, shared=tuple(values[len(names) :])), places
+
+
 def _judge(
-    output_errors: Errors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
+    output_errors: Errors, rows: Rows, output: Array, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure | None]:
     if isinstance(output_errors, ExactErrors):
-        return _judge_exact(output_errors, output, rows, family, mode, seed)
+        return _judge_exact(output_errors, rows, output, family, mode, seed)
     scaled = output_errors.scaled
     row, column = (int(i) for i in np.unravel_index(int(np.argmax(scaled)), scaled.shape))
     criterion: Literal["worst element", "root mean square"]
@@ -406,7 +417,7 @@ def _judge(
 
 
 def _judge_exact(
-    output_errors: ExactErrors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
+    output_errors: ExactErrors, rows: Rows, output: Array, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure | None]:
     differs = output_errors.differs
     count = int(np.count_nonzero(differs))

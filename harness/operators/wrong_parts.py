@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.outputs import element, spans
+from harness.operators.outputs import by_itself, element, spans
 from harness.records import Array, Statement
 
 # Sizes of blocks are multiples of a tile of the chip's memory or as long as the axis, and so are the parts that a
@@ -20,13 +20,17 @@ def wrong_parts(outputs: Sequence[Array], wrong: NDArray[np.bool_], rows: NDArra
     `wrong`: `[len(rows), columns]`, of the outputs beside each other; without `rows` it has all of them.
     """
     rows = np.arange(len(wrong)) if rows is None else rows
-    parts = [part for _, output, columns in spans(outputs) for part in _parts(output, wrong[:, columns], rows)]
+    parts = [
+        part
+        for _, output, columns in spans(outputs)
+        for part in _parts(output, *by_itself(output, rows, wrong[:, columns]))
+    ]
     if len(parts) <= _MOST_NAMED:
         return " and ".join(parts)
     return f"{', '.join(parts[:_MOST_NAMED])} and {len(parts) - _MOST_NAMED} more parts, up to {parts[-1]}"
 
 
-def _parts(output: Array, wrong: NDArray[np.bool_], rows: NDArray[np.int64]) -> Iterator[str]:
+def _parts(output: Array, rows: NDArray[np.int64], wrong: NDArray[np.bool_]) -> Iterator[str]:
     """Neighbouring tiles with a wrong element, as one where they make a rectangle; each narrowed to what is wrong."""
     length = output.shape[-2] if len(output.shape) > 1 else 1
     # The first compared row of each tile: none reaches over the end of a matrix.

@@ -73,8 +73,9 @@ class ExpectedCount:
 class Statement:
     """A problem as it is recorded: what is computed, in the words and numbers of the judge.
 
-    Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`. `updates` names
-    inputs that are state, changed in place: a kernel returns each of them, in its shape and dtype, after the outputs.
+    Outputs have equally many rows, or a multiple of the fewest, a row being an index into
+    `output.reshape(-1, output.shape[-1])`. `updates` names inputs that are state, changed in place: a kernel returns
+    each of them, in its shape and dtype, after the outputs.
     `overwrites` names inputs whose memory a caller hands over for the last outputs, of the same shapes and dtypes.
     For a suite, `members` are its problems, and `may_lose` is the share of its time by which each may get slower; the
     suite has no inputs and outputs of its own, and its work is the weighted geometric mean of theirs.

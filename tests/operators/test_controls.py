@@ -100,6 +100,7 @@ def test_each_property_has_a_control_and_all_of_them_fail(problem: Problem, name
         Attention(sequence=256, kv_sequence=1024, head_dim=64, causal=True, window=32),
         Attention(sequence=256, head_dim=64, scale=0.01),
         AttentionBackward(sequence=64, head_dim=32),
+        AttentionBackward(heads=4, kv_heads=2, sequence=64, head_dim=32, causal=True),
         PagedAttention(heads=1, kv_heads=1, head_dim=64, sequences=2, pages=8, page_size=16, pages_per_sequence=2),
         PagedAttention(
             tokens=4, heads=2, kv_heads=1, head_dim=64, sequences=4, pages=20, page_size=16, pages_per_sequence=2

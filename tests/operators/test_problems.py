@@ -37,6 +37,7 @@ from harness.operators import (
     complaints,
 )
 from harness.operators.blocks import blocks, sampled_rows, shorter
+from harness.operators.outputs import row_count, spans
 
 pytestmark = pytest.mark.long
 
@@ -55,6 +56,8 @@ PROBLEMS: dict[str, Problem] = {
     "attention, packed": Attention(batch=2, sequence=260, head_dim=64, segments=3),
     "attention backward": AttentionBackward(sequence=260, head_dim=64),
     "attention backward, causal": AttentionBackward(heads=2, sequence=260, head_dim=64, causal=True),
+    "attention backward, grouped": AttentionBackward(heads=6, kv_heads=2, sequence=260, head_dim=64, causal=True),
+    "attention backward, one head of keys": AttentionBackward(heads=4, kv_heads=1, sequence=130, head_dim=64),
     "attention backward, float32": AttentionBackward(sequence=130, head_dim=64, dtype="float32"),
     "matmul": Matmul(m=512, n=384, k=512),
     "matmul, float32": Matmul(m=260, n=256, k=300, dtype="float32"),
@@ -100,6 +103,7 @@ PROBLEMS: dict[str, Problem] = {
 }
 MATMUL, NORM = Matmul(m=128, n=128, k=1024), RMSNorm(rows=64, columns=1024)
 BACKWARD = AttentionBackward(sequence=128, head_dim=64)
+SHARED = AttentionBackward(heads=16, kv_heads=2, sequence=128, head_dim=64)
 ENTROPY = CrossEntropy(tokens=128, model=512, vocabulary=512)
 GROUPED = GroupedMatmul(m=256, groups=4, k=512, n=128)
 QUANTIZED = QuantizedMatmul(m=128, n=128, k=1024)
@@ -253,6 +257,31 @@ def backward(
     return run
 
 
+def backward_of_groups(
+    *, kv_head: Callable[[int], int] = lambda head: head // 8, sums_as: Any = single, skip: int = 0
+) -> Kernel:
+    """Each of 16 heads by itself, dk and dv added up over the 8 that read the same keys but for the first `skip`."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
+        q, k, v, o, lse, do = map(single, inputs)
+        dq, dk, dv = (np.zeros_like(array) for array in (q, k, v))
+        for head in range(len(q)):
+            shared = kv_head(head)
+            scores = q[head] @ k[shared].T * np.float32(q.shape[2] ** -0.5)
+            # Scores of other keys may be far above the logarithm of sums.
+            weights = np.exp(np.minimum(scores - lse[head][:, None], 60))
+            delta = (o[head] * do[head]).sum(axis=1, keepdims=True)
+            gradients = bf16(weights * (do[head] @ v[shared].T - delta))
+            dq[head] = gradients @ k[shared]
+            if head % 8 >= skip:
+                dk[shared] = sums_as(dk[shared] + sums_as(gradients.T @ q[head]))
+                dv[shared] = sums_as(dv[shared] + sums_as(bf16(weights).T @ do[head]))
+        scale = np.float32(q.shape[2] ** -0.5)
+        return tuple(array.astype(BF16) for array in (dq * scale, dk * scale, dv))
+
+    return run
+
+
 def norm(
     *,
     eps: float = 1e-6,
@@ -387,6 +416,7 @@ HONEST: dict[str, tuple[Problem, Kernel]] = {
     "matmul in one block": (MATMUL, matmul(block=1024)),
     "matmul without empty blocks": (MATMUL, matmul(is_empty=lambda part: not part.any())),
     "backward": (BACKWARD, backward()),
+    "backward, grouped": (SHARED, backward_of_groups()),
     "backward, nothing rounded between": (BACKWARD, backward(weights_as=single)),
     "backward, scaled queries rounded": (BACKWARD, backward(queries_as=bf16)),
     "grouped matmul": (GROUPED, grouped()),
@@ -429,6 +459,10 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     ),
     "matmul, rows of another block": (MATMUL, moved_rows),
     "matmul, a block of rows written twice": (MATMUL, stale_rows),
+    "backward, heads share keys in turn": (SHARED, backward_of_groups(kv_head=lambda head: head % 2)),
+    "backward, dk and dv of the last head": (SHARED, backward_of_groups(skip=7)),
+    "backward, dk and dv without the first head": (SHARED, backward_of_groups(skip=1)),
+    "backward, heads added in bfloat16": (SHARED, backward_of_groups(sums_as=bf16)),
     "backward without delta": (BACKWARD, backward(of_delta=lambda *arrays: 0.0)),
     "backward, delta of the weights": (
         BACKWARD,
@@ -541,18 +575,21 @@ def test_the_last_row_of_a_group_is_compared_where_few_rows_are(seed: int, monke
 
 
 @pytest.mark.parametrize(
-    "name", ["attention, causal", "matmul", "grouped matmul", "attention backward", "rmsnorm", "swiglu"]
+    "name",
+    [
+        *("attention, causal", "matmul", "grouped matmul", "attention backward", "attention backward, grouped"),
+        *("rmsnorm", "swiglu"),
+    ],
 )
 def test_no_input_that_is_drawn_fails_the_honest_computation(name: str) -> None:
     problem = PROBLEMS[name]
     outputs = problem.statement().outputs
-    rows = np.arange(np.prod(outputs[0].shape[:-1]))
+    rows = np.arange(row_count(outputs))
     for family in (*problem.families(full=False), *problem.families(full=True)):
         for seed in range(3):
             inputs = problem.make_inputs(family, seed)
             whole = problem.honest(inputs, rows).astype(BF16)
-            parts = np.split(whole, np.cumsum([array.shape[-1] for array in outputs])[:-1], axis=1)
-            arrays = [part.reshape(array.shape) for part, array in zip(parts, outputs, strict=True)]
+            arrays = [whole[:, columns].reshape(output.shape) for _, output, columns in spans(outputs)]
             _, failure = check(problem, inputs, arrays, family=family, mode="reduced", seed=seed)
             assert failure is None
 
@@ -575,6 +612,9 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
         ("matmul, rows of another block", "rows "),
         ("backward, last block of queries left out", "gradients of the output of head 0, each"),
         ("backward, dk and dv swapped", "values"),
+        ("backward, heads share keys in turn", "queries"),
+        ("backward, dk and dv of the last head", "gradients of the output of head"),
+        ("backward, dk and dv without the first head", "queries"),
         ("grouped matmul, last block of k left out", "columns of lhs"),
         ("grouped matmul, a tile has one group", "matrices of all groups"),
         ("grouped matmul, empty groups passed over", "matrices of all groups"),
@@ -609,6 +649,9 @@ def test_useful_work_is_counted_once() -> None:
     half = AttentionBackward(heads=2, sequence=4, head_dim=8, causal=True).work()
     assert (half.matmul_flops, half.vector_flops) == (10 * 2 * 10 * 8, 5 * 2 * 10 + 2 * 2 * 4 * 8)
     assert half.minimum_hbm_bytes == 2 * 8 * (2 * 4 * 8) + 4 * 8
+    shared = AttentionBackward(heads=4, kv_heads=2, sequence=4, head_dim=8, causal=True).work()
+    assert (shared.flops, shared.exponentials) == (2 * half.flops, 2 * half.exponentials)
+    assert shared.minimum_hbm_bytes == 2 * half.minimum_hbm_bytes - 2 * 4 * (2 * 4 * 8)
     # Skewed sizes leave one of eight groups empty, whose matrix nobody reads: 7.5 on the average.
     groups = GroupedMatmul(m=1024, groups=8, k=2, n=4).work()
     assert groups.matmul_flops == 2 * 1024 * 2 * 4
@@ -629,6 +672,14 @@ def test_useful_work_is_counted_once() -> None:
         (lambda: Matmul(m=0, n=1, k=1), "matmul: expected m to be a positive integer, got 0"),
         (lambda: Matmul(m=1, n=1, k=1, dtype="int8"), "matmul: expected dtype bfloat16 or float32"),
         (lambda: GroupedMatmul(m=1, groups=0, k=1, n=1), "grouped_matmul: expected groups to be a positive integer"),
+        (
+            lambda: AttentionBackward(heads=6, kv_heads=4, sequence=1, head_dim=1),
+            "attention_backward: expected kv_heads to divide heads, got heads=6, kv_heads=4",
+        ),
+        (
+            lambda: AttentionBackward(heads=6, kv_heads=0, sequence=1, head_dim=1),
+            "attention_backward: expected kv_heads to be a positive integer, got 0",
+        ),
         (lambda: RMSNorm(rows=1, columns=1, eps=0.0), "rmsnorm: expected a positive finite eps"),
         (lambda: RMSNorm(rows=1, columns=1, residual=1), "rmsnorm: expected residual to be True or False, got 1"),  # type: ignore[arg-type]
         (lambda: SwiGLU(tokens=1, model=1, hidden=1, down=2), "swiglu: expected down"),  # type: ignore[arg-type]
@@ -637,6 +688,37 @@ def test_useful_work_is_counted_once() -> None:
 def test_what_does_not_exist_is_refused(make: Callable[[], Problem], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         make()
+
+
+def test_the_rows_of_shared_keys_have_all_queries_that_read_them_beside_them() -> None:
+    q, k, v, o, lse, do = inputs = SHARED.make_inputs("normal", 1)
+    whole = SHARED.reference(inputs, np.arange(2 * 128))
+    dq, dk, dv = (whole[:, columns].reshape(output.shape) for _, output, columns in spans(SHARED.statement().outputs))
+    alone = AttentionBackward(heads=16, sequence=128, head_dim=64)
+    apart = alone.reference((q, *(np.repeat(array, 8, axis=0) for array in (k, v)), o, lse, do), np.arange(16 * 128))
+    of_q, *of_keys = (apart[:, columns].reshape(16, 128, 64) for _, _, columns in spans(alone.statement().outputs))
+    np.testing.assert_allclose(dq, of_q, rtol=1e-12)
+    for shared, each in zip((dk, dv), of_keys, strict=True):
+        np.testing.assert_allclose(shared, each.reshape(2, 8, 128, 64).sum(axis=1), rtol=1e-9, atol=1e-12)
+
+
+def test_a_wrong_row_among_others_beside_it_is_named() -> None:
+    inputs = SHARED.make_inputs("normal", 1)
+    dq, dk, dv = backward_of_groups()(inputs)
+    dq[3, 77, 5] += 1
+    _, failure = check(SHARED, inputs, (dq, dk, dv), family="normal", mode="reduced", seed=1)
+    assert failure is not None
+    assert failure.message.startswith("wrong result in dq[3, 77, 5]: worst element dq[3, 77, 5] is")
+
+
+def test_heads_with_keys_of_their_own_are_stated_as_before() -> None:
+    alone = AttentionBackward(heads=16, kv_heads=16, sequence=128, head_dim=64).statement()
+    assert alone == AttentionBackward(heads=16, sequence=128, head_dim=64).statement()
+    assert "kv_heads" not in dict(alone.parameters)
+    assert dict(SHARED.statement().parameters)["kv_heads"] == 2
+    assert [array.shape[0] for array in SHARED.statement().outputs] == [16, 2, 2]
+    (small, *_) = AttentionBackward(heads=32, kv_heads=8, sequence=4096, head_dim=64).reduced()
+    assert (small.heads, small.kv_heads) == (8, 2)
 
 
 def test_shapes_shrink_along_each_axis_the_cheapest_first() -> None:

@@ -6,6 +6,7 @@ import pytest
 from wrong_rows import BY_ROWS, outputs_of
 
 from harness.operators import Attention, AttentionBackward, Matmul, PagedAttention, Problem, RMSNorm, check
+from harness.operators.outputs import row_count
 from harness.operators.survey import Surveying, standing_out
 
 # Of each the smallest of which not all rows are compared; rows of the paged one are all compared below 12,288.
@@ -17,6 +18,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Attention(sequence=3072, head_dim=64, causal=True, segments=8),
     AttentionBackward(sequence=2048, head_dim=64),
     AttentionBackward(sequence=2048, head_dim=64, heads=2, causal=True),
+    AttentionBackward(sequence=2048, head_dim=64, heads=4, kv_heads=2, causal=True),
     PagedAttention(
         tokens=1024, heads=16, kv_heads=2, head_dim=64, sequences=8, pages=80, page_size=64, pages_per_sequence=16
     ),
@@ -30,7 +32,7 @@ TILE = 8
 def test_a_few_wrong_rows_are_found_and_right_ones_pass(problem: Problem) -> None:
     assert isinstance(problem, Surveying)
     family, seed = "composite", 11
-    inputs, total = problem.make_inputs(family, seed), int(np.prod(problem.statement().outputs[0].shape[:-1]))
+    inputs, total = problem.make_inputs(family, seed), row_count(problem.statement().outputs)
     sampled = problem.sample_rows(seed)
     assert len(sampled) < total / 3
     exact = problem.honest(inputs, np.arange(total))

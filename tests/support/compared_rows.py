@@ -3,13 +3,13 @@
 PYTHONPATH=. .venv/bin/python tests/support/compared_rows.py
 """
 
-from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from harness.loop import scaffold
 from harness.operators import Member, Suite
+from harness.operators.outputs import row_count
 from harness.operators.survey import Surveying
 from harness.prepare import data
 
@@ -31,7 +31,7 @@ def table() -> str:
         problem = stated[0]
         members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
         for member in members:
-            total = prod(member.problem.statement().outputs[0].shape[:-1])
+            total = row_count(member.problem.statement().outputs)
             count = round(np.mean([len(member.problem.sample_rows(seed)) for seed in range(_DRAWS)]))
             name = f"`{template}`" + f", {member.name}" * bool(member.name)
             how = "all are compared" if count == total else _how(member.problem)

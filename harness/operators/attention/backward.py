@@ -23,6 +23,8 @@ from harness.operators.rounding import DTYPES, drop_subnormal, relative_rounding
 from harness.operators.space import DRAWN, RECIPE, Recipes, generator, parsed
 from harness.records import Array, ExpectedCount, Statement, Work
 
+# The input that has no columns.
+_LSE = 4
 _FAR_GRADIENTS = "far-gradients"
 _LIGHT_KEYS = "light-keys"
 # With equal keys dq is the rounding of o and nothing else, so equal keys are no family here.
@@ -42,7 +44,7 @@ _CHUNK_PAIRS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """Some queries of one head against some of its keys, `[queries, keys]`.
+    """Some queries of the heads that share some keys against some of these, `[queries, keys]`.
 
     `weights` are p = exp(s - lse), `value_products` dp, `differences` dp - delta.
     """
@@ -61,13 +63,17 @@ class _Pairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionBackward(Operator, Recipes):
-    """dq, dk, dv of `heads` heads of softmax(scale Q K^T) V, from its residuals.
+    """dq, dk, dv of `heads` heads of softmax(scale Q K^T) V over `kv_heads` shared key/value heads, from its residuals.
 
-    q, k, v, o, do and the outputs are `[heads, sequence, head_dim]` in `dtype`, lse `[heads, sequence]` float32; the
-    head axis is absent where there is one head. o is the forward's output as it was rounded, lse the logarithm of each
-    row's sum of exponentials. With s = scale q k^T, p = exp(s - lse), dp = do v^T and delta = sum(o do) over
-    head_dim, from o as it is given:  ds = p (dp - delta), dq = scale ds k, dk = scale ds^T q, dv = p^T do. Causal:
-    query i sees the keys j <= i. scale None: 1 / sqrt(head_dim). Raises UsageError `bad-problem`.
+    q, o, do and dq are `[heads, sequence, head_dim]` in `dtype`, k, v, dk and dv `[kv_heads, sequence, head_dim]`, lse
+    `[heads, sequence]` float32; the head axis is absent where there is one head. Query head h reads key/value head
+    h // (heads // kv_heads), whose dk and dv are sums over all heads that read it. o is the forward's output as it was
+    rounded, lse the logarithm of each row's sum of exponentials. With s = scale q k^T, p = exp(s - lse), dp = do v^T
+    and delta = sum(o do) over head_dim, from o as it is given:  ds = p (dp - delta), dq = scale ds k,
+    dk = scale ds^T q, dv = p^T do. Causal: query i sees the keys j <= i.
+
+    In a row of all outputs n = heads // kv_heads rows of dq stand beside one of dk and of dv (operators/outputs.py).
+    kv_heads None: as many as heads. scale None: 1 / sqrt(head_dim). Raises UsageError `bad-problem`.
     """
 
     operation = "attention_backward"
@@ -75,7 +81,8 @@ class AttentionBackward(Operator, Recipes):
     limits = _LIMITS
     # Query-key pairs that one check may cost, each twice: about a second on one core.
     checked = 1 << 21
-    heads: int = field(default=1, metadata=axis(few=2))
+    heads: int = field(default=1, metadata=axis(multiple="kv_heads"))
+    kv_heads: int = field(default=None, metadata=axis(few=2))  # type: ignore[assignment]  # filled in on construction
     sequence: int = field(metadata=axis(is_uneven=True))
     head_dim: int
     dtype: str = "bfloat16"
@@ -83,7 +90,8 @@ class AttentionBackward(Operator, Recipes):
     scale: float = None  # type: ignore[assignment]  # filled in on construction
 
     def __post_init__(self) -> None:
-        """Fills the scale in, then refuses what does not exist."""
+        """Fills in the defaults that other fields give, then refuses what does not exist."""
+        self.fill(kv_heads=self.heads)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
         require_positive("attention_backward", "scale", self.scale)
@@ -97,27 +105,30 @@ class AttentionBackward(Operator, Recipes):
         every delta. Masked pairs are not useful. Every input read once, every output written once.
         """
         pairs = self.heads * self.sequence * (self.sequence + 1) // 2 if self.causal else self.heads * self.sequence**2
-        elements = self.heads * self.sequence * self.head_dim
+        query, key = (heads * self.sequence * self.head_dim for heads in (self.heads, self.kv_heads))
         return Work(
             matmul_flops=10 * pairs * self.head_dim,
-            vector_flops=5 * pairs + 2 * elements,
-            minimum_hbm_bytes=8 * elements * DTYPES[self.dtype].itemsize + 4 * self.heads * self.sequence,
+            vector_flops=5 * pairs + 2 * query,
+            minimum_hbm_bytes=4 * (query + key) * DTYPES[self.dtype].itemsize + 4 * self.heads * self.sequence,
             exponentials=pairs,
         )
 
     def statement(self) -> Statement:
         """This problem in words and numbers; `scale` as the number that it is."""
         heads = f"{self.heads} head{'s' * (self.heads > 1)}"
+        if self._group > 1:
+            heads += f" over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
         words = f"{self.dtype}, causal" if self.causal else self.dtype
-        q = Array(name="q", shape=self._shape, dtype=self.dtype)
-        lse = Array(name="lse", shape=self._shape[:-1], dtype="float32")
-        inputs = tuple(lse if name == "lse" else replace(q, name=name) for name in ("q", "k", "v", "o", "lse", "do"))
+        q = Array(name="q", shape=self._shape(self.heads), dtype=self.dtype)
+        k = Array(name="k", shape=self._shape(self.kv_heads), dtype=self.dtype)
+        lse = Array(name="lse", shape=q.shape[:-1], dtype="float32")
         return Statement(
             operation=self.operation,
             title=f"attention backward, {heads}, sequence {self.sequence}, head_dim {self.head_dim}, {words}",
-            parameters=self.parameters,
-            inputs=inputs,
-            outputs=tuple(replace(q, name=name) for name in ("dq", "dk", "dv")),
+            # Problems were stated without kv_heads before they could share keys.
+            parameters=tuple(some for some in self.parameters if some[0] != "kv_heads" or self._group > 1),
+            inputs=(q, k, replace(k, name="v"), replace(q, name="o"), lse, replace(q, name="do")),
+            outputs=(replace(q, name="dq"), replace(k, name="dk"), replace(k, name="dv")),
             work=self.work(),
             # One kernel for all three has five products; one for dq and one for dk and dv make scores and do v^T twice.
             expected=(
@@ -134,9 +145,13 @@ class AttentionBackward(Operator, Recipes):
         )
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def _group(self) -> int:
+        """The number of query heads that read the same keys."""
+        return self.heads // self.kv_heads
+
+    def _shape(self, heads: int) -> tuple[int, ...]:
         head_shape = (self.sequence, self.head_dim)
-        return (self.heads, *head_shape) if self.heads > 1 else head_shape
+        return (heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
         """A composite of everything at the full shape; each kind of input by itself, and draws, at a reduced one."""
@@ -153,7 +168,7 @@ class AttentionBackward(Operator, Recipes):
         shape = attention_inputs.InputSizes(
             batch=1,
             heads=self.heads,
-            kv_heads=self.heads,
+            kv_heads=self.kv_heads,
             sequence=self.sequence,
             kv_sequence=self.sequence,
             head_dim=self.head_dim,
@@ -174,11 +189,12 @@ class AttentionBackward(Operator, Recipes):
         o, lse = np.empty_like(q), np.empty(q.shape[:2], np.float32)
         rows = max(1, _CHUNK_PAIRS // self.sequence)
         for head in range(self.heads):
-            keys, values = k[head].astype(np.float32), v[head].astype(np.float32)
+            keys, values = (array[head // self._group].astype(np.float32) for array in (k, v))
             for start in range(0, self.sequence, rows):
                 block = slice(start, start + rows)
                 scores = (q[head, block].astype(np.float32) @ keys.T) * np.float32(self.scale)
-                self._mask(scores, np.arange(self.sequence)[block], -np.inf)
+                if self.causal:
+                    scores[np.arange(self.sequence) > np.arange(self.sequence)[block, None]] = -np.inf
                 largest = scores.max(axis=1, keepdims=True)
                 weights = np.exp(scores - largest)
                 drop_subnormal(weights)
@@ -196,14 +212,11 @@ class AttentionBackward(Operator, Recipes):
         """As `attention_space.draw`, with no keys repeated and scores as far apart as those of light keys at most."""
         return replace(attention_space.within(attention_space.draw(kind, random), _RAISED), distinct=0)
 
-    def _mask(self, pairs: NDArray[Any], queries: NDArray[np.int64], value: float) -> None:
-        """Puts `value` where a query does not see a key, of all keys."""
-        if self.causal:
-            pairs[np.arange(pairs.shape[1]) > queries[:, None]] = value
-
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Probes of gradients: each depends on certain queries, keys, values and residuals, none beyond the mask."""
-        return attention_backward_probes.probes(self.heads, self.sequence, self.head_dim, self.causal, full, seed)
+        return attention_backward_probes.probes(
+            self.heads, self.kv_heads, self.sequence, self.head_dim, self.causal, full, seed
+        )
 
     @property
     def row_cost(self) -> int:
@@ -211,17 +224,17 @@ class AttentionBackward(Operator, Recipes):
         return self.sequence * self.heads
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), 3 head_dim]` float64: the formulas in float64, from the inputs as they were rounded."""
+        """`[len(rows), (n + 2) head_dim]` float64: the formulas in float64, from the inputs as they were rounded."""
         return self._gradients(inputs, rows, np.float64, lambda array: array)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), 3 head_dim]` float64: all in float32, p and ds rounded to dtype before products, and outputs."""
+        """`[len(rows), (n + 2) head_dim]` float64: in float32, p and ds rounded to dtype for products, and outputs."""
         dtype = DTYPES[self.dtype]
         gradients = self._gradients(inputs, rows, np.float32, lambda array: array.astype(dtype).astype(np.float32))
         return gradients.astype(dtype).astype(np.float64)
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), 3 head_dim]`: standard deviation of the gradients if every honest rounding were random.
+        """`[len(rows), (n + 2) head_dim]`: deviation of the gradients if every honest rounding were random.
 
         First-order propagation, roundings independent. With r the relative deviation of one rounding to dtype, r32
         that of one to float32, e32 float32's epsilon, a_ij the 2-norm of the elementwise product scale q_i * k_j, and
@@ -233,35 +246,50 @@ class AttentionBackward(Operator, Recipes):
         what is smaller than t, float32's smallest normal number, may be taken for zero;
         ds, rounded to dtype:  E = (dp - delta)^2 P + p^2 D + t^2.
         They go through the sums:  dv_j: sum_i P do_i^2;  dk_j: scale^2 sum_i (E + p^2 T) q_i^2;
-        dq_i: scale^2 (sum_j E k_j^2 + (sum_j p k_j)^2 T_i). To each its float32 sum over the sequence (`sum_variance`)
-        and the rounding of the output, ulp^2 / 12, exactly what rounding to nearest costs.
+        dq_i: scale^2 (sum_j E k_j^2 + (sum_j p k_j)^2 T_i), where i of dv and dk are the queries of all heads that read
+        the key. To each its float32 sum of as many terms (`sum_variance`) and the rounding of the output, ulp^2 / 12,
+        exactly what rounding to nearest costs.
         """
-        result = np.empty((len(rows), 3 * self.head_dim))
+        result = np.empty((len(rows), (self._group + 2) * self.head_dim))
         scale = self.scale**2
-        for places, at, head in self._pieces(inputs, rows, np.float64):
-            q, k, v, o, lse, do = head
+        for places, at, group in self._pieces(inputs, rows, np.float64):
+            q, k, v, o, lse, do = group
             delta, of_delta = self._deltas(o, do)
             # Some queries against all keys, then all queries against some keys.
-            pairs = self._pairs(q[at], k, v, do[at], (lse[at], delta[at]), at, None)
-            _, of_gradients = self._variances(pairs, q[at], k, v, do[at])
-            common = np.square(pairs.weights @ k) * of_delta[at][:, None]
+            some = self._beside(at)
+            pairs = self._pairs(q[some], k, v, do[some], (lse[some], delta[some]), some, None)
+            _, of_gradients = self._variances(pairs, q[some], k, v, do[some])
+            common = np.square(pairs.weights @ k) * of_delta[some][:, None]
             variance = scale * (of_gradients @ np.square(k) + common)
-            self._put(result, places, 0, variance, pairs.score_gradients, k, self.scale)
+            of_q = self._whole(variance, pairs.score_gradients, k, self.scale)
             pairs = self._pairs(q, k[at], v[at], do, (lse, delta), None, at)
             of_weights, of_gradients = self._variances(pairs, q, k[at], v[at], do)
             of_gradients += np.square(pairs.weights) * of_delta[:, None]
             variance = scale * (of_gradients.T @ np.square(q))
-            self._put(result, places, 1, variance, pairs.score_gradients.T, q, self.scale)
-            self._put(result, places, 2, of_weights.T @ np.square(do), pairs.weights.T, do, 1.0)
+            of_k = self._whole(variance, pairs.score_gradients.T, q, self.scale)
+            of_v = self._whole(of_weights.T @ np.square(do), pairs.weights.T, do, 1.0)
+            result[places] = np.concatenate((of_q.reshape(len(at), -1), of_k, of_v), axis=1)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: delta left out, dq and dk exchanged, p and ds of three bits, no mask."""
+        """Wrong answers by name: no delta, gradients exchanged, p and ds of three bits, no mask, heads mixed up."""
 
         def exchanged(inputs: Sequence[Values], rows: Rows) -> Exact:
-            dq, dk, dv = np.split(self.reference(inputs, rows), 3, axis=1)
-            return np.concatenate((dk, dq, dv), axis=1)
+            dq, dk, dv = self._split(self.reference(inputs, rows))
+            return np.concatenate((*[dk] * self._group, dq[:, : self.head_dim], dv), axis=1)
+
+        def of_the_last_head(inputs: Sequence[Values], rows: Rows) -> Exact:
+            do = inputs[5].reshape(self.kv_heads, self._group, -1).copy()
+            do[:, :-1] = 0
+            dq, _, _ = self._split(self.reference(inputs, rows))
+            _, dk, dv = self._split(self.reference((*inputs[:5], do), rows))
+            return np.concatenate((dq, dk, dv), axis=1)
+
+        def of_the_first_keys(inputs: Sequence[Values], rows: Rows) -> Exact:
+            k, v = (array.reshape(self.kv_heads, -1) for array in inputs[1:3])
+            first = (np.broadcast_to(array[:1], array.shape) for array in (k, v))
+            return self.reference((inputs[0], *first, *inputs[3:]), rows)
 
         def without_delta(inputs: Sequence[Values], rows: Rows) -> Exact:
             return self.reference((*inputs[:3], np.zeros_like(inputs[3]), *inputs[4:]), rows)
@@ -275,33 +303,33 @@ class AttentionBackward(Operator, Recipes):
         }
         if self.causal:
             answers["no mask"] = replace(self, causal=False).reference
+        if self._group > 1:
+            answers["dk and dv of the last head alone that reads a key"] = of_the_last_head
+        if 1 < self.kv_heads < self.heads:
+            answers["the first head's keys and values for all"] = of_the_first_keys
         return answers
+
+    def _split(self, gradients: Exact) -> tuple[Exact, Exact, Exact]:
+        """dq of all heads that read a key, dk and dv."""
+        dq, dk, dv = np.split(gradients, [self._group * self.head_dim, (self._group + 1) * self.head_dim], axis=1)
+        return dq, dk, dv
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[rows]`: how far each row is off, by a checksum of every 32 columns of each gradient, weights in float32."""
         off = []
-        for head in range(self.heads):
-            head_inputs, gradients = (
-                tuple(
-                    array.reshape(self.heads, self.sequence, *array.shape[len(self._shape) - 1 :])[head]
-                    for array in arrays
-                )
-                for arrays in (inputs, outputs)
-            )
+        for inputs_of_group, gradients in zip(self._groups(inputs), self._groups(outputs), strict=True):
             errors_and_variances = attention_survey.gradient_errors(
-                head_inputs, gradients, self.scale, self.dtype, is_causal=self.causal, seed=seed
+                inputs_of_group, gradients, self.scale, self.dtype, is_causal=self.causal, seed=seed
             )
             off.append(attention_survey.in_deviations(*errors_and_variances, self.dtype))
         return np.concatenate(off)
 
-    def _put(
-        self, result: Exact, places: NDArray[np.int64], output: int, variance: Exact, a: Exact, b: Exact, scale: float
-    ) -> None:
-        """Writes one output's deviation, the variance of its float32 sum and of its own rounding added."""
+    def _whole(self, variance: Exact, a: Exact, b: Exact, scale: float) -> Exact:
+        """One output's deviation: the variance of its float32 sum and of its own rounding added."""
         sums = scale * (a @ b)
-        whole = variance + sum_variance(scale**2 * (np.square(a) @ np.square(b)), sums, self.sequence)
-        columns = slice(output * self.head_dim, (output + 1) * self.head_dim)
-        result[places, columns] = np.sqrt(whole + np.square(ulp(sums, self.dtype)) / 12)
+        whole = variance + sum_variance(scale**2 * (np.square(a) @ np.square(b)), sums, len(b))
+        deviation: Exact = np.sqrt(whole + np.square(ulp(sums, self.dtype)) / 12)
+        return deviation
 
     def _variances(self, pairs: _Pairs, q: Exact, k: Exact, v: Exact, do: Exact) -> tuple[Exact, Exact]:
         """P and E of `rounding`, `[queries, keys]`."""
@@ -323,16 +351,17 @@ class AttentionBackward(Operator, Recipes):
 
     def _gradients(self, inputs: Sequence[Values], rows: Rows, dtype: Any, rounded: Any) -> Exact:
         """The formulas in `dtype`, p and ds as `rounded` makes them."""
-        result = np.empty((len(rows), 3 * self.head_dim))
+        result = np.empty((len(rows), (self._group + 2) * self.head_dim))
         scale = dtype(self.scale)
         for places, at, (q, k, v, o, lse, do) in self._pieces(inputs, rows, dtype):
             delta = (o * do).sum(axis=1)
-            pairs = self._pairs(q[at], k, v, do[at], (lse[at], delta[at]), at, None)
+            some = self._beside(at)
+            pairs = self._pairs(q[some], k, v, do[some], (lse[some], delta[some]), some, None)
             dq = scale * (rounded(pairs.score_gradients) @ k)
             pairs = self._pairs(q, k[at], v[at], do, (lse, delta), None, at)
             dk = scale * (rounded(pairs.score_gradients).T @ q)
             dv = rounded(pairs.weights).T @ do
-            result[places] = np.concatenate((dq, dk, dv), axis=1)
+            result[places] = np.concatenate((dq.reshape(len(at), -1), dk, dv), axis=1)
         return result
 
     def _pairs(
@@ -345,16 +374,16 @@ class AttentionBackward(Operator, Recipes):
         queries: NDArray[np.int64] | None,
         keys: NDArray[np.int64] | None,
     ) -> _Pairs:
-        """All pairs of these queries and keys, at those positions of the sequence (None: all); 0 where masked.
+        """All pairs of these queries and keys, 0 where masked.
 
-        `sums` are lse and delta of the queries.
+        `queries` are their places among all queries of the group, `keys` their positions; None: all. `sums` are lse and
+        delta of the queries.
         """
         lse, delta = sums
         scores = (q @ k.T) * q.dtype.type(self.scale)
         if self.causal:
-            everything = np.arange(self.sequence)
-            behind = (everything if keys is None else keys) > (everything if queries is None else queries)[:, None]
-            scores[behind] = -np.inf
+            positions = (np.arange(len(q)) if queries is None else queries) % self.sequence
+            scores[(np.arange(len(k)) if keys is None else keys) > positions[:, None]] = -np.inf
         weights = np.exp(scores - lse[:, None])
         drop_subnormal(weights)
         scores[np.isneginf(scores)] = 0
@@ -364,15 +393,24 @@ class AttentionBackward(Operator, Recipes):
     def _pieces(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]]:
-        """Of some rows of one head at a time: their places in the result, their positions, and the head's arrays."""
-        heads, positions = np.divmod(rows, self.sequence)
-        chunk = max(1, _CHUNK_PAIRS // self.sequence)
-        for head in np.unique(heads):
-            arrays = [
-                array.reshape(self.heads, self.sequence, *shape.shape[len(self._shape) - 1 :])[head].astype(dtype)
-                for array, shape in zip(inputs, self.statement().inputs, strict=True)
-            ]
-            every = np.flatnonzero(heads == head)
+        """Of some rows of one key/value head at a time: places in the result, positions, its arrays."""
+        kv_heads, positions = np.divmod(rows, self.sequence)
+        chunk = max(1, _CHUNK_PAIRS // (self._group * self.sequence))
+        groups = list(self._groups(inputs))
+        for kv_head in np.unique(kv_heads):
+            arrays = [array.astype(dtype) for array in groups[kv_head]]
+            every = np.flatnonzero(kv_heads == kv_head)
             for start in range(0, len(every), chunk):
                 places = every[start : start + chunk]
                 yield places, positions[places], arrays
+
+    def _groups(self, arrays: Sequence[Values]) -> Iterator[tuple[Values, ...]]:
+        """For each key/value head its part of these arrays: of those of queries the heads that read it, one by one."""
+        columns = [() if place == _LSE else (self.head_dim,) for place in range(len(arrays))]
+        return zip(
+            *(array.reshape(self.kv_heads, -1, *some) for array, some in zip(arrays, columns, strict=True)), strict=True
+        )
+
+    def _beside(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places, among all queries of a group, of those whose dq stands beside dk and dv of these positions."""
+        return (positions[:, None] * self._group + np.arange(self._group)).reshape(-1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.operators.attention.inputs import COMPOSITE_PERIOD, even_rows
 from harness.operators.blocks import BLOCK, drawn_block, shifted_blocks, spans
-from harness.operators.probes import Part, Probe, Region, probe
+from harness.operators.probes import Part, Probe, Region, parts_of_rows, probe
 
 _Q, _K, _V, _O, _LSE, _DO = range(6)
 _DQ, _DK, _DV = range(3)
@@ -18,7 +18,9 @@ _LOUD = 2.0**40
 _ENOUGH = 8
 
 
-def probes(heads: int, sequence: int, head_dim: int, causal: bool, full: bool, seed: int) -> tuple[Probe, ...]:
+def probes(
+    heads: int, kv_heads: int, sequence: int, head_dim: int, causal: bool, full: bool, seed: int
+) -> tuple[Probe, ...]:
     """A block of each input of one head; as lse and o are given, far from everything depends on all of it.
 
     And all gradients of the output, each block of queries in columns of its own, which shows in dv every block that is
@@ -26,7 +28,7 @@ def probes(heads: int, sequence: int, head_dim: int, causal: bool, full: bool, s
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
     rows = drawn_block(sequence, random)
-    drawn = _Drawn(heads, sequence, head_dim, causal, int(random.integers(heads)), rows, full, seed)
+    drawn = _Drawn(heads, kv_heads, sequence, head_dim, causal, int(random.integers(heads)), rows, full, seed)
     size = max(BLOCK // 2, -(-sequence // max(1, head_dim - 1)))
     blocks = shifted_blocks(sequence, -(-sequence // size) + 1, size, random)
     if full:
@@ -43,16 +45,29 @@ def probes(heads: int, sequence: int, head_dim: int, causal: bool, full: bool, s
 
 
 class _Drawn:
-    """Probes of one block of rows of one head."""
+    """Probes of one block of rows of one head, or of the key/value head that it reads."""
 
     def __init__(
-        self, heads: int, sequence: int, head_dim: int, causal: bool, head: int, rows: range, full: bool, seed: int
+        self,
+        heads: int,
+        kv_heads: int,
+        sequence: int,
+        head_dim: int,
+        causal: bool,
+        head: int,
+        rows: range,
+        full: bool,
+        seed: int,
     ) -> None:
         self._heads = heads
+        self._group = heads // kv_heads
         self._sequence = sequence
         self._head_dim = head_dim
         self._causal = causal
         self._head = head
+        self._kv_head = head // self._group
+        # The heads that read the same keys.
+        self._readers = range(self._kv_head * self._group, (self._kv_head + 1) * self._group)
         self._rows = rows
         self._family = "composite" if full else "normal"
         # In the composite only some rows weigh all keys alike.
@@ -64,82 +79,108 @@ class _Drawn:
         # A query that sees part of the block may see too little of it; a key that few queries see, too.
         seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
         moved_rows = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
-        moves = [*self._evenly(_DQ, seeing), self._part(_DK, moved_rows)]
-        stays = [*self._others_than(_DK, rows), *self._of_other_heads()]
+        moves = [*self._of_readers(seeing), *self._parts(_DK, moved_rows)]
+        stays = [*self._others_than(_DK, rows), *self._of_other_heads(self._readers)]
         if self._causal:
-            stays.append(self._part(_DQ, range(rows.start)))
+            for head in self._readers:
+                stays += self._parts(_DQ, range(rows.start), head)
         if array == _K:
-            moves.append(self._part(_DV, moved_rows))
+            moves += self._parts(_DV, moved_rows)
             stays += self._others_than(_DV, rows)
         else:
-            stays.append(self._part(_DV, range(self._sequence)))
+            stays += self._parts(_DV, range(self._sequence))
         # A large score, turned, may be so far above the logarithm of sums, which is given, that its weight is inf.
         factor = _TURNED * _HALVED if array == _K and self._family == "composite" else _TURNED
         return self._probe(name, array, factor, moves, stays)
 
     def of_every_block(self, blocks: tuple[range, ...]) -> Probe:
         """All of do of the head, each block of queries in columns of its own: dv of all keys that it sees, there."""
-        start, count, offset = self._head * self._sequence, len(blocks), _DV * self._head_dim
+        count = len(blocks)
         cuts = [block * self._head_dim // count for block in range(count + 1)]
-        regions, moves, stays = [], [], []
+        regions: list[Region] = []
+        moves: list[Part] = []
+        stays = [*self._of_other_heads()]
         for rows, columns in zip(blocks, spans(cuts), strict=True):
             regions.append(self._region(_DO, rows, columns, _LOUD))
             seen = rows.start + 1 if self._causal else self._sequence
-            dv_columns = range(offset + columns.start, offset + columns.stop)
-            moves.append(Part(rows=range(start, start + seen), columns=dv_columns))
+            moves += self._parts(_DV, range(seen), columns=columns)
             if self._causal:
-                stays.append(Part(rows=range(start + rows.stop, start + self._sequence), columns=dv_columns))
+                stays += self._parts(_DV, range(rows.stop, self._sequence), columns=columns)
         name = f"gradients of the output of head {self._head}, each block of queries in columns of its own,"
-        return probe(name, self._family, regions, moves, [*stays, *self._of_other_heads()])
+        return probe(name, self._family, regions, moves, stays)
 
     def of_queries(self, name: str, array: int) -> Probe:
         """A block of queries' rows of `array`: dq of the block alone moves, and dk and dv of all keys it sees."""
         rows = self._rows
         dq_rows = range(max(rows.start, _ENOUGH), rows.stop) if self._causal else rows
         seen = range(rows.start + 1 if self._causal else self._sequence)
-        moves = [self._part(_DQ, dq_rows), self._part(_DK, seen)]
+        moves = [*self._parts(_DQ, dq_rows), *self._parts(_DK, seen)]
         stays = [*self._others_than(_DQ, rows), *self._of_other_heads()]
         if array == _O:
-            stays.append(self._part(_DV, range(self._sequence)))
+            stays += self._parts(_DV, range(self._sequence))
         else:
-            moves.append(self._part(_DV, seen))
+            moves += self._parts(_DV, seen)
         if self._causal:
-            stays += [self._part(output, range(rows.stop, self._sequence)) for output in (_DK, _DV)]
+            for output in (_DK, _DV):
+                stays += self._parts(output, range(rows.stop, self._sequence))
         # What o adds to dq is as large as delta, which of some query is near zero by chance.
         factor = {_LSE: _HALVED, _O: _LOUD}.get(array, _TURNED)
         return self._probe(name, array, factor, moves, stays)
 
     def _probe(self, name: str, array: int, factor: float, moves: list[Part], stays: list[Part]) -> Probe:
-        named = f"{name} {self._rows.start} to {self._rows.stop - 1} of head {self._head}"
+        head = f"head {self._head}"
+        if self._group > 1 and array in (_K, _V):
+            head = f"key/value head {self._kv_head}"
+        named = f"{name} {self._rows.start} to {self._rows.stop - 1} of {head}"
         region = self._region(array, self._rows, range(self._head_dim), factor)
         return probe(named, self._family, [region], moves, stays)
 
     def _region(self, array: int, rows: range, columns: range, factor: float) -> Region:
         """The region of these rows of the head in one input; lse has no columns."""
         ranges = (rows,) if array == _LSE else (rows, columns)
+        head = self._kv_head if array in (_K, _V) else self._head
         if self._heads > 1:
-            ranges = (range(self._head, self._head + 1), *ranges)
+            ranges = (range(head, head + 1), *ranges)
         return Region(array=array, ranges=ranges, factor=factor)
 
-    def _part(self, output: int, positions: range) -> Part:
-        """These positions of the head, in one output."""
-        start = self._head * self._sequence
+    def _parts(
+        self, output: int, positions: range, head: int | None = None, columns: range | None = None
+    ) -> Iterator[Part]:
+        """These positions and columns (None: all) of a head in one output: of dq the probe's own, or this one."""
+        beside, offset = self._beside(output)
+        columns = range(self._head_dim) if columns is None else columns
+        number = self._kv_head if output != _DQ else self._head if head is None else head
+        start = number * self._sequence
         rows = range(start + positions.start, start + positions.stop, positions.step)
-        return Part(rows=rows, columns=range(output * self._head_dim, (output + 1) * self._head_dim))
+        return parts_of_rows(rows, range(offset + columns.start, offset + columns.stop), beside)
 
-    def _evenly(self, output: int, positions: range) -> Iterator[Part]:
-        """The positions among these that weigh all keys alike: all of them except in the composite."""
-        if not self._even:
-            yield self._part(output, positions)
-        for kind in self._even:
-            first = positions.start + (kind - positions.start) % COMPOSITE_PERIOD
-            yield self._part(output, range(first, positions.stop, COMPOSITE_PERIOD))
+    def _of_readers(self, positions: range) -> Iterator[Part]:
+        """dq of all heads that read the keys, at those of the positions that weigh all keys alike.
+
+        All positions do except in the composite.
+        """
+        for head in self._readers:
+            if not self._even:
+                yield from self._parts(_DQ, positions, head)
+            for kind in self._even:
+                first = positions.start + (kind - positions.start) % COMPOSITE_PERIOD
+                yield from self._parts(_DQ, range(first, positions.stop, COMPOSITE_PERIOD), head)
 
     def _others_than(self, output: int, positions: range) -> Iterator[Part]:
         for part in (range(positions.start), range(positions.stop, self._sequence)):
-            yield self._part(output, part)
+            yield from self._parts(output, part)
 
-    def _of_other_heads(self) -> Iterator[Part]:
-        start, stop = self._head * self._sequence, (self._head + 1) * self._sequence
-        for rows in (range(start), range(stop, self._heads * self._sequence)):
-            yield Part(rows=rows, columns=range(3 * self._head_dim))
+    def _of_other_heads(self, heads: range | None = None) -> Iterator[Part]:
+        """dq of all heads except these, or the probe's own; dk and dv of all keys that its head does not read."""
+        queries = range(self._head, self._head + 1) if heads is None else heads
+        keys = range(self._kv_head, self._kv_head + 1)
+        for output, own in ((_DQ, queries), (_DK, keys), (_DV, keys)):
+            beside, offset = self._beside(output)
+            count = self._heads if output == _DQ else self._heads // self._group
+            for some in (range(own.start), range(own.stop, count)):
+                rows = range(some.start * self._sequence, some.stop * self._sequence)
+                yield from parts_of_rows(rows, range(offset, offset + self._head_dim), beside)
+
+    def _beside(self, output: int) -> tuple[int, int]:
+        """How many rows of an output stand in one row of all outputs, and the first column there."""
+        return (self._group, 0) if output == _DQ else (1, (self._group + output - 1) * self._head_dim)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.attention.rounding import KeyBlock
+from harness.operators.outputs import side_by_side
 from harness.operators.problem import Exact, Values
 from harness.operators.rounding import drop_subnormal, relative_rounding
 from harness.operators.survey import block_sums, random_signs, root_mean_square
@@ -84,9 +85,13 @@ def in_deviations(error: Exact, variance: Exact, dtype: str) -> Exact:
 def gradient_errors(
     inputs: tuple[Values, ...], outputs: tuple[Values, ...], scale: float, dtype: str, *, is_causal: bool, seed: int
 ) -> tuple[Exact, Exact]:
-    """`[rows, 3 checksums]` each, of dq, dk and dv of one head: as `errors`."""
+    """`[keys, columns of checksums]` each, of dq, dk and dv of the heads that share keys: as `errors`.
+
+    Queries of one head after the other; dq of as many of them as there are heads stands beside dk and dv of a key.
+    """
     q, k, v, o, lse, do = (array.astype(np.float32) for array in inputs)
-    length = len(q)
+    length = len(k)
+    positions = np.arange(len(q)) % length
     delta = (o * do).sum(axis=1)
     queries = q * np.float32(scale)
     of_q, of_k, of_do = (checksums(array, seed) for array in (q, k, do))
@@ -98,35 +103,35 @@ def gradient_errors(
     left *= np.float32(
         q.shape[1] * (1 + q.shape[1] / 3) * (relative_rounding("float32") / relative_rounding(dtype)) ** 2
     )
-    signed = np.zeros((length, 3, count))
-    squares = np.zeros((length, 3, count))
-    for at in _chunks(length):
-        end = at.stop if is_causal else length
+    signed = [np.zeros((len(array), count)) for array in (q, k, v)]
+    squares = [np.zeros((len(array), count)) for array in (q, k, v)]
+    for at in _chunks(len(q), length):
+        end = int(positions[at].max()) + 1 if is_causal else length
         weights: NDArray[Any] = queries[at] @ k[:end].T
         weights -= lse[at, None]
         if is_causal:
-            weights[np.arange(end) > np.arange(at.start, at.stop)[:, None]] = -np.inf
+            weights[np.arange(end) > positions[at, None]] = -np.inf
         np.exp(weights, out=weights)
         drop_subnormal(weights)
         gradients: NDArray[Any] = do[at] @ v[:end].T
         gradients -= delta[at, None]
         gradients *= weights
-        signed[at, 0] = scale * (gradients @ of_k[:end, :count])
-        signed[:end, 1] += scale * (gradients.T @ of_q[at, :count])
-        signed[:end, 2] += weights.T @ of_do[at, :count]
+        signed[0][at] = scale * (gradients @ of_k[:end, :count])
+        signed[1][:end] += scale * (gradients.T @ of_q[at, :count])
+        signed[2][:end] += weights.T @ of_do[at, :count]
         np.square(gradients, out=gradients)
         np.square(weights, out=weights)
         gradients *= moved[at, None]
         gradients += weights * left[at, None]
-        squares[at, 0] = scale**2 * (gradients @ of_k[:end, count:])
-        squares[:end, 1] += scale**2 * (gradients.T @ of_q[at, count:])
-        squares[:end, 2] += weights.T @ (moved[at, None] * of_do[at, count:])
-    got = np.stack([checksums(output, seed) for output in outputs], axis=1).astype(np.float64)
-    errors_of = got[..., :count] - signed
-    variance = squares + got[..., count:]
-    return errors_of.reshape(length, -1), variance.reshape(length, -1)
+        squares[0][at] = scale**2 * (gradients @ of_k[:end, count:])
+        squares[1][:end] += scale**2 * (gradients.T @ of_q[at, count:])
+        squares[2][:end] += weights.T @ (moved[at, None] * of_do[at, count:])
+    got = [checksums(output, seed).astype(np.float64) for output in outputs]
+    errors_of = [sums[:, :count] - expected for sums, expected in zip(got, signed, strict=True)]
+    variances = [sums[:, count:] + variance for sums, variance in zip(got, squares, strict=True)]
+    return side_by_side(errors_of), side_by_side(variances)
 
 
-def _chunks(length: int) -> Iterator[slice]:
-    size = max(1, _CHUNK_PAIRS // length)
-    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+def _chunks(queries: int, keys: int) -> Iterator[slice]:
+    size = max(1, _CHUNK_PAIRS // keys)
+    return (slice(start, min(start + size, queries)) for start in range(0, queries, size))

@@ -135,9 +135,13 @@ def queries(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, acc_ref, *,
         dq_ref[...] = (acc_ref[...] * scale).astype(dq_ref.dtype)
 
 
-def keys(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dk_ref, dv_ref, dk_acc_ref, dv_acc_ref, *, scale):
-    """One step of dk and dv: a block of keys against a block of queries; acc [BKV, d] float32 live over all of them."""
+def keys(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dk_ref, dv_ref, dk_acc_ref, dv_acc_ref, *, scale, group):
+    """One step of dk and dv: a block of keys against a block of queries of one of the `group` heads that read them.
+
+    acc [BKV, d] float32 live over all blocks of all these heads.
+    """
     block, step, steps = pl.program_id(1), pl.program_id(2), pl.num_programs(2)
+    of_queries = step % (steps // group)
 
     @pl.when(step == 0)
     def start():
@@ -146,9 +150,9 @@ def keys(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dk_ref, dv_ref, dk_acc
 
     weights, gradients = score_gradients(
 #: attention-backward
-        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, step * BQ, block * BKV, scale
+        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, of_queries * BQ, block * BKV, scale
 #: attention-training
-        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, step * BACKWARD_BQ, block * BACKWARD_BKV, scale
+        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, of_queries * BACKWARD_BQ, block * BACKWARD_BKV, scale
 #: end
     )  # fmt: skip
     dv_acc_ref[...] += dot(weights.astype(do_ref.dtype), do_ref[...], (1, 0))
@@ -185,8 +189,11 @@ def kernel_fn(q, k, v):
 
 def backward_fn(q, k, v, o, lse, do):
 #: end
-    """dq, dk, dv of [sequence, d], or of [heads, sequence, d]. Raises ValueError where a block divides no sequence."""
-    shape, (sequence, d) = q.shape, q.shape[-2:]
+    """dq, dk, dv of q, o, do [heads, sequence, d], k, v [kv_heads, sequence, d], lse, or without the first axis.
+
+    Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where a block divides no sequence.
+    """
+    shapes, (sequence, d) = (q.shape, k.shape, v.shape), q.shape[-2:]
 #: attention-backward
     for name, block in (("BQ", BQ), ("BKV", BKV)):
         if sequence % block:
@@ -195,10 +202,9 @@ def backward_fn(q, k, v, o, lse, do):
     require_blocks(sequence, BACKWARD_BQ=BACKWARD_BQ, BACKWARD_BKV=BACKWARD_BKV)
 #: end
     q, k, v, o, do = (array.reshape(-1, sequence, d) for array in (q, k, v, o, do))
-    heads, scale = len(q), 1 / math.sqrt(d)
+    group, scale = len(q) // len(k), 1 / math.sqrt(d)
     delta = jnp.sum(o.astype(jnp.float32) * do.astype(jnp.float32), axis=-1)
     lse, delta = (array.reshape(-1, 1, sequence) for array in (lse, delta))
-    out = jax.ShapeDtypeStruct(q.shape, q.dtype)
 #: attention-backward
     options = pltpu.CompilerParams(
         dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
@@ -206,23 +212,23 @@ def backward_fn(q, k, v, o, lse, do):
 #: end
 
     def call(body, name, of_queries, of_keys, outputs, grid, scratch):
-        """One of the two kernels; the index maps say which block of queries and of keys a step is about."""
+        """One of the two kernels; the index maps say which head and block of queries and of keys a step is about."""
 #: attention-backward
-        query_rows = pl.BlockSpec((None, BQ, d), lambda h, i, j: (h, of_queries(i, j), 0))
-        key_rows = pl.BlockSpec((None, BKV, d), lambda h, i, j: (h, of_keys(i, j), 0))
-        sums = pl.BlockSpec((None, 1, BQ), lambda h, i, j: (h, 0, of_queries(i, j)))
+        query_rows = pl.BlockSpec((None, BQ, d), lambda *step: (*of_queries(*step), 0))
+        key_rows = pl.BlockSpec((None, BKV, d), lambda *step: (*of_keys(*step), 0))
+        sums = pl.BlockSpec((None, 1, BQ), lambda *step: (of_queries(*step)[0], 0, of_queries(*step)[1]))
 #: attention-training
-        query_rows = pl.BlockSpec((None, BACKWARD_BQ, d), lambda h, i, j: (h, of_queries(i, j), 0))
-        key_rows = pl.BlockSpec((None, BACKWARD_BKV, d), lambda h, i, j: (h, of_keys(i, j), 0))
-        sums = pl.BlockSpec((None, 1, BACKWARD_BQ), lambda h, i, j: (h, 0, of_queries(i, j)))
+        query_rows = pl.BlockSpec((None, BACKWARD_BQ, d), lambda *step: (*of_queries(*step), 0))
+        key_rows = pl.BlockSpec((None, BACKWARD_BKV, d), lambda *step: (*of_keys(*step), 0))
+        sums = pl.BlockSpec((None, 1, BACKWARD_BQ), lambda *step: (of_queries(*step)[0], 0, of_queries(*step)[1]))
 #: end
         return pl.pallas_call(
             functools.partial(body, scale=scale),
-            out_shape=[out] * outputs,
+            out_shape=[jax.ShapeDtypeStruct(array.shape, array.dtype) for array in outputs],
             grid=grid,
             in_specs=[query_rows, key_rows, key_rows, query_rows, sums, sums],
-            out_specs=[query_rows if outputs == 1 else key_rows] * outputs,
-            scratch_shapes=[pltpu.VMEM((scratch, d), jnp.float32)] * outputs,
+            out_specs=[query_rows if body is queries else key_rows] * len(outputs),
+            scratch_shapes=[pltpu.VMEM((scratch, d), jnp.float32)] * len(outputs),
 #: attention-backward
             compiler_params=options,
 #: attention-training
@@ -233,14 +239,28 @@ def backward_fn(q, k, v, o, lse, do):
 
 #: attention-backward
     blocks = (sequence // BQ, sequence // BKV)
-    (dq,) = call(queries, "dq", lambda i, j: i, lambda i, j: j, 1, (heads, *blocks), BQ)
-    dk, dv = call(keys, "dkv", lambda i, j: j, lambda i, j: i, 2, (heads, *blocks[::-1]), BKV)
+    grid = (len(q), *blocks)
+    (dq,) = call(queries, "dq", lambda h, i, j: (h, i), lambda h, i, j: (h // group, j), [q], grid, BQ)
+
+    def of_queries(h, i, j):
+        """One head after the other that reads the keys, block by block."""
+        return h * group + j // blocks[0], j % blocks[0]
+
+    grid, body = (len(k), blocks[1], group * blocks[0]), functools.partial(keys, group=group)
+    dk, dv = call(body, "dkv", of_queries, lambda h, i, j: (h, i), [k, v], grid, BKV)
 #: attention-training
     blocks = (sequence // BACKWARD_BQ, sequence // BACKWARD_BKV)
-    (dq,) = call(queries, "dq", lambda i, j: i, lambda i, j: j, 1, (heads, *blocks), BACKWARD_BQ)
-    dk, dv = call(keys, "dkv", lambda i, j: j, lambda i, j: i, 2, (heads, *blocks[::-1]), BACKWARD_BKV)
+    grid = (len(q), *blocks)
+    (dq,) = call(queries, "dq", lambda h, i, j: (h, i), lambda h, i, j: (h // group, j), [q], grid, BACKWARD_BQ)
+
+    def of_queries(h, i, j):
+        """One head after the other that reads the keys, block by block."""
+        return h * group + j // blocks[0], j % blocks[0]
+
+    grid, body = (len(k), blocks[1], group * blocks[0]), functools.partial(keys, group=group)
+    dk, dv = call(body, "dkv", of_queries, lambda h, i, j: (h, i), [k, v], grid, BACKWARD_BKV)
 #: end
-    return tuple(array.reshape(shape) for array in (dq, dk, dv))
+    return tuple(array.reshape(shape) for array, shape in zip((dq, dk, dv), shapes))
 #: attention-backward
 
 

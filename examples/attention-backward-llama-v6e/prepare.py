@@ -1,0 +1,31 @@
+"""The judge's front door: what this contest computes and on which chip, in plain constants.
+
+`python prepare.py` judges kernel.py as it stands and records nothing.
+`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
+"""
+
+OPERATION = "attention_backward"  # dq, dk, dv of softmax(Q K^T / sqrt(head_dim)) V, from q, k, v, o, lse and do
+HEADS = 32
+KV_HEADS = 8  # of keys and values; divides HEADS, and query head h reads head h // (HEADS // KV_HEADS)
+SEQUENCE = 4096
+HEAD_DIM = 128
+DTYPE = "bfloat16"
+CAUSAL = True
+CHIP = "v6e"
+
+
+def problem():
+    """What the judge computes, checks and credits; the kernel has no say in it."""
+    from harness.operators import AttentionBackward
+
+    return AttentionBackward(
+        heads=HEADS, kv_heads=KV_HEADS, sequence=SEQUENCE, head_dim=HEAD_DIM, dtype=DTYPE, causal=CAUSAL
+    )
+
+
+if __name__ == "__main__":
+    try:
+        from harness.cli import judge_contest
+    except ModuleNotFoundError as missing:
+        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
+    raise SystemExit(judge_contest(__file__))

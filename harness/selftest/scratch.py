@@ -38,6 +38,8 @@ _SETTINGS = {
     "transposed": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
     "backward": (("HEADS", "2"), ("SEQUENCE", "512")),
     "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
+    # So many heads that read the same keys that their sum shows how it is rounded.
+    "backward_shared": (("HEADS", "16"), ("KV_HEADS", "2"), ("SEQUENCE", "256")),
     "paged": (("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     "ragged": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     # A chip that adds in bfloat16, and a statement that lets a kernel do so.
@@ -105,6 +107,7 @@ _TEMPLATES = {
     "ragged_update": "ragged-paged-attention-update",
     "backward": "attention-backward",
     "backward_causal": "attention-backward",
+    "backward_shared": "attention-backward",
     "rmsnorm": "rmsnorm",
     "rmsnorm_v6e": "rmsnorm",
     "rmsnorm_long": "rmsnorm",

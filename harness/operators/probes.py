@@ -104,7 +104,7 @@ def check_probe(
     The Failure is `non-finite` if `after` is not finite, `wrong-dependence` if a promise of the probe is broken.
     """
     moved = _differs(before, after)
-    bad = ~np.isfinite(side_by_side(after))
+    bad = side_by_side([~np.isfinite(array) for array in after])
     sentences = [f"not finite: {_named(bad, outputs)}"] if bad.any() else []
     broken, compared = int(np.count_nonzero(bad)), 0
     for parts, must_move in ((probe.stays, False), (probe.moves, True)):

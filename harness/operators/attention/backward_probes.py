@@ -174,10 +174,10 @@ class _Drawn:
         """dq of all heads except these, or the probe's own; dk and dv of all keys that its head does not read."""
         queries = range(self._head, self._head + 1) if heads is None else heads
         keys = range(self._kv_head, self._kv_head + 1)
-        for output, own in ((_DQ, queries), (_DK, keys), (_DV, keys)):
+        for output, exempt in ((_DQ, queries), (_DK, keys), (_DV, keys)):
             beside, offset = self._beside(output)
             count = self._heads if output == _DQ else self._heads // self._group
-            for some in (range(own.start), range(own.stop, count)):
+            for some in (range(exempt.start), range(exempt.stop, count)):
                 rows = range(some.start * self._sequence, some.stop * self._sequence)
                 yield from parts_of_rows(rows, range(offset, offset + self._head_dim), beside)
 

@@ -242,6 +242,8 @@ _SPLASH_BACKWARD = tuple(
 # With head_dim 256 a block is twice as large.
 _SPLASH_BACKWARD_WIDE = tuple(blocks for blocks in _SPLASH_BACKWARD if max(blocks) <= 1024 and blocks[2] >= 512)
 _FLASH_BACKWARD_WIDE = tuple(blocks for blocks in _FLASH_BACKWARD if max(blocks) <= 1024 and blocks[1] >= 512)
+# One kernel for all three gradients, the best of them all where one head is by itself.
+_SPLASH_BACKWARD_SHARED = tuple(blocks for blocks in _SPLASH_BACKWARD_WIDE if blocks[3])
 # Of matrices of 2048 x 768.
 _EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
 # Of matrices of 2048 x 512.
@@ -293,6 +295,7 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD_WIDE),
         Peer("JAX flash attention", partial(_flash_backward, causal=True), _FLASH_BACKWARD_WIDE),
     ),
+    "examples/attention-backward-llama-v6e": (Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD_SHARED),),
     "examples/attention-llama-v6e": (Peer("JAX splash attention", _splash_forward, _SPLASH_FORWARD),),
     "examples/attention-gemma-v6e": (
         Peer("JAX splash attention", partial(_splash_forward, window=1024), _SPLASH_FORWARD),

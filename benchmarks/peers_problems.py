@@ -270,6 +270,7 @@ OPERATOR_AIMS: dict[str, float | None] = {
     "examples/attention-backward": None,
     "examples/attention-backward-causal-v6e": 0.85,
     "examples/attention-backward-gemma-v6e": None,
+    "examples/attention-backward-llama-v6e": None,
     "examples/attention-gemma-v6e": 0.90,
     "examples/attention-llama-v6e": 0.90,
     "examples/grouped-matmul": None,

@@ -28,15 +28,19 @@ PACKAGE = Path(harness.__file__).parent
 # The constant of prepare.py that names modules which something stands in for, and what never is such a module.
 STUBS = "STUBS"
 _ASSUME = "ASSUME"
-_NEVER_STUBS = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", "ml_dtypes", "numpy"))
+# What the judge's own processes import: the harness, JAX, and what JAX needs.
+NEVER_STUBS = frozenset((
+    *sys.stdlib_module_names, "harness", "jax", "jaxlib", "libtpu", "ml_dtypes", "msgspec", "numpy", "opt_einsum",
+    "scipy",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
     """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for.
 
-    `stubs` are modules that packages import and the kernel does not need: they get a stand-in if they are not
-    installed. `assumption` decides simulated branches whose condition is a scalar out of a vector.
+    `stubs` are modules that packages import and the kernel does not need: they get a stand-in, installed or
+    not. `assumption` decides simulated branches whose condition is a scalar out of a vector.
     """
 
     directory: Path
@@ -183,7 +187,7 @@ def _stubs(path: Path, stated: str) -> tuple[str, ...]:
     """The modules that STUBS of this prepare.py names. Raises RatchetError `bad-prepare` if they cannot be stubs."""
     names = ast.literal_eval(stated) if stated[0] in "([" else None
     is_list = isinstance(names, tuple | list) and all(isinstance(name, str) and name.isidentifier() for name in names)
-    if names is None or not is_list or not _NEVER_STUBS.isdisjoint(names):
+    if names is None or not is_list or not NEVER_STUBS.isdisjoint(names):
         raise RatchetError(
             "bad-prepare",
             f"{path}: expected {STUBS} to be the names of packages that a kernel does not need, such as "

@@ -11,8 +11,8 @@ from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCou
 class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
-    The traced program itself is written to `program`, if given. `stubs` are modules that are replaced by stand-ins if
-    they are not installed.
+    The traced program itself is written to `program`, if given. `stubs` are modules that are replaced by stand-ins,
+    installed or not.
     """
 
     problem: str

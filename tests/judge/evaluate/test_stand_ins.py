@@ -1,6 +1,6 @@
-"""Stand-ins for packages that are not installed: they can be imported and named, and decide nothing."""
+"""Stand-ins for packages that a kernel does not need: they can be imported and named, and decide nothing."""
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def _unchanged() -> Iterator[None]:
     yield
     sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
-        if name.partition(".")[0] == "no_such_stack":
+        if name.partition(".")[0] in ("no_such_stack", "termcolor"):
             del sys.modules[name]
 
 
@@ -40,9 +40,21 @@ def test_whatever_is_imported_from_it_is_there_and_computes_nothing() -> None:
         engine.count + 1
     with pytest.raises(RuntimeError, match=r"no_such_stack.engine.log.is_on holds decides something.*install"):
         bool(engine.is_on)
-    assert "no_such_stack is not installed" in " ".join(stand_ins.warnings())
-    # What is installed stays what it is.
+    assert "a stand-in takes the place of no_such_stack" in " ".join(stand_ins.warnings())
+    # What is imported by now stays what it is.
     assert importlib.import_module("json").loads("1") == 1
+
+
+def test_an_installed_package_gets_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert importlib.util.find_spec("termcolor") is not None
+    for name in [name for name in sys.modules if name.partition(".")[0] == "termcolor"]:
+        monkeypatch.delitem(sys.modules, name)
+    stand_ins.stand_in(("termcolor",))
+    assert "stand-in" in repr(importlib.import_module("termcolor").colored("text"))
+    assert "a stand-in takes the place of termcolor" in " ".join(stand_ins.warnings())
+    # Each candidate has its own.
+    stand_ins.stand_in(())
+    assert not any(isinstance(finder, stand_ins._Finder) for finder in sys.meta_path)
 
 
 def test_a_type_that_is_not_there_can_be_derived_from() -> None:
@@ -70,7 +82,8 @@ def test_a_prepare_names_what_something_stands_in_for_and_what_is_assumed(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "line", ['STUBS = ("jax",)', "STUBS = 3", 'STUBS = ("a.b",)', 'ASSUME = "often"', "ASSUME = True"]
+    "line",
+    ['STUBS = ("jax",)', 'STUBS = ("scipy",)', "STUBS = 3", 'STUBS = ("a.b",)', 'ASSUME = "often"', "ASSUME = True"],
 )
 def test_other_values_are_refused_with_what_is_expected(tmp_path: Path, line: str) -> None:
     scaffold.scaffold(tmp_path, "rmsnorm", ())

@@ -1,7 +1,8 @@
 """Stand-ins for modules that a package imports and its kernels do not need: STUBS of prepare.py names them.
 
-A package of a serving stack imports the whole stack for one kernel. A stand-in can be named, called and subclassed, so
-that such imports succeed; it cannot be used to compute or to decide.
+A package of a serving stack imports the whole stack for one kernel, and another starts a program when it is imported,
+which the sandbox forbids. A stand-in can be named, called and subclassed, so that such imports succeed; it cannot be
+used to compute or to decide.
 """
 
 import sys
@@ -43,8 +44,8 @@ class _Absent:
 
     def __bool__(self) -> bool:
         raise RuntimeError(
-            f"whether {self._name} holds decides something, and it is a stand-in (STUBS of prepare.py): install "
-            f"{self._name.partition('.')[0]}"
+            f"whether {self._name} holds decides something, and it is a stand-in: install "
+            f"{self._name.partition('.')[0]} and take it out of STUBS of prepare.py"
         )
 
     def __repr__(self) -> str:
@@ -61,7 +62,7 @@ class _Module(types.ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds modules below these names if no other finder has."""
+    """Finds modules below these names before any other finder, so that it does not matter what is installed."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)
@@ -79,10 +80,10 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def stand_in(names: Sequence[str]) -> None:
-    """Makes modules of these names, and all below them, importable in this process if they are missing."""
+    """Puts stand-ins in the places of modules of these names and of all below them, unless they are imported yet."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if names:
-        sys.meta_path.append(_Finder(names))
+        sys.meta_path.insert(0, _Finder(names))
 
 
 def warnings() -> tuple[str, ...]:
@@ -91,7 +92,6 @@ def warnings() -> tuple[str, ...]:
         {name.partition(".")[0] for name, module in list(sys.modules.items()) if isinstance(module, _Module)}
     )
     return tuple(
-        f"{name} is not installed, and a stand-in takes its place (STUBS of prepare.py): what a package would set up "
-        "with it is left out"
+        f"a stand-in takes the place of {name} (STUBS of prepare.py): what a package would set up with it is left out"
         for name in names
     )

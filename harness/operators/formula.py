@@ -39,9 +39,9 @@ _FAR_SHARE, _RARE = 0.25, 0.1
 # Different rows without noise: a prime, so that blocks of rows differ.
 _PLAIN_ROWS = 61
 _FACTOR = 0.5
-# Sizes of numbers so far below zero that a running maximum must begin beyond -1e5, as powers of two; and how near rows
-# come that are not equal, relative to what they hold.
-_BELOW = (17, 19)
+# The family in which rows of one input equal those of another: what is computed of them may well be zero.
+NEAR_ROWS = "near-rows"
+# How near rows come that are not equal, as powers of two, relative to what they hold.
 _NEARNESS = (2, 11)
 
 # Answers to the inputs that were checked last, of so many bytes.
@@ -61,7 +61,7 @@ class Formula(Operator, textures.Textured):
 
     __slots__ = ()
     row_cost = 1
-    own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain", "near-rows", "far-below")
+    own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain", NEAR_ROWS)
     # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits and more.
     timed: ClassVar[tuple[str, ...]] = ()
     # The names of integers that are computed with, not decided by: probes change these too, and `tables` need not have
@@ -161,8 +161,7 @@ class Formula(Operator, textures.Textured):
         quarter of the columns around 24 or -24 in all rows. spikes: four elements of each row are 64 or -64. plain:
         rows of zeros, of one number, of one number but for one element, of whole numbers and of halves, alike in all
         inputs of one shape; of integers that are data long runs of the least, of the largest, of 0 and of few others.
-        near-rows: half of the rows of each input equal rows of one before it, the others nearly. far-below: rows of one
-        number each, of the first input -2^17 or -2^18, of others 1 to 8.
+        near-rows: half of the rows of each input equal rows of one before it, the others nearly.
         composite: all of these, by row. Each input of floats is then put into its `domain`.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -214,13 +213,7 @@ class Formula(Operator, textures.Textured):
         spiked = rows[spikes]
         textures.spike(spiked, min(_SPIKES, shape[-1] // 2), _SPIKE, random)
         rows[spikes] = spiked
-        below, near = np.flatnonzero(kinds == "far-below"), np.flatnonzero(kinds == "near-rows")
-        level = (
-            np.exp2(random.integers(4, size=(len(below), 1)))
-            if before
-            else -np.exp2(random.integers(*_BELOW, (len(below), 1)))
-        )
-        rows[below] = level
+        near = np.flatnonzero(kinds == NEAR_ROWS)
         alike = [array.reshape(-1, shape[-1]) for array in before if array.shape[-1] == shape[-1]]
         if alike:
             others = alike[random.integers(len(alike))]
@@ -264,7 +257,7 @@ class Formula(Operator, textures.Textured):
             raise ValueError(
                 f"{self.operation}: expected formula() to be finite for inputs up to {_SPIKE:g} and drawn ones beyond, "
                 "got infinite numbers or none; write it so that nothing overflows (exp of what is at most 0), or bound "
-                "the inputs with domain()"
+                "the inputs with domain(). Rows of two inputs may be equal"
             )
         return rows
 

@@ -31,7 +31,7 @@ LIMITS = {
     "noise": (0.0, 1.0),
 }
 # The kinds of which an attempt draws one recipe each.
-KINDS = ("scales", "outliers", "offsets", "even", "mixture")
+KINDS = ("scales", "outliers", "offsets", "even", "empty", "mixture")
 # The kind for a shape at which one draw has to do.
 ALL = "outliers"
 
@@ -95,10 +95,11 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     """A recipe of this kind for so many matrices. Raises ValueError for a kind that does not exist.
 
     scales: rows and columns of different scales.
-    outliers: spikes and large columns, and rows and columns of zeros between others.
+    outliers: spikes and large columns.
     offsets: means that are not zero, and terms that cancel.
     even: one value in all of a row of the first matrix, so that roundings of equal terms do not average out.
-    mixture: any of these together.
+    empty: rows and columns of zeros between others.
+    mixture: any of the first three together.
     """
     if kind not in KINDS:
         raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
@@ -108,8 +109,6 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
         outliers: dict[str, Any] = {
             "channels": int(random.integers(5)),
             "channel_factor": float(2 ** random.uniform(1, 8)),
-            "empty_rows": random.uniform(0.05, 0.3),
-            "empty_columns": random.uniform(0.05, 0.3),
         }
         if matrix == 0:
             outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
@@ -117,7 +116,10 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
         even: dict[str, Any] = {}
         if kind == "even" and matrix == 0:
             even = {"noise": 0.0, "row_offset": random.uniform(1, 100)}
-        made = {"scales": scales, "outliers": outliers, "offsets": offsets, "even": even}.get(kind)
+        empty: dict[str, Any] = {}
+        if kind == "empty":
+            empty = {"empty_rows": random.uniform(0.05, 0.3), "empty_columns": random.uniform(0.05, 0.3)}
+        made = {"scales": scales, "outliers": outliers, "offsets": offsets, "even": even, "empty": empty}.get(kind)
         if made is None:
             made = {
                 name: value

@@ -142,12 +142,13 @@ def test_reduced_problems_grow_up_to_the_full_one() -> None:
 def test_inputs_follow_the_seed(family: str) -> None:
     first, again, other = (GROUPED.make_inputs(family, seed) for seed in (7, 7, 8))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not any(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    is_alike = [np.array_equal(a, b) for a, b in zip(first, other, strict=True)]
+    assert sum(is_alike) <= (family == "far-below")
     assert all(np.isfinite(a.astype(np.float32)).all() for a in first)
     q, k, v = first
-    # No head can stand in for another.
+    # No head can stand in for another; where all keys are alike, by its values.
     assert not np.array_equal(q[0, 0], q[0, 1])
-    assert not np.array_equal(k[0, 0], k[0, 1])
+    assert family == "far-below" or not np.array_equal(k[0, 0], k[0, 1])
     assert not np.array_equal(v[0, 0], v[1, 0])
 
 
@@ -295,7 +296,7 @@ def test_the_full_check_stays_under_a_gigabyte() -> None:
 def test_attention_is_a_problem() -> None:
     problem: Problem = SMALL
     assert problem.families(full=True) == ("drawn-all", "composite")
-    assert len([family for family in problem.families(full=False) if not family.startswith(DRAWN)]) == 6
+    assert len([family for family in problem.families(full=False) if not family.startswith(DRAWN)]) == 7
     assert len([family for family in problem.families(full=False) if family.startswith(DRAWN)]) == 9
 
 

@@ -331,7 +331,7 @@ def cut_off(gate: NDArray[Any]) -> NDArray[Any]:
 
 
 def gelu(gate: NDArray[Any]) -> NDArray[Any]:
-    values: NDArray[Any] = gate * silu(1.702 * gate) / (1.702 * gate)
+    values: NDArray[Any] = silu(1.702 * gate) / 1.702
     return values
 
 

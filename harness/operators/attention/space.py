@@ -12,8 +12,6 @@ from harness.operators.attention.inputs import InputSizes
 # Scores that all keys of a query have in common move no weight, so that they may be this large; masks and first maxima
 # must be beyond them.
 _FAR = 2.0**15
-# Beyond what some kernels take for a first maximum, and short of where float32 scores move weights by more than 5 %.
-_BELOW = 2.0**17
 # The largest logit that a field adds to some keys only: attention sinks of trained models reach some hundred.
 MOST = 500.0
 # Beyond these an honest kernel's roundings are no longer small, or all that is left of the values is their mean.
@@ -144,8 +142,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     still count: a kernel that skips blocks with small weights too early is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
     far: all scores of a query have up to +/-2^15 in common, which moves no weight; halfway between two numbers of
-    bfloat16, so that a running maximum kept in it moves by their distance (128 from 2^14 on), of which exp is 0. Those
-    of others have -2^17 in common.
+    bfloat16, so that a running maximum kept in it moves by their distance (128 from 2^14 on), of which exp is 0.
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales.
     mixture: any of these together.
@@ -271,8 +268,7 @@ def _rise(random: np.random.Generator, most: float) -> Field:
 
 
 def _far() -> tuple[Field, ...]:
-    near = (Field(course="step", logit=sign * _FAR, spread=2.0, halfway=True) for sign in (1, -1))
-    return (*near, Field(course="step", logit=-_BELOW))
+    return tuple(Field(course="step", logit=sign * _FAR, spread=2.0, halfway=True) for sign in (1, -1))
 
 
 def _creep() -> Field:

@@ -2,6 +2,7 @@
 
 import re
 
+from harness.advice import jax_names
 from harness.records import Failure, Stage
 
 _BY_KIND = {
@@ -15,8 +16,9 @@ _BY_KIND = {
     "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",
     "trace-error": "kernel.py raises while it is traced: see the line above; `ratchet.sh judge` checks it without "
     "recording",
-    "import-error": "kernel.py raises while it is imported: see the line above; `ratchet.sh judge` checks it without "
-    "recording",
+    "import-error": "kernel.py raises while it is imported: see the line above; the sandbox has no other processes, no "
+    "network and no files to write. A package that needs them to be imported, and that the kernel does not need, gets "
+    "a stand-in, installed or not, by STUBS in prepare.py (docs/OPERATORS.md)",
     "foreign-import": "import only what a kernel may use: the sentence above names what may not",
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
     "wrong-signature": "give kernel_fn the parameters named above, in that order",
@@ -170,6 +172,8 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
 
     `has_all_vmem`: the kernel already asks for all the VMEM of the chip.
     """
+    if failure.kind in ("import-error", "trace-error") and (remedy := jax_names.remedy(failure.message)):
+        return remedy
     if failure.kind == "vmem-exceeded" and has_all_vmem:
         return _BEYOND_THE_CHIP
     of_operation = _BY_OPERATION.get(operation, {}).get(failure.kind)

@@ -1,0 +1,110 @@
+"""Names of Pallas that some releases of JAX have and others lack: the releases, and what to write instead.
+
+Read off the packages jax 0.7.0, 0.8.0, 0.9.0, 0.10.0, 0.10.2 and 0.12.0.1 themselves: what jax/experimental/pallas/
+__init__.py and tpu.py define, and what their tables of deprecations say. tests/advice/test_jax_names.py compares the
+rows with the JAX that is installed.
+"""
+
+import importlib.metadata
+import re
+from dataclasses import dataclass
+
+PALLAS, TPU = "jax.experimental.pallas", "jax.experimental.pallas.tpu"
+# The JAX of requirements.lock for each version of Python.
+SUPPORTED = {"3.11": "0.10.2", "3.12": "0.12.0.1"}
+_LACKS = re.compile(
+    r"module '(?P<module>jax[\w.]*)' has no attribute '(?P<name>\w+)'"
+    r"|cannot import name '(?P<name_>\w+)' from '(?P<module_>jax[\w.]*)'"
+    r"|No module named '(?P<module__>jax[\w.]*)'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names of one module that JAX has up to the release `last` (None: to this day) and from `first` on (None: before
+    0.7.0).
+
+    `gone` is the first release that was read and lacks them, on the other side. `instead` may hold the name: `{name}`.
+    """
+
+    module: str
+    names: tuple[str, ...]
+    first: str | None
+    last: str | None
+    gone: str
+    instead: str = ""
+
+
+NAMES = (
+    Names(TPU, ("TPUCompilerParams", "TPUMemorySpace"), None, "0.7.0", "0.8.0", "pltpu.{bare}"),
+    Names(TPU, ("delay", "ANY"), None, "0.9.0", "0.10.0", "pl.{name}"),
+    Names(TPU, ("repeat",), None, "0.10.0", "0.10.2", "jnp.tile, which takes the repeats of every axis"),
+    Names(TPU, ("KernelType",), None, "0.10.0", "0.10.2", "pltpu.CoreType"),
+    Names(
+        TPU,
+        ("HOST", "DeviceIdType", "semaphore", "semaphore_read", "semaphore_signal", "semaphore_wait"),
+        None,
+        "0.10.2",
+        "0.12.0",
+        "pl.{name}",
+    ),
+    Names(
+        TPU,
+        ("TensorCoreMesh", "reciprocal", "annotate", "split_bits", "join_bits", "emit_pipeline_with_async_prefetch"),
+        "0.12.0",
+        None,
+        "0.10.2",
+    ),
+    Names(PALLAS, ("load",), None, "0.8.0", "0.9.0", "ref[index], or pltpu.load"),
+    Names(PALLAS, ("store", "swap"), None, "0.8.0", "0.9.0", "ref[index] = value, or pltpu.store"),
+    Names(
+        PALLAS,
+        tuple(f"atomic_{name}" for name in ("add", "and", "cas", "max", "min", "or", "xchg", "xor")),
+        None,
+        "0.8.0",
+        "0.9.0",
+        "jax.experimental.pallas.triton, for GPUs",
+    ),
+    Names(PALLAS, ("debug_checks_enabled",), None, "0.10.2", "0.12.0", "pl.enable_debug_checks.value"),
+    Names(PALLAS, ("dot",), None, "0.10.2", "0.12.0", "jnp.dot"),
+)
+
+
+def lacks(message: str) -> bool:
+    """True if a failure's message says that JAX has no such module or name."""
+    return _LACKS.search(message) is not None
+
+
+def remedy(message: str, here: str = "") -> str:
+    """The releases of JAX that have the name which jax `here` (the installed one) lacks, and what to write instead.
+
+    "" for any other message.
+    """
+    match = _LACKS.search(message)
+    if match is None:
+        return ""
+    here = here or importlib.metadata.version("jax")
+    module = next(filter(None, (match["module"], match["module_"], match["module__"])))
+    name = match["name"] or match["name_"] or ""
+    row = next((row for row in NAMES if row.module == module and name in row.names), None)
+    shown = f"{module}.{name}" if name else module
+    if row is None:
+        others = [f"jax {version} (--python {python})" for python, version in SUPPORTED.items() if version != here]
+        return f"jax {here} has no {shown}; try {' and '.join(others)}, or change the code to what jax {here} has"
+    releases = f"up to {row.last}, not from {row.gone} on" if row.last else f"from {row.first} on, not in {row.gone}"
+    instead = row.instead.format(name=name, bare=name.removeprefix("TPU"))
+    having = [python for python, version in SUPPORTED.items() if has(row, version) and version != here]
+    ways = [f"write {instead}"] if instead else []
+    ways += [f"judge it with jax {SUPPORTED[python]}, as --python {python} does" for python in having]
+    neither = "" if having else f"; no JAX that is supported here has it ({', '.join(SUPPORTED.values())})"
+    return f"JAX has {shown} {releases}{neither}: {', or '.join(ways)}"
+
+
+def has(row: Names, version: str) -> bool:
+    """True if the release `version` of JAX has the names of a row."""
+    number = _numbers(version)
+    return (row.last is None or number < _numbers(row.gone)) and (row.first is None or number >= _numbers(row.first))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

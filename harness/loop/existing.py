@@ -4,12 +4,14 @@ import ast
 import importlib.metadata
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.advice import jax_names
 from harness.candidate import KERNEL, Candidate, rewrite
 from harness.candidate import names as names_in
 from harness.errors import RatchetError
+from harness.loop import option_types
 from harness.loop.find_function import ExistingFunction
 from harness.records import Failure, Statement
 from harness.records.problem import Parameter
@@ -27,6 +29,16 @@ _ALSO_CALLED = {
 # Options for debugging, or for a machine that is not judged.
 _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
 _LACKING = re.compile(r"No module named '([\w.]+)'")
+# The innermost file of an installed package, before the exception (`trace/contract.py`).
+_RAISED_IN = re.compile(r"\bin (\w+)(?:/[\w/.-]+)?(?:\.py)? line \d+: ")
+# Raised before kernel_fn is called, however it calls the function.
+_BEFORE_THE_CALL = (
+    "syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error", "known-jax-bug",
+)  # fmt: skip
+# Messages about the one output of a problem (`trace/traced.py`).
+_SEVERAL = re.compile(r"to return \w+: \w+\[[\d, ]*\], got (?:tuple|list) of ([2-9])$")
+_DTYPES = re.compile(r" of dtype (\w+), got \w+$")
+_SHAPES = re.compile(r" of shape \[([\d, ]*)\], got \[([\d, ]*)\]$")
 _PINNED = re.compile(r"jax *(==|~=) *([\d.]+)")
 
 
@@ -64,7 +76,9 @@ def variants(
         if wanted.name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
             yield _of_wrapper(source, statement)
             return
-    options = _options(wanted, statement, dict(settings))
+    names = tuple(array.name for array in statement.inputs)
+    is_by_name = _takes_by_name(wanted, names)
+    options = _options(wanted, statement, dict(settings), names if is_by_name else ())
     # A parameter of the same name may mean something else here; then the package's default is right.
     left = tuple(option for option in options if not option.is_by_name or option.default is None)
     for some in (options, left) if left != options else (options,):
@@ -74,13 +88,58 @@ def variants(
             if option.default is not None and option.value != option.default
         )
         for body, words in _bodies(statement):
-            yield Variant(candidate=_candidate(wanted, statement, some, body), words=words, departures=departures)
+            candidate = _candidate(wanted, statement, some, body, is_by_name)
+            shown = f"{words}, by name" if is_by_name else words
+            yield Variant(candidate=candidate, words=shown, departures=departures)
 
 
 def missing_package(failure: Failure) -> str:
-    """The imported package that is not installed, if the failure names one, else ""."""
+    """The imported package that is not installed, or whose import fails, if the failure names one, else ""."""
     match = _LACKING.search(failure.message)
+    if match is None and failure.kind == "import-error":
+        match = _RAISED_IN.search(failure.message)
     return match[1].partition(".")[0] if match else ""
+
+
+def is_not_installed(failure: Failure) -> bool:
+    """True if a module that is not there was to be imported."""
+    return _LACKING.search(failure.message) is not None
+
+
+def is_of_every_way(failure: Failure) -> bool:
+    """True if a function fails like this in whichever way it is called."""
+    return failure.kind in _BEFORE_THE_CALL or jax_names.lacks(failure.message)
+
+
+def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
+    """`variant` with its output as the problem states it, if the failure is that it is of another form.
+
+    That is: the first of several outputs, one of other axes of one element, or of another dtype.
+    """
+    before, _, output = variant.candidate.files[KERNEL].decode().rstrip().rpartition("\n    return ")
+    # Wrappers of ours return more than a call.
+    change = _change_of_output(failure) if output.startswith(("call(", "jax.vmap(")) else None
+    if change is None:
+        return None
+    code, words = change
+    text = f"{before}\n    return {output}{code}\n".encode()
+    candidate = Candidate.of_files({**variant.candidate.files, KERNEL: text})
+    return replace(variant, candidate=candidate, words=f"{variant.words}, {words}")
+
+
+def _change_of_output(failure: Failure) -> tuple[str, str] | None:
+    """The code behind a call that brings its output into the stated form, and words for it."""
+    if match := _SEVERAL.search(failure.message) if failure.kind == "wrong-structure" else None:
+        return "[0]", f"the first of its {match[1]} outputs"
+    if match := _DTYPES.search(failure.message) if failure.kind == "wrong-dtype" else None:
+        return f'.astype("{match[1]}")', f"the output converted to {match[1]}"
+    if match := _SHAPES.search(failure.message) if failure.kind == "wrong-shape" else None:
+        stated, returned = ([int(extent) for extent in text.split(",") if extent.strip()] for text in match.groups())
+        if [extent for extent in stated if extent != 1] == [extent for extent in returned if extent != 1]:
+            without = _index(["0" if extent == 1 else ":" for extent in returned], "0")
+            back = _index(["None" if extent == 1 else ":" for extent in stated], "None")
+            return f"{without}{back}", f"the output from {returned} to {stated}"
+    return None
 
 
 def other_jax_pinned(wanted: ExistingFunction) -> str:
@@ -112,13 +171,27 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
     return Variant(candidate=Candidate(text=source), words="as its own wrapper does", departures=departures)
 
 
-def _options(wanted: ExistingFunction, statement: Statement, settings: Mapping[str, str]) -> tuple[_Option, ...]:
-    """The function's options beside the problem's arrays, with the text of each value."""
+def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
+    """True if the function has parameters of all the arrays' names, which are not its first ones in this order."""
+    if wanted.node is None:
+        return False
+    arguments = wanted.node.args
+    first = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)][: len(names)]
+    return tuple(first) != names and {each.arg for each in (*arguments.args, *arguments.kwonlyargs)}.issuperset(names)
+
+
+def _options(
+    wanted: ExistingFunction, statement: Statement, settings: Mapping[str, str], by_name: tuple[str, ...]
+) -> tuple[_Option, ...]:
+    """The function's options beside the problem's arrays, with the text of each value.
+
+    `by_name` are the parameters that are arrays, if they are not the first ones.
+    """
     if wanted.node is None:
         return ()
     arguments = wanted.node.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    count = len(statement.inputs)
+    count = 0 if by_name else len(statement.inputs)
     if len(positional) < count and arguments.vararg is None:
         raise RatchetError(
             "missing-option",
@@ -130,29 +203,47 @@ def _options(wanted: ExistingFunction, statement: Statement, settings: Mapping[s
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     parameters: dict[str, Parameter] = dict(statement.parameters)
     options: list[_Option] = []
-    missing = []
+    missing: list[ast.arg] = []
     for argument, default in pairs:
         name = argument.arg
         meant = _ALSO_CALLED.get(name, name)
-        if name in _LEFT_OUT:
+        if name in _LEFT_OUT or name in by_name:
             continue
         default_text = None if default is None else ast.unparse(default)
         if name.upper() in settings:
-            by_name = meant in parameters
-            options.append(_Option(name=name, value=settings[name.upper()], default=default_text, is_by_name=by_name))
+            is_known = meant in parameters
+            options.append(_Option(name=name, value=settings[name.upper()], default=default_text, is_by_name=is_known))
         elif meant in parameters:
             options.append(_Option(name=name, value=repr(parameters[meant]), default=default_text, is_by_name=True))
         elif default_text is None:
-            missing.append(name.upper())
+            missing.append(argument)
         elif default is not None and _is_literal(default):
             options.append(_Option(name=name, value=default_text, default=default_text))
     if missing:
-        raise RatchetError(
-            "missing-option",
-            f"{wanted.function} needs {', '.join(missing)}, which the problem does not say: give each with --set "
-            "NAME=VALUE, or write kernel.py by hand",
-        )
+        arrays = by_name or tuple(argument.arg for argument in positional[:count])
+        raise _missing(wanted, missing, arrays, is_by_name=bool(by_name))
     return tuple(options)
+
+
+def _missing(
+    wanted: ExistingFunction, missing: list[ast.arg], arrays: tuple[str, ...], *, is_by_name: bool
+) -> RatchetError:
+    """The error for options without a value: a literal is given with `--set`, any other by a file of the user's."""
+    names = ", ".join(argument.arg.upper() for argument in missing)
+    types = {argument.arg: option_types.made_by_code(wanted, argument) for argument in missing}
+    if not any(types.values()):
+        ways = "give each with --set NAME=VALUE, or write kernel.py by hand"
+        return RatchetError(
+            "missing-option", f"{wanted.function} needs {names}, which the problem does not say: {ways}"
+        )
+    made = " and ".join(f"{name.upper()} is {type_name}" for name, type_name in types.items() if type_name)
+    file = f"beside {wanted.path.name} " if wanted.helpers else ""
+    return RatchetError(
+        "missing-option",
+        f"{wanted.function} needs {names}, which the problem does not say, and {made}, which is no literal for --set: "
+        f"write a file mine.py {file}whose function makes it, and call that one: --from mine.py:mine\n"
+        f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
+    )
 
 
 def _is_literal(value: ast.expr) -> bool:
@@ -170,8 +261,7 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
     if len(statement.results) > 1:
         return
     axes = max(len(array.shape) for array in statement.inputs)
-    dtype = statement.outputs[0].dtype
-    yield f'    return call({names}).astype("{dtype}")', f"with the output converted to {dtype}"
+    yield from _other_axes_of_one(statement, axes)
     for more in range(1, 5 - axes):
         new = ", ".join(["None"] * more)
         old = ", ".join(["0"] * more)
@@ -198,7 +288,35 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
         yield turned[axes], "with the heads behind the sequence"
 
 
-def _candidate(wanted: ExistingFunction, statement: Statement, options: tuple[_Option, ...], body: str) -> Candidate:
+def _other_axes_of_one(statement: Statement, axes: int) -> Iterator[tuple[str, str]]:
+    """Bodies with inputs of one axis less or more, which has one element: `labels` of [rows] for [rows, 1]."""
+    changes: tuple[tuple[str, dict[str, str]], ...] = (
+        ("without the axes of one element of", {
+            array.name: _index(["0" if extent == 1 else ":" for extent in array.shape], "0")
+            for array in statement.inputs
+            if 1 in array.shape
+        }),
+        ("with a last axis of one element of", {
+            array.name: "[:, None]" for array in statement.inputs if len(array.shape) == 1 < axes
+        }),
+        ("with a first axis of one element of", {
+            array.name: "[None]" for array in statement.inputs if len(array.shape) == 1 < axes
+        }),
+    )  # fmt: skip
+    for words, indices in changes:
+        if indices:
+            handed = ", ".join(array.name + indices.get(array.name, "") for array in statement.inputs)
+            yield f"    return call({handed})", f"{words} {' and '.join(indices)}"
+
+
+def _index(parts: list[str], mark: str) -> str:
+    """`[:, 0]` of these parts; "" if none of them is `mark`."""
+    return f"[{', '.join(parts)}]" if mark in parts else ""
+
+
+def _candidate(
+    wanted: ExistingFunction, statement: Statement, options: tuple[_Option, ...], body: str, is_by_name: bool
+) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
     # `--set` finds a constant by its name alone, in whichever file.
     of_helpers = frozenset[str]().union(*(names_in(data) for data in wanted.helpers.values()))
@@ -210,11 +328,17 @@ def _candidate(wanted: ExistingFunction, statement: Statement, options: tuple[_O
     handed = ", ".join(f"{option.name}={name}" for option, name in named.items())
     jax = "import jax\n" if "jax." in body else ""
     home = wanted.name.partition(":")[0]
+    options_handed = f", {handed}" if handed else ""
+    call = f"    call = functools.partial(existing{options_handed})"
+    if is_by_name:
+        by_name = ", ".join(f"{array.name}={array.name}" for array in statement.inputs)
+        call = f"    def call({names}):\n        return existing({by_name}{options_handed})\n"
+    functools = "" if is_by_name else "import functools\n\n"
     text = (
         f'"""{statement.operation} by {wanted.function} of {home}: what an experiment changes."""\n\n'
-        f"import functools\n\n{jax}from {wanted.module} import {wanted.function} as existing\n\n"
+        f"{functools}{jax}from {wanted.module} import {wanted.function} as existing\n\n"
         f'KERNEL_NAME = "{wanted.function}"\nPROBLEM_DESCRIPTION = "{statement.operation}"\n\n'
         f"{constants}{chr(10) if constants else ''}\n"
-        f"def kernel_fn({names}):\n    call = functools.partial(existing{', ' + handed if handed else ''})\n{body}\n"
+        f"def kernel_fn({names}):\n{call}\n{body}\n"
     )
     return Candidate.of_files({**wanted.helpers, KERNEL: text.encode()})

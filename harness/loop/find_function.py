@@ -5,11 +5,12 @@ Packages and files are read, never imported: only the sandbox runs them.
 
 import ast
 import difflib
+import importlib.metadata
 import importlib.util
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -25,20 +26,26 @@ _MOST_IMPORTS = 8
 class ExistingFunction:
     """A function of an installed package or of a file, which is `path`; `node` is None if it is no plain `def`.
 
-    `helpers` are the file that defines it and the files beside it that this one imports, by the names that they get
-    beside kernel.py; empty for a package.
+    `home` is the module that `path` is, which `module` may take the function from. `helpers` are the file that defines
+    it and the files beside it that this one imports, by the names that they get beside kernel.py; empty for a package.
     """
 
     module: str
     function: str
     path: Path
     node: ast.FunctionDef | None
+    home: str
     helpers: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """`package.module:function`, or `file.py:function`."""
         return f"{self.module}{'.py' if self.helpers else ''}:{self.function}"
+
+    @property
+    def importable(self) -> str:
+        """The module from which code beside the file, or anywhere for a package, imports the function."""
+        return self.home if self.helpers else self.module
 
 
 def target(text: str, folder: Path = Path()) -> ExistingFunction:
@@ -69,8 +76,63 @@ def target(text: str, folder: Path = Path()) -> ExistingFunction:
 
 
 def install(package: str) -> str:
-    """The command that installs a package into this environment, if it is published by that name."""
-    return f"{shlex.quote(sys.executable)} -m pip install {package.replace('_', '-')}"
+    """The command that installs what is imported as `package`; its distribution may be called otherwise."""
+    command = f"{shlex.quote(sys.executable)} -m pip install {package.replace('_', '-')}"
+    return f"{command}, unless a distribution is called otherwise than what is imported: see where it is published"
+
+
+def versions(package: str) -> tuple[str, ...]:
+    """The installed distributions that bring what is imported as `package`, as `marin-levanter 1.2`."""
+    names = sorted(set(importlib.metadata.packages_distributions().get(package, ())))
+    return tuple(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+def packages(function: ExistingFunction) -> frozenset[str]:
+    """The packages that the function is of: its own, or those that its files import and use."""
+    used: set[str] = set()
+    for tree in map(ast.parse, function.helpers.values()):
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for node in ast.walk(tree):
+            for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+                if (alias.asname or alias.name.partition(".")[0]) in names:
+                    module = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
+                    used.add(module.partition(".")[0])
+    return frozenset((*used, function.module.partition(".")[0]))
+
+
+def definition(function: ExistingFunction, name: str) -> tuple[str, ast.stmt | None]:
+    """The module that defines `name` as the function's file means it, and the class, function or assignment.
+
+    "" and None if it is neither there nor imported by its name from a helper or from an installed package.
+    """
+    home, path = function.home, function.path
+    text = path.read_bytes()
+    for _ in range(_MOST_IMPORTS):
+        tree = ast.parse(text)
+        for node in tree.body:
+            is_assigned = isinstance(node, ast.Assign) and name in {ast.unparse(at) for at in node.targets}
+            if is_assigned or (isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name):
+                return home, node
+        imports = [
+            (node, alias.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if (alias.asname or alias.name) == name
+        ]
+        if not imports:
+            break
+        node, name = imports[0]
+        home = _imported_from(node, home, path)
+        if f"{home}.py" in function.helpers:
+            text = function.helpers[f"{home}.py"]
+            continue
+        try:
+            path = _source(home)
+        except RatchetError:
+            break
+        text = path.read_bytes()
+    return "", None
 
 
 def _in_file(path: Path, function: str) -> ExistingFunction:
@@ -102,6 +164,7 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
         function=function,
         path=path,
         node=definitions.get(function) or brought.get(function),
+        home=path.stem,
         helpers={**{name: text for name, text in files.items() if name != KERNEL}, f"{module}.py": files[KERNEL]},
     )
 
@@ -174,14 +237,14 @@ def _find(module: str, function: str, most: int, asked: str) -> ExistingFunction
                 if (alias.asname or alias.name) == function:
                     home = _imported_from(node, module, path)
                     original = _find(home, alias.name, most - 1, asked)
-                    return ExistingFunction(module=asked, function=function, path=original.path, node=original.node)
+                    return replace(original, module=asked, function=function)
     names = _definitions(tree)
     if function not in names:
         near = difflib.get_close_matches(function, names, 5, 0.4) or sorted(names)[:5]
         raise RatchetError(
             "unknown-function", f"{module} has no function {function}; it has {', '.join(near) or 'none at all'}"
         )
-    return ExistingFunction(module=asked, function=function, path=path, node=names[function])
+    return ExistingFunction(module=asked, function=function, path=path, node=names[function], home=module)
 
 
 def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
@@ -203,10 +266,13 @@ def _source(module: str) -> Path:
         files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
         path = next(filter(Path.is_file, files if parts else [Path(spec.origin or "")]), None)
     if path is None or path.suffix != ".py" or not _is_installed(path):
+        installed = " and ".join(versions(top)) if spec is not None else ""
+        lacking = f"{installed} is installed and lacks it" if installed else "found none"
+        another = "another version of the package" if installed else "the package"
         raise RatchetError(
             "not-installed",
-            f"expected {module} to be a Python module of an installed package, found none; install the package into "
-            f"the environment that ratchet.sh runs in ({install(top)}, with --no-deps where its kernels need JAX "
+            f"expected {module} to be a Python module of an installed package, {lacking}; install {another} into "
+            f"the environment that ratchet.sh runs in ({install(top)}; with --no-deps where its kernels need JAX "
             "alone; a package of your own with -e); for a function in a file of yours write --from file.py:function",
         )
     return path

@@ -1,31 +1,22 @@
 """A new contest in a repository: scaffolded and committed."""
 
 import ast
-import re
 import shlex
 import shutil
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from git import Repo
 
 from harness import contest as contests
-from harness.candidate import Candidate, constants, names, rewrite
+from harness.candidate import constants
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
 from harness.ledger import git
 from harness.ledger.git import write
-from harness.loop import existing, find_function, scaffold, trace_text
-from harness.records import KERNEL, Failure, Statement, SuiteMember
-from harness.records.report_words import simulated
-from harness.units import seconds
-
-# A package that lacks more than this cannot be used.
-_MOST_LACKING = 8
-_BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
-_STAND_IN = "packages that are not installed; stand-ins take their places while kernel.py is traced"
+from harness.loop import find_function, scaffold, trace_text, wrap_function
+from harness.records import KERNEL, Statement, SuiteMember
 
 
 def new(
@@ -72,10 +63,9 @@ def new(
         contest = contests.load(directory)
         contest.require_conforming()
         if target is not None:
-            contest, lacking = _add_stand_ins(contest, target, settings, progress)
-            candidate, words, is_right = _wrap_function(contest, target, settings, progress)
-            words = (*words, *_copied(target), *lacking)
-            for name, data in candidate.files.items():
+            wrapped = wrap_function.wrap(contest, target, settings, progress)
+            words, is_right = wrapped.words, wrapped.is_right
+            for name, data in wrapped.candidate.files.items():
                 path = directory / name
                 if path not in written:
                     written = (*written, path)
@@ -144,119 +134,6 @@ def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
         f"the kernel.py of {like} does not trace with these constants: {failure.message}; nothing was written. One of: "
         f"{'; '.join(ways)}",
     )
-
-
-def _add_stand_ins(
-    contest: Contest, target: find_function.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
-) -> tuple[Contest, tuple[str, ...]]:
-    """The contest with STUBS for packages that `target` imports and that are not installed; sentences on them."""
-    problem = names(contest.directory.joinpath("prepare.py").read_bytes())
-    first = next(existing.variants(target, _for_one_function(contest), settings))
-    candidate = _set(first.candidate, settings, problem)
-    lacking: list[str] = []
-    while len(lacking) < _MOST_LACKING:
-        failure = trace_text.trace_failure(contest, candidate, progress)
-        package = existing.missing_package(failure) if failure is not None else ""
-        if not package or package in (*contest.stubs, target.module.partition(".")[0]):
-            break
-        lacking.append(package)
-        contest = _with_stub(contest, package)
-    return contest, tuple(
-        f"{package} is not installed, and {target.module} imports it: STUBS of prepare.py lets a stand-in take its "
-        f"place. Where the kernel needs it, remove it there and install it ({find_function.install(package)})"
-        for package in lacking
-    )
-
-
-def _with_stub(contest: Contest, package: str) -> Contest:
-    path = contest.directory / "prepare.py"
-    text = path.read_bytes()
-    if contests.STUBS in names(text):
-        text = rewrite(text, contests.STUBS, repr((*contest.stubs, package)), path.name)
-    else:
-        text = _BEHIND_CHIP.sub(rf'\g<0>{contests.STUBS} = ("{package}",)  # {_STAND_IN}\n'.encode(), text, count=1)
-    path.write_bytes(text)
-    return contests.load(contest.directory)
-
-
-def _wrap_function(
-    contest: Contest, target: find_function.ExistingFunction, settings: tuple[tuple[str, str], ...], progress: Progress
-) -> tuple[Candidate, tuple[str, ...], bool]:
-    """The first kernel.py around `target` that passes at small shapes, else the first that traces.
-
-    With sentences on it, and whether it passes.
-    """
-    problem = names(contest.directory.joinpath("prepare.py").read_bytes())
-    statement = _for_one_function(contest)
-    refused: list[Failure] = []
-    traced: list[tuple[existing.Variant, Failure]] = []
-    for variant in existing.variants(target, statement, settings):
-        candidate = _set(variant.candidate, settings, problem)
-        failure = trace_text.trace_failure(contest, candidate, progress)
-        if failure is not None:
-            refused.append(failure)
-            continue
-        evidence = trace_text.evidence(contest, candidate, progress)
-        if evidence.failure is None:
-            time = evidence.latency.seconds if evidence.latency else None
-            took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
-            sentence = f"kernel.py calls {target.name} {variant.words}: right at small shapes, {took}"
-            return candidate, (sentence, *_departures(variant)), True
-        traced.append((replace(variant, candidate=candidate), evidence.failure))
-    if not traced:
-        first = refused[0]
-        raise RatchetError(
-            "does-not-trace",
-            f"{target.name} does not take the problem's arrays: {first.message}{_on_stand_ins(contest)}"
-            f"{existing.other_jax_pinned(target)}; nothing was "
-            "written. Make a contest without --from, and call it in kernel.py as it wants to be called",
-        )
-    variant, failure = traced[0]
-    sentence = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
-    sentence += existing.other_jax_pinned(target)
-    return variant.candidate, (sentence, *_departures(variant)), False
-
-
-def _on_stand_ins(contest: Contest) -> str:
-    if not contest.stubs:
-        return ""
-    return f"; {' and '.join(contest.stubs)}, not installed, had stand-ins: install them if the kernel needs them"
-
-
-def _departures(variant: existing.Variant) -> tuple[str, ...]:
-    return (f"not at the function's defaults: {', '.join(variant.departures)}",) if variant.departures else ()
-
-
-def _copied(target: find_function.ExistingFunction) -> tuple[str, ...]:
-    """A sentence on the files that now lie beside kernel.py, if there are any."""
-    if not target.helpers:
-        return ()
-    return (f"copied {', '.join(sorted(target.helpers))} beside kernel.py, which imports it: change the kernel there",)
-
-
-def _for_one_function(contest: Contest) -> Statement:
-    """The problem of the function, of a suite its first member. Raises RatchetError `is-suite`."""
-    statement = contest.problem.statement()
-    if statement.members is None:
-        return statement
-    functions = [member.function for member in statement.members if member.function != KERNEL]
-    if functions:
-        raise RatchetError(
-            "is-suite", f"--from wraps one function for all members, but this suite also needs {', '.join(functions)}"
-        )
-    return statement.members[0].statement
-
-
-def _set(candidate: Candidate, settings: tuple[tuple[str, str], ...], problem: frozenset[str]) -> Candidate:
-    """`candidate` with its own constants set; raises for a constant that neither it nor the problem has."""
-    files = candidate.files
-    for name, value in settings:
-        homes = [file for file, data in files.items() if name in names(data)]
-        # A helper's constant of the same name as one of the problem's may mean something else.
-        home = KERNEL if KERNEL in homes or name in problem or not homes else homes[0]
-        if home in homes or name not in problem:
-            files[home] = rewrite(files[home], name, value, home)
-    return Candidate.of_files(files)
 
 
 def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:

@@ -1,12 +1,13 @@
 """A kernel.py tried before its contest is committed: whether it traces, and whether it is right at small shapes."""
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge import simulate
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.evaluation import evaluate
 from harness.judge.evaluate.request import Listener, Progress, Request
 from harness.records import Evidence, Failure, Trace
@@ -30,11 +31,36 @@ def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) ->
             return None
 
 
-def evidence(contest: Contest, candidate: Candidate, progress: Progress) -> Evidence:
-    """The evidence about `candidate`, except at the contest's own shape. Raises as `evaluate` does."""
-    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
-        listener = Listener(progress=progress, is_slower=lambda evidence: True)
-        return evaluate(_request(Path(folder), contest, candidate), listener)
+@dataclass(slots=True)
+class Trial:
+    """Tries candidates one after the other at small shapes; `folder` keeps what the compiler made of them meanwhile."""
+
+    contest: Contest
+    folder: Path
+    progress: Progress
+    _programs: set[str] = field(default_factory=set)
+
+    def evidence(self, candidate: Candidate) -> Evidence | None:
+        """The evidence about `candidate`, except at the contest's own shape; None for a program that was tried before.
+
+        Nothing is checked of a candidate that does not trace or that the compiler refuses. Raises as `evaluate` does.
+        """
+
+        def once(trace: Trace) -> None:
+            if trace.fingerprint in self._programs:
+                raise _TracesError
+            self._programs.add(trace.fingerprint)
+
+        programs = SeenPrograms(directory=self.folder / "programs", judge="new")
+        request = replace(_request(self.folder, self.contest, candidate), programs=programs)
+        timed = replace(request, checked=False, with_lines=True)
+        try:
+            evidence = evaluate(timed, Listener(progress=self.progress, after_trace=once))
+        except _TracesError:
+            return None
+        if evidence.failure is not None:
+            return evidence
+        return evaluate(request, Listener(progress=self.progress, is_slower=lambda evidence: True))
 
 
 def _request(folder: Path, contest: Contest, candidate: Candidate) -> Request:

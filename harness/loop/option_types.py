@@ -1,0 +1,95 @@
+"""Types of a function's options, read from its annotations: an object of a class is no literal for `--set`."""
+
+import ast
+from collections.abc import Sequence
+
+from harness.loop.find_function import ExistingFunction, definition
+
+# An alias of an alias is followed so far.
+_MOST_ALIASES = 8
+_LITERALS = frozenset((
+    "Annotated", "Any", "ArrayLike", "DTypeLike", "Dict", "Iterable", "List", "Mapping", "None", "Number",
+    "PrecisionLike", "Real", "Sequence", "Tuple", "bool", "bytes", "complex", "dict", "dtype", "float", "int", "list",
+    "object", "str", "tuple",
+))  # fmt: skip
+
+
+def made_by_code(function: ExistingFunction, argument: ast.arg) -> str:
+    """The name of the type of an option if no literal is of it, such as `BlockSizes`; "" if a literal may be one."""
+    if argument.annotation is None or _may_be_literal(function, argument.annotation, _MOST_ALIASES):
+        return ""
+    named = [name for node in ast.walk(argument.annotation) if (name := _name(node)) and name not in _LITERALS]
+    return named[0] if named else ast.unparse(argument.annotation)
+
+
+def example(function: ExistingFunction, arrays: Sequence[str], options: dict[str, str], *, is_by_name: bool) -> str:
+    """A file of the user's own whose function hands over `arrays` and options of these types ("": a literal)."""
+    imports = {function.importable: [function.function]}
+    handed = [f"{array}={array}" for array in arrays] if is_by_name else list(arrays)
+    for option, type_name in options.items():
+        home, fields = _class(function, type_name) if type_name else ("", "")
+        if home:
+            imports.setdefault(home, []).append(type_name)
+        handed.append(f"{option}={f'{type_name}({fields})' if type_name else '...'}")
+    lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in imports.items()]
+    return "\n".join((
+        *lines,
+        "",
+        f"def mine({', '.join(arrays)}):",
+        f"    return {function.function}({', '.join(handed)})",
+    ))  # fmt: skip
+
+
+def _may_be_literal(function: ExistingFunction, annotation: ast.expr, most: int) -> bool:
+    """False if the type is a class of a package's or of the file's own; a type that is not understood may be one."""
+    match annotation:
+        case ast.Constant(value=str() as text):
+            try:
+                return _may_be_literal(function, ast.parse(text, mode="eval").body, most)
+            except SyntaxError:
+                return True
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _may_be_literal(function, left, most) or _may_be_literal(function, right, most)
+        case ast.Subscript(value=base, slice=inner):
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            if _name(base) in ("Optional", "Literal"):
+                return True
+            if _name(base) == "Union":
+                return any(_may_be_literal(function, part, most) for part in parts)
+            parts = parts[:1] if _name(base) == "Annotated" else parts
+            return all(_may_be_literal(function, part, most) for part in (base, *parts))
+        case ast.Name(id=name) if name not in _LITERALS:
+            _, node = definition(function, name)
+            if isinstance(node, ast.Assign) and most:
+                return _may_be_literal(function, node.value, most - 1)
+            return not name[:1].isupper()
+        case ast.Attribute(attr=name) if name not in _LITERALS:
+            return not name[:1].isupper()
+    return True
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value if node.value.isidentifier() else ""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _class(function: ExistingFunction, name: str) -> tuple[str, str]:
+    """The module that a class can be imported from, and its fields as they are handed over: `rows=128, columns=...`."""
+    home, node = definition(function, name)
+    if not isinstance(node, ast.ClassDef):
+        return home, "..."
+    fields = [
+        f"{field.target.id}={ast.unparse(field.value) if field.value and _is_literal(field.value) else '...'}"
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    ]
+    return home, ", ".join(fields) or "..."
+
+
+def _is_literal(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""A kernel.py that calls a function that exists, in the first way that is right, with stand-ins for what it lacks."""
+
+import ast
+import re
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import contest as contests
+from harness.advice import jax_names
+from harness.advice.failure_remedies import next_step
+from harness.candidate import Candidate, names, rewrite
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.evaluate.request import Progress
+from harness.loop import existing, find_function, trace_text
+from harness.loop.find_function import ExistingFunction
+from harness.records import KERNEL, Evidence, Failure, Statement
+from harness.records.report_words import simulated
+from harness.units import seconds
+
+Settings = tuple[tuple[str, str], ...]
+
+# Each takes a trace of a second. A serving stack without its dependencies lacks 15.
+_MOST_LACKING = 32
+_BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
+_STAND_IN = "packages that cannot be imported; stand-ins take their places while kernel.py is traced"
+# Beginnings of the judge's warnings on shapes that are not checked (`trace/smaller_shapes.py`).
+_UNCHECKED = ("a second shape", "no smaller shape")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapped:
+    """The kernel.py and its helpers, sentences on them, and whether they pass at small shapes."""
+
+    candidate: Candidate
+    words: tuple[str, ...]
+    is_right: bool
+
+
+def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
+    """The first kernel.py around `target` that passes at small shapes, else the first that traces.
+
+    The compiler's refusal ends a way before anything else is checked, and a program that failed is not judged again.
+    Packages that `target` imports and that cannot be imported are named in STUBS of the contest's prepare.py. Raises
+    RatchetError `does-not-trace` if no way traces, `missing-option` if the function needs what nobody gave, `is-suite`.
+    """
+    try:
+        return _wrap(contest, target, settings, progress)
+    except RatchetError as error:
+        if error.kind not in ("does-not-trace", "missing-option"):
+            raise
+        raise RatchetError(error.kind, f"{error}\n{_both_signatures(contest, target)}") from None
+
+
+def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
+    problem = names(contest.directory.joinpath("prepare.py").read_bytes())
+    lacking: dict[str, Failure] = {}
+    refused: list[Failure] = []
+    traced: list[tuple[existing.Variant, Evidence]] = []
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
+        trial = trace_text.Trial(contest, Path(folder), progress)
+        for variant in existing.variants(target, _for_one_function(contest), settings):
+            way = replace(variant, candidate=_set(variant.candidate, settings, problem))
+            evidence = trial.evidence(way.candidate)
+            while evidence and evidence.failure and (package := _lacking(contest, target, evidence.failure, lacking)):
+                lacking[package] = evidence.failure
+                contest = _with_stub(contest, package)
+                trial = trace_text.Trial(contest, Path(folder), progress)
+                evidence = trial.evidence(way.candidate)
+            while evidence and evidence.failure and (other := existing.with_stated_output(way, evidence.failure)):
+                way, evidence = other, trial.evidence(other.candidate)
+            if evidence is None:
+                continue
+            if evidence.failure is None:
+                words = (_on_right(contest, target, way, evidence), *_departures(way), *_unchecked(evidence))
+                words += (*_copied(target), *_on_stand_ins(target, lacking))
+                return Wrapped(candidate=way.candidate, words=words, is_right=True)
+            if all(program.trace for _, program in evidence.programs):
+                traced.append((way, evidence))
+                continue
+            refused.append(evidence.failure)
+            if existing.is_of_every_way(evidence.failure):
+                break
+    if not traced:
+        raise _does_not_trace(target, refused, lacking)
+    way, evidence = traced[0]
+    failure = evidence.failure
+    assert failure is not None
+    sentence = f"kernel.py calls {target.function} {way.words}, which fails: {failure.kind}: {failure.message}"
+    remedy = jax_names.remedy(failure.message)
+    words = (f"{sentence}{existing.other_jax_pinned(target)}", *([remedy] if remedy else []), *_departures(way))
+    words += (*_unchecked(evidence), *_copied(target), *_on_stand_ins(target, lacking))
+    return Wrapped(candidate=way.candidate, words=words, is_right=False)
+
+
+def _lacking(contest: Contest, target: ExistingFunction, failure: Failure, lacking: dict[str, Failure]) -> str:
+    """The package that cannot be imported and may have a stand-in, "" if that is not the failure."""
+    package = existing.missing_package(failure)
+    may_not = {*contest.stubs, *contests.NEVER_STUBS, *find_function.packages(target)}
+    return package if package not in may_not and len(lacking) < _MOST_LACKING else ""
+
+
+def _with_stub(contest: Contest, package: str) -> Contest:
+    path = contest.directory / "prepare.py"
+    text = path.read_bytes()
+    if contests.STUBS in names(text):
+        text = rewrite(text, contests.STUBS, repr((*contest.stubs, package)), path.name)
+    else:
+        text = _BEHIND_CHIP.sub(rf'\g<0>{contests.STUBS} = ("{package}",)  # {_STAND_IN}\n'.encode(), text, count=1)
+    path.write_bytes(text)
+    return contests.load(contest.directory)
+
+
+def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: dict[str, Failure]) -> RatchetError:
+    first = next(filter(existing.is_of_every_way, refused), refused[0])
+    missing = [package for package, failure in lacking.items() if existing.is_not_installed(failure)]
+    reasons = [f"{package}, which {_why_not(lacking[package])}" for package in lacking if package not in missing]
+    reasons += [f"{', '.join(missing)}, not installed"] if missing else []
+    stand_ins = f"; the kernel may need what had stand-ins: {'; '.join(reasons)}" if reasons else ""
+    stand_ins += f" ({find_function.install(' '.join(missing))})" if missing else ""
+    step = "make a contest without --from, and call it in kernel.py as it wants to be called"
+    if first.kind == "import-error" or jax_names.lacks(first.message):
+        step = next_step(first)
+    if jax_names.lacks(first.message):
+        step += "; a package's file is changed in a copy of your own (--from copy.py:function)"
+    return RatchetError(
+        "does-not-trace",
+        f"{target.name} does not take the problem's arrays: {first.message}{stand_ins}"
+        f"{existing.other_jax_pinned(target)}; nothing was written. What to do: {step}",
+    )
+
+
+def _both_signatures(contest: Contest, target: ExistingFunction) -> str:
+    """The problem's arrays, and the function's parameters below them."""
+    statement = contest.problem.statement()
+    statement = statement.members[0].statement if statement.members else statement
+    inputs, outputs = (
+        ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in arrays)
+        for arrays in (statement.inputs, statement.results)
+    )
+    problem = f"  the problem: {KERNEL}({inputs}) -> {outputs}"
+    if target.node is None:
+        return problem
+    returns = f" -> {ast.unparse(target.node.returns)}" if target.node.returns else ""
+    return f"{problem}\n  the function: {target.function}({ast.unparse(target.node.args)}){returns}"
+
+
+def _on_right(contest: Contest, target: ExistingFunction, way: existing.Variant, evidence: Evidence) -> str:
+    time = evidence.latency.seconds if evidence.latency else None
+    took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
+    return f"kernel.py calls {target.name} {way.words}: right at small shapes, {took}"
+
+
+def _departures(way: existing.Variant) -> tuple[str, ...]:
+    return (f"not at the function's defaults: {', '.join(way.departures)}",) if way.departures else ()
+
+
+def _unchecked(evidence: Evidence) -> tuple[str, ...]:
+    """The judge's warnings on shapes that are not checked."""
+    warnings = [warning for _, program in evidence.programs for warning in program.warnings]
+    return tuple(f"warning: {warning}" for warning in dict.fromkeys(warnings) if warning.startswith(_UNCHECKED))
+
+
+def _copied(target: ExistingFunction) -> tuple[str, ...]:
+    """A sentence on the files that now lie beside kernel.py, if there are any."""
+    if not target.helpers:
+        return ()
+    return (f"copied {', '.join(sorted(target.helpers))} beside kernel.py, which imports it: change the kernel there",)
+
+
+def _on_stand_ins(target: ExistingFunction, lacking: dict[str, Failure]) -> tuple[str, ...]:
+    """A sentence on each package that got a stand-in, with what it takes to have the package itself."""
+    return tuple(
+        f"{package} {_why_not(failure)}, and {target.module} imports it: STUBS of prepare.py lets a stand-in "
+        "take its place. Where the kernel needs it, remove it there"
+        + (f" and install it ({find_function.install(package)})" if existing.is_not_installed(failure) else "")
+        for package, failure in lacking.items()
+    )
+
+
+def _why_not(failure: Failure) -> str:
+    if existing.is_not_installed(failure):
+        return "is not installed"
+    where = "in the sandbox, which has no other processes, no network and no files to write"
+    if jax_names.lacks(failure.message):
+        where = "with this JAX"
+    return f"cannot be imported {where} ({failure.message})"
+
+
+def _for_one_function(contest: Contest) -> Statement:
+    """The problem of the function, of a suite its first member. Raises RatchetError `is-suite`."""
+    statement = contest.problem.statement()
+    if statement.members is None:
+        return statement
+    functions = [member.function for member in statement.members if member.function != KERNEL]
+    if functions:
+        raise RatchetError(
+            "is-suite", f"--from wraps one function for all members, but this suite also needs {', '.join(functions)}"
+        )
+    return statement.members[0].statement
+
+
+def _set(candidate: Candidate, settings: Settings, problem: frozenset[str]) -> Candidate:
+    """`candidate` with its own constants set; raises for a constant that neither it nor the problem has."""
+    files = candidate.files
+    for name, value in settings:
+        homes = [file for file, data in files.items() if name in names(data)]
+        # A helper's constant of the same name as one of the problem's may mean something else.
+        home = KERNEL if KERNEL in homes or name in problem or not homes else homes[0]
+        if home in homes or name not in problem:
+            files[home] = rewrite(files[home], name, value, home)
+    return Candidate.of_files(files)

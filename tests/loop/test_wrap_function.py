@@ -1,0 +1,232 @@
+"""A contest around a function that exists: what stands in its way is named, and what can be done about it is done."""
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+import pytest
+from git import Repo
+from loop_fixtures import ratchet
+
+from harness import contest as contests
+from harness.candidate import Candidate
+from harness.errors import RatchetError
+from harness.loop import existing, find_function, new_contest, option_types
+from harness.records import Failure
+
+pytestmark = pytest.mark.long
+
+# A norm whose scale is an array of [1, columns], and whose parameters are not in the problem's order.
+KERNEL = """
+import functools
+from dataclasses import dataclass
+{imports}
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rows: int
+    eps: float = 1e-6
+
+
+Alias = tuple[int, ...]
+
+
+def _body(x_ref, w_ref, y_ref, *, eps):
+    x = x_ref[...].astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps)
+    y_ref[...] = (x * scale * {scale}).astype(y_ref.dtype)
+
+
+def norm(w, x{options}):
+    block = pl.BlockSpec(({rows}, x.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(
+        functools.partial(_body, eps=1e-6),
+        grid=(x.shape[0] // {rows},),
+        in_specs=[block, pl.BlockSpec((1, x.shape[1]), lambda i: (0, 0))],
+        out_specs=block,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+    )(x, w){output}
+"""
+SIZES = (("RESIDUAL", "False"), ("ROWS", "256"), ("COLUMNS", "1024"))
+
+
+def kernel(folder: Path, **parts: str) -> str:
+    """Writes the norm, with other parts, as norms.py in `folder`; the words for --from."""
+    usual = {"imports": "", "scale": "w_ref[...].astype(jnp.float32)", "options": "", "rows": "128", "output": ""}
+    (folder / "norms.py").write_text(KERNEL.format(**usual | parts))
+    return "norms.py:norm"
+
+
+class Stages:
+    """The stages of all evaluations, as they end."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, str]] = []
+
+    def __call__(self, stage: str, state: str, seconds: float) -> None:
+        if state != "start":
+            self.ended.append((stage, state))
+
+
+def new(folder: Path, around: str, progress: Stages, *, sizes: tuple[tuple[str, str], ...] = SIZES) -> str:
+    return "\n".join(new_contest.new(folder / "mine", "rmsnorm", sizes, progress, around=around, base=folder))
+
+
+def test_arrays_go_by_their_names_and_with_the_axes_of_one_element_that_the_function_wants(tmp_path: Path) -> None:
+    words = new(tmp_path, kernel(tmp_path, output="[:, None]"), Stages())
+    assert "calls norms.py:norm with a first axis of one element of w, by name, the output from [256, 1, 1024]" in words
+    assert ": right at small shapes" in words
+    text = (tmp_path / "mine" / "kernel.py").read_text()
+    assert "return existing(x=x, w=w)" in text
+    assert "return call(x, w[None])[:, 0, :]" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "output"),
+    [
+        ("wrong-shape", "y of shape [2048, 1], got [2048]", "call(x)[:, None]"),
+        ("wrong-shape", "y of shape [2048], got [2048, 1]", "call(x)[:, 0]"),
+        ("wrong-shape", "y of shape [2048, 1], got [1, 2048]", "call(x)[0, :][:, None]"),
+        ("wrong-shape", "y of shape [2048, 1], got [1024, 2]", None),
+        ("wrong-dtype", "y of dtype float32, got bfloat16", 'call(x).astype("float32")'),
+        ("wrong-structure", "kernel_fn to return y: float32[8, 1], got tuple of 2", "call(x)[0]"),
+        ("wrong-structure", "kernel_fn to return y: float32[8, 1], got dict of 2", None),
+        ("wrong-structure", "kernel_fn to return y: float32[8, 1], z: float32[8], got tuple of 3", None),
+        ("trace-error", "y of shape [2048, 1], got [2048]", None),
+    ],
+)
+def test_an_output_of_another_form_is_brought_into_the_stated_one(kind: str, expected: str, output: str | None) -> None:
+    text = b"def kernel_fn(x):\n    call = f\n    return call(x)\n"
+    variant = existing.Variant(candidate=Candidate(text=text), words="as it is")
+    other = existing.with_stated_output(variant, Failure(stage="contract", kind=kind, message=f"expected {expected}"))
+    assert (other and other.candidate.text.decode().rpartition("return ")[2].strip()) == output
+
+
+def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:
+    words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
+    assert "the first of its 2 outputs, the output from [256, 1, 1024] to [256, 1024], the output converted to" in words
+    assert ": right at small shapes" in words
+
+
+def test_an_option_that_no_literal_is_comes_with_a_file_that_makes_it(tmp_path: Path) -> None:
+    around = kernel(tmp_path, options=", sizes: Sizes", rows="sizes.rows")
+    words = ("new", "mine", "--quiet", "--like", "rmsnorm", *(f"--set={name}={value}" for name, value in SIZES))
+    refused = ratchet(tmp_path, *words, "--from", around, expect=4).stderr
+    assert (
+        "norm needs SIZES, which the problem does not say, and SIZES is Sizes, which is no literal for --set" in refused
+    )
+    assert "the problem: kernel_fn(x [256, 1024] bfloat16, w [1024] bfloat16) -> y [256, 1024] bfloat16" in refused
+    assert "the function: norm(w, x, sizes: Sizes)" in refused
+    # What it prints is what is needed.
+    lines = refused.partition("[missing-option]\n")[2].partition("  the problem:")[0]
+    assert "sizes=Sizes(rows=..., eps=1e-06)" in lines
+    (tmp_path / "mine.py").write_text(lines.replace("...", "128"))
+    done = ratchet(tmp_path, *words, "--from", "mine.py:mine", expect=0)
+    assert "right at small shapes" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("annotation", "type_name"),
+    [
+        ("Sizes", "Sizes"),
+        ("'Sizes'", "Sizes"),
+        ("norms.Sizes", "Sizes"),
+        ("tuple[Sizes, ...]", "Sizes"),
+        ("Sizes | None", ""),
+        ("Optional[Sizes]", ""),
+        ("Alias", ""),
+        ("int", ""),
+        ("tuple[int, int] | int", ""),
+        ("Literal['a', 'b']", ""),
+        ("jnp.dtype", ""),
+        ("anything", ""),
+    ],
+)
+def test_a_literal_is_asked_for_where_one_will_do(tmp_path: Path, annotation: str, type_name: str) -> None:
+    target = find_function.target(kernel(tmp_path, options=f", sizes: {annotation}"), tmp_path)
+    assert target.node is not None
+    assert option_types.made_by_code(target, target.node.args.args[-1]) == type_name
+
+
+def test_a_type_of_a_package_is_found_where_it_is_defined() -> None:
+    target = find_function.target("jax.experimental.pallas.ops.tpu.flash_attention:flash_attention")
+    home, node = find_function.definition(target, "BlockSizes")
+    assert (home, node is not None) == ("jax.experimental.pallas.ops.tpu.flash_attention", True)
+    assert "block_q=..." in option_types.example(target, ("q", "k"), {"sizes": "BlockSizes"}, is_by_name=False)
+
+
+def test_a_package_that_the_sandbox_cannot_import_gets_a_stand_in(tmp_path: Path) -> None:
+    # GitPython runs git when it is imported.
+    words = new(tmp_path, kernel(tmp_path, imports="import git"), Stages())
+    assert ": right at small shapes" in words
+    assert (
+        "git cannot be imported in the sandbox, which has no other processes, no network and no files to write" in words
+    )
+    assert "Bad git executable" in words
+    assert "pip install" not in words
+    assert contests.load(tmp_path / "mine").stubs == ("git",)
+
+
+def test_the_packages_that_a_kernel_is_of_are_those_that_its_files_use(tmp_path: Path) -> None:
+    imports = "import git\nimport tiles.blocks\nfrom maths.norms import scale as factor"
+    around = kernel(tmp_path, imports=imports, scale="factor(w_ref, tiles)")
+    packages = find_function.packages(find_function.target(around, tmp_path))
+    assert {"tiles", "maths"} <= packages
+    assert "git" not in packages
+
+
+def test_what_no_way_of_calling_can_mend_is_reported_after_the_first(tmp_path: Path) -> None:
+    stages = Stages()
+    with pytest.raises(RatchetError, match=r"1 / 0|division by zero") as refused:
+        new(tmp_path, kernel(tmp_path, imports="1 / 0"), stages)
+    assert [stage for stage, _ in stages.ended] == ["trace"]
+    assert "no other processes, no network" in str(refused.value)
+    assert "the function: norm(w, x)" in str(refused.value)
+
+
+def test_a_name_that_jax_lacks_is_reported_with_the_releases_that_have_it(tmp_path: Path) -> None:
+    stages = Stages()
+    around = kernel(tmp_path, scale="pltpu.repeat(w_ref[...].astype(jnp.float32), x.shape[0], 0)")
+    with pytest.raises(RatchetError, match=r"up to 0\.10\.0, not from 0\.10\.2 on.*write jnp\.tile"):
+        new(tmp_path, around, stages)
+    # Those before it fail by w's shape.
+    assert len(stages.ended) <= 4
+
+
+def test_what_the_compiler_refuses_is_not_checked_and_the_contest_is_made(tmp_path: Path) -> None:
+    stages = Stages()
+    large = (("RESIDUAL", "False"), ("ROWS", "8192"), ("COLUMNS", "4096"))
+    words = new(tmp_path, kernel(tmp_path, rows="4096"), stages, sizes=large)
+    assert "which fails: vmem-exceeded: " in words
+    assert "next: mend the kernel, then " in words
+    assert stages.ended.count(("compile", "vmem-exceeded")) == 1
+    assert {stage for stage, _ in stages.ended} == {"trace", "compile"}
+    assert not Repo(tmp_path / "mine").is_dirty(untracked_files=True)
+
+
+def test_a_shape_that_is_not_checked_is_named(tmp_path: Path) -> None:
+    # Blocks from a table that lacks 192 rows.
+    words = new(tmp_path, kernel(tmp_path, rows="{256: 64, 128: 64}[x.shape[0]]"), Stages())
+    assert ": right at small shapes" in words
+    assert re.search(r"^warning: a second shape \(rmsnorm, 192 rows .*\) is not checked: .*KeyError: 192", words, re.M)
+
+
+def test_a_package_that_lacks_the_module_is_named_with_its_version_and_by_what_it_is_published_as() -> None:
+    version = importlib.metadata.version("PyJWT")
+    with pytest.raises(RatchetError) as refused:
+        find_function.target("jwt.kernels:norm")
+    assert f"PyJWT {version} is installed and lacks it; install another version" in str(refused.value).replace(
+        "pyjwt", "PyJWT"
+    )
+    with pytest.raises(RatchetError, match="no-such, unless a distribution is called otherwise"):
+        find_function.target("no_such.kernels:norm")
+
+
+def test_jax_itself_never_gets_a_stand_in(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match=r"jax [\d.]+ has no jax\.experimental\.pallas\.gpu; try jax"):
+        new(tmp_path, kernel(tmp_path, imports="import jax.experimental.pallas.gpu"), Stages())

@@ -41,6 +41,26 @@ def test_the_worked_example_of_true_shapes_follows_from_the_all_reduce() -> None
     assert done == [2 * 8 * 8192 * 4096] * 2
 
 
+FETCHED_IN_PARTS = """
+HloModule fetched
+
+ENTRY main {
+  w = bf16[1024,16384]{1,0:T(8,128)(2,1)} parameter(0)
+  start = ((bf16[1024,16384]{1,0:T(8,128)(2,1)}), bf16[256,16384]{1,0:T(8,128)(2,1)S(1)}, s32[]{:S(2)}) slice-start(w),
+    slice={[0:256], [0:16384]}
+  ROOT part = bf16[256,16384]{1,0:T(8,128)(2,1)S(1)} slice-done(start)
+}
+"""
+
+
+def test_a_slice_that_is_fetched_beside_other_work_moves_that_slice_alone() -> None:
+    graph = Graph(module=parse.module(FETCHED_IN_PARTS))
+    done = {i.name: work(graph, c, i) for c, i, _ in graph.executions()}
+    # It ends in VMEM: HBM is only read.
+    assert (done["start"].hbm_bytes, done["start"].flops) == (2 * 256 * 16384, 0)
+    assert (done["part"].hbm_bytes, done["part"].flops) == (0, 0)
+
+
 COPIES = """
 HloModule copies
 

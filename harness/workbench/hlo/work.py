@@ -17,11 +17,11 @@ round-nearest-afz round-nearest-even rsqrt select shift-left shift-right-arithme
 stochastic-convert subtract tan tanh xor
 """
 _MOVING = """
-bitcast-convert broadcast concatenate copy copy-done copy-start domain dynamic-reshape dynamic-slice
-dynamic-update-slice gather get-dimension-size infeed iota outfeed pad recv recv-done reduce-precision reshape reverse
-send send-done set-dimension-size slice transpose async-done async-update all-gather all-gather-start all-gather-done
-all-to-all collective-permute collective-permute-start collective-permute-done all-reduce-done collective-broadcast
-ragged-all-to-all
+bitcast-convert broadcast concatenate copy copy-done copy-start domain dynamic-reshape dynamic-slice dynamic-slice-done
+dynamic-slice-start dynamic-update-slice gather get-dimension-size infeed iota outfeed pad recv recv-done
+reduce-precision reshape reverse send send-done set-dimension-size slice slice-done slice-start transpose async-done
+async-update all-gather all-gather-start all-gather-done all-to-all collective-permute collective-permute-start
+collective-permute-done all-reduce-done collective-broadcast ragged-all-to-all
 """
 # One operation per element of the result, conversions included, as XLA's own cost analysis counts
 # (hlo_cost_analysis.cc). What it counts apart, the transcendental functions, counts here like the rest.
@@ -303,6 +303,10 @@ def _accesses(
         # The result lists the destination, the source and flags. The data moves once from the one to the other.
         members = result.members[:2]
         return [(member, None) for member in members]
+    if opcode in ("dynamic-slice-start", "slice-start") and shapes and not isinstance(result, Array):
+        # The result lists the operands, the part and flags.
+        part = result.members[1]
+        return [(shapes[0], padded_bytes(part)), (part, None), *((shape, None) for shape in shapes[1:])]
     if opcode in ("dynamic-slice", "slice", "gather") and shapes:
         touched = padded_bytes(result)
         return [(shapes[0], touched), (result, None), *((shape, None) for shape in shapes[1:])]

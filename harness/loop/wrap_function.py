@@ -88,8 +88,8 @@ def _wrap(contest: Contest, target: ExistingFunction, settings: Settings, progre
     failure = evidence.failure
     assert failure is not None
     sentence = f"kernel.py calls {target.function} {way.words}, which fails: {failure.kind}: {failure.message}"
-    remedy = jax_names.remedy(failure.message)
-    words = (f"{sentence}{existing.other_jax_pinned(target)}", *([remedy] if remedy else []), *_departures(way))
+    step = f"what to do: {next_step(failure, contest.problem.statement().operation)}"
+    words = (f"{sentence}{existing.other_jax_pinned(target)}", step, *_departures(way))
     words += (*_unchecked(evidence), *_copied(target), *_on_stand_ins(target, lacking))
     return Wrapped(candidate=way.candidate, words=words, is_right=False)
 
@@ -114,11 +114,7 @@ def _with_stub(contest: Contest, package: str) -> Contest:
 
 def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: dict[str, Failure]) -> RatchetError:
     first = next(filter(existing.is_of_every_way, refused), refused[0])
-    missing = [package for package, failure in lacking.items() if existing.is_not_installed(failure)]
-    reasons = [f"{package}, which {_why_not(lacking[package])}" for package in lacking if package not in missing]
-    reasons += [f"{', '.join(missing)}, not installed"] if missing else []
-    stand_ins = f"; the kernel may need what had stand-ins: {'; '.join(reasons)}" if reasons else ""
-    stand_ins += f" ({find_function.install(' '.join(missing))})" if missing else ""
+    stand_ins = f"; the kernel may need what had stand-ins: {_reasons(lacking)}" if lacking else ""
     step = "make a contest without --from, and call it in kernel.py as it wants to be called"
     if first.kind == "import-error" or jax_names.lacks(first.message):
         step = next_step(first)
@@ -170,22 +166,28 @@ def _copied(target: ExistingFunction) -> tuple[str, ...]:
 
 
 def _on_stand_ins(target: ExistingFunction, lacking: dict[str, Failure]) -> tuple[str, ...]:
-    """A sentence on each package that got a stand-in, with what it takes to have the package itself."""
-    return tuple(
-        f"{package} {_why_not(failure)}, and {target.module} imports it: STUBS of prepare.py lets a stand-in "
-        "take its place. Where the kernel needs it, remove it there"
-        + (f" and install it ({find_function.install(package)})" if existing.is_not_installed(failure) else "")
-        for package, failure in lacking.items()
+    """A sentence on the packages that got stand-ins, if there are any."""
+    if not lacking:
+        return ()
+    return (
+        f"{target.module} imports what has stand-ins now (STUBS of prepare.py; remove a package there that the kernel "
+        f"needs): {_reasons(lacking)}",
     )
 
 
-def _why_not(failure: Failure) -> str:
-    if existing.is_not_installed(failure):
-        return "is not installed"
-    where = "in the sandbox, which has no other processes, no network and no files to write"
-    if jax_names.lacks(failure.message):
-        where = "with this JAX"
-    return f"cannot be imported {where} ({failure.message})"
+def _reasons(lacking: dict[str, Failure]) -> str:
+    """The packages that cannot be imported, why, and how to install those that are missing."""
+    missing = [package for package, failure in lacking.items() if existing.is_not_installed(failure)]
+    reasons = []
+    for package, failure in lacking.items():
+        where = "in the sandbox, which has no other processes, no network and no files to write"
+        if jax_names.lacks(failure.message):
+            where = "with this JAX"
+        if package not in missing:
+            reasons.append(f"{package}, which cannot be imported {where} ({failure.message})")
+    if missing:
+        reasons.append(f"{', '.join(missing)}, not installed ({find_function.install(' '.join(missing))})")
+    return "; ".join(reasons)
 
 
 def _for_one_function(contest: Contest) -> Statement:

@@ -165,7 +165,8 @@ def test_a_package_that_the_sandbox_cannot_import_gets_a_stand_in(tmp_path: Path
     words = new(tmp_path, kernel(tmp_path, imports="import git"), Stages())
     assert ": right at small shapes" in words
     assert (
-        "git cannot be imported in the sandbox, which has no other processes, no network and no files to write" in words
+        "git, which cannot be imported in the sandbox, which has no other processes, no network and no files to write"
+        in words
     )
     assert "Bad git executable" in words
     assert "pip install" not in words
@@ -203,6 +204,7 @@ def test_what_the_compiler_refuses_is_not_checked_and_the_contest_is_made(tmp_pa
     large = (("RESIDUAL", "False"), ("ROWS", "8192"), ("COLUMNS", "4096"))
     words = new(tmp_path, kernel(tmp_path, rows="4096"), stages, sizes=large)
     assert "which fails: vmem-exceeded: " in words
+    assert "what to do: make blocks smaller, or raise vmem_limit_bytes" in words
     assert "next: mend the kernel, then " in words
     assert stages.ended.count(("compile", "vmem-exceeded")) == 1
     assert {stage for stage, _ in stages.ended} == {"trace", "compile"}

@@ -36,7 +36,7 @@ _BEFORE_THE_CALL = (
     "syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error", "known-jax-bug",
 )  # fmt: skip
 # Messages about the one output of a problem (`trace/traced.py`).
-_SEVERAL = re.compile(r"to return \w+: \w+\[[\d, ]*\], got (?:tuple|list) of ([2-9])$")
+_SEVERAL = re.compile(r"to return \w+: \w+\[[\d, ]*\], got (?:tuple|list) of ([1-9]\d*)$")
 _DTYPES = re.compile(r" of dtype (\w+), got \w+$")
 _SHAPES = re.compile(r" of shape \[([\d, ]*)\], got \[([\d, ]*)\]$")
 _PINNED = re.compile(r"jax *(==|~=) *([\d.]+)")
@@ -119,7 +119,8 @@ def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
     before, _, output = variant.candidate.files[KERNEL].decode().rstrip().rpartition("\n    return ")
     # Wrappers of ours return more than a call.
     change = _change_of_output(failure) if output.startswith(("call(", "jax.vmap(")) else None
-    if change is None:
+    # A conversion that changes nothing is not repeated.
+    if change is None or output.endswith(change[0]):
         return None
     code, words = change
     text = f"{before}\n    return {output}{code}\n".encode()

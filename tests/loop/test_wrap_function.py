@@ -243,6 +243,13 @@ def test_a_package_that_lacks_the_module_is_named_with_its_version_and_by_what_i
         find_function.target("no_such.kernels:norm")
 
 
-def test_jax_itself_never_gets_a_stand_in(tmp_path: Path) -> None:
-    with pytest.raises(RatchetError, match=r"jax [\d.]+ has no jax\.experimental\.pallas\.gpu; try jax"):
-        new(tmp_path, kernel(tmp_path, imports="import jax.experimental.pallas.gpu"), Stages())
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("jax.experimental.pallas.gpu", r"jax [\d.]+ has no jax\.experimental\.pallas\.gpu; try jax"),
+        ("numpy.no_such", "No module named 'numpy.no_such'"),
+    ],
+)
+def test_what_the_judge_itself_imports_never_gets_a_stand_in(tmp_path: Path, module: str, words: str) -> None:
+    with pytest.raises(RatchetError, match=words):
+        new(tmp_path, kernel(tmp_path, imports=f"import {module}"), Stages())

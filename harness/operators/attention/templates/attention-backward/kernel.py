@@ -260,7 +260,7 @@ def backward_fn(q, k, v, o, lse, do):
     grid, body = (len(k), blocks[1], group * blocks[0]), functools.partial(keys, group=group)
     dk, dv = call(body, "dkv", of_queries, lambda h, i, j: (h, i), [k, v], grid, BACKWARD_BKV)
 #: end
-    return tuple(array.reshape(shape) for array, shape in zip((dq, dk, dv), shapes))
+    return tuple(array.reshape(shape) for array, shape in zip((dq, dk, dv), shapes, strict=True))
 #: attention-backward
 
 

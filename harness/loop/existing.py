@@ -218,7 +218,7 @@ def _options(
             options.append(_Option(name=name, value=repr(parameters[meant]), default=default_text, is_by_name=True))
         elif default_text is None:
             missing.append(argument)
-        elif default is not None and _is_literal(default):
+        elif default is not None and option_types.is_literal(default):
             options.append(_Option(name=name, value=default_text, default=default_text))
     if missing:
         arrays = by_name or tuple(argument.arg for argument in positional[:count])
@@ -245,14 +245,6 @@ def _missing(
         f"write a file mine.py {file}whose function makes it, and call that one: --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
-
-
-def _is_literal(value: ast.expr) -> bool:
-    try:
-        ast.literal_eval(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:

@@ -80,14 +80,15 @@ def _class(function: ExistingFunction, name: str) -> tuple[str, str]:
     if not isinstance(node, ast.ClassDef):
         return home, "..."
     fields = [
-        f"{field.target.id}={ast.unparse(field.value) if field.value and _is_literal(field.value) else '...'}"
+        f"{field.target.id}={ast.unparse(field.value) if field.value and is_literal(field.value) else '...'}"
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
     ]
     return home, ", ".join(fields) or "..."
 
 
-def _is_literal(value: ast.expr) -> bool:
+def is_literal(value: ast.expr) -> bool:
+    """True if the expression is a literal of Python, as `--set` takes it."""
     try:
         ast.literal_eval(value)
     except ValueError:

@@ -60,6 +60,7 @@ class Lines(Verb):
             known_candidate,
             open_ledger,
             present_evidence,
+            progress_of,
             with_package_files,
         )
         from harness.verbs.parts.schedules import why_none
@@ -82,7 +83,8 @@ class Lines(Verb):
             title += f" at {arguments.member}"
         run = evidence.simulation
         if arguments.input is not None:
-            run = with_input(directory(arguments.directory).resolve(), evidence, title, arguments.input)
+            with progress_of(arguments) as progress, progress.during("simulation"):
+                run = with_input(directory(arguments.directory).resolve(), evidence, title, arguments.input)
             title += f" with timing input {arguments.input}"
         run = name_lines(evidence, run)
         if run is None or run.seconds is None:

@@ -31,7 +31,7 @@ class Timeline(Verb):
         from harness.judge.simulate.timeline import timeline
         from harness.loop import kept_captures, simulated_capture
         from harness.render.traces.summary import summary
-        from harness.verbs.parts.context import tidy
+        from harness.verbs.parts.context import progress_of, tidy
         from harness.verbs.parts.schedules import dumped
         from harness.workbench.profiles.places import PROFILE_DATA
         from harness.workbench.traces.perfetto import trace_json
@@ -40,9 +40,10 @@ class Timeline(Verb):
         subject, dump, contents = dumped(arguments, runs=2)
         deadline = dump_directory.deadline_seconds(subject.dumps)
         try:
-            run = timeline(
-                dump, subject.chip, steps_shown=arguments.steps, deadline_seconds=deadline, operands=contents
-            )
+            with progress_of(arguments) as progress, progress.during("simulation"):
+                run = timeline(
+                    dump, subject.chip, steps_shown=arguments.steps, deadline_seconds=deadline, operands=contents
+                )
         except RatchetError as error:
             raise RatchetError(error.kind, dump_directory.explain_no_end(str(error))) from error
         if subject.problem is not None:

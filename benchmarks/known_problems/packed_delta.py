@@ -37,6 +37,8 @@ class PackedDelta(Formula):
     """
 
     operation = "packed_delta"
+    # Each sequence has a slot of its own, which is written.
+    distinct = ("at",)
     own_families = ("normal", "small", "spikes")
     tokens: int = field(metadata=axis(shortest=16, is_uneven=True))  # each divides the elements of both pools
     sequences: int = field(metadata=axis(shortest=16, is_uneven=True, along="tokens"))

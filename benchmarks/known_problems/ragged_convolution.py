@@ -24,6 +24,8 @@ class RaggedConvolution(Formula):
 
     operation = "ragged_convolution"
     timed = ("decode", "mixed")
+    # Each sequence has a state of its own, which is written.
+    distinct = ("at",)
     tokens: int = field(metadata=axis(shortest=64))
     channels: int
     width: int

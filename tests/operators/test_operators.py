@@ -143,7 +143,8 @@ def test_every_template_is_right_as_it_comes(
     # What the kernel claims of its tiling is what its trace shows, and every counter is as expected.
     assert "get_tiling_meta" not in printed
     if like == "rmsnorm":
-        assert "MEMORY-BOUND" in printed
+        # At this size latency binds; at any, far more bytes than arithmetic.
+        assert "(memory side: " in printed
         assert "none in matmuls" in printed
 
 

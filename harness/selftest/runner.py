@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,10 +53,15 @@ def sweep(
         if len(candidates) > 1:
             compileall.compile_dir(judge, quiet=2)
 
+        writing = threading.Lock()
+
         def attempt_one(candidate: Planted) -> PlantedResult:
             began = time.monotonic()
             module = _MODULES.get(candidate.name)
-            judgement = _attempt(candidate, judge) if module is None else _answer(judge.parent, module, candidate.name)
+            if module is None:
+                judgement = _attempt(candidate, judge, writing)
+            else:
+                judgement = _answer(judge.parent, module, candidate.name)
             result = PlantedResult(planted=candidate, judgement=judgement, seconds=time.monotonic() - began)
             tell(result)
             return result
@@ -63,9 +69,11 @@ def sweep(
         yield from pool.map(attempt_one, candidates)
 
 
-def _attempt(candidate: Planted, judge: Path) -> PlantedVerdict:
+def _attempt(candidate: Planted, judge: Path, writing: threading.Lock) -> PlantedVerdict:
     home = judge.parent / "planted" / candidate.name
-    scratch.make(home, candidate, plantings.source(candidate), judge)
+    # Python 3.11 has one count for all threads that parse: "AST constructor recursion depth mismatch".
+    with writing:
+        scratch.make(home, candidate, plantings.source(candidate), judge)
     try:
         return _answer(home, "harness.selftest.attempt", str(home), str(candidate.attempts))
     finally:

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from harness import contest as contests
 from harness.contest import PACKAGE
 from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
-from harness.records.selftest import PlantedResult
+from harness.records.selftest import PlantedResult, PlantedVerdict
 from harness.render.selftest import selftest_text
-from harness.selftest import planted, runner
+from harness.selftest import planted, runner, scratch
 from harness.selftest.callers import CALLERS, Caller, judgement
 from harness.shell.main import main
 
@@ -114,6 +115,24 @@ def test_a_handful_of_planted_kernels() -> None:
     text = selftest_text(results, 12.0)
     assert text.endswith("kill rate 3 of 3, passes 1 of 1")
     assert "!" not in text
+
+
+def test_contests_of_planted_kernels_are_written_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Python 3.11 has one count for all threads that parse, and refuses a program when two of them meet.
+    at_once, most = 0, 0
+
+    def write(*_: object) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        time.sleep(0.01)
+        at_once -= 1
+
+    monkeypatch.setattr(scratch, "make", write)
+    monkeypatch.setattr(runner, "_answer", lambda *_: PlantedVerdict(outcome="bug", refusal=None, message=""))
+    chosen = [planted_one for planted_one in EVERYTHING if planted_one.name not in runner._MODULES][:12]
+    assert len(tuple(runner.sweep(chosen, lambda planted_one: None, tmp_path))) == 12
+    assert most == 1
 
 
 def test_what_is_taken_away_is_there() -> None:

@@ -1,13 +1,18 @@
 """Draws as text and back, and which of an earlier evaluation can be repeated."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from loop_fixtures import PROJECT
 
 from harness.errors import UsageError
 from harness.judge.evaluate.draws import repeatable, shape
-from harness.loop import draw_text
-from harness.operators import Attention
+from harness.loop import draw_text, scaffold
+from harness.operators import Attention, Suite
+from harness.operators.formula import Formula
+from harness.prepare import data
 from harness.records import Check, Draw
 
 PROBLEM = Attention(sequence=2048, head_dim=128)
@@ -67,3 +72,17 @@ def test_what_has_no_family_mode_or_shape_now_is_not_repeated() -> None:
     second = shape(PROBLEM, 0, is_second=True)
     assert second not in (None, small)
     assert repeatable([there], PROBLEM, "reduced", reduced=0, is_second=True) == ()
+
+
+def test_every_name_of_inputs_is_explained_on_a_page() -> None:
+    names = set(Formula.own_families)
+    for template in scaffold.templates():
+        stated = data.read(scaffold.text(template, "prepare.py"))
+        assert stated is not None
+        problem = stated[0]
+        members = [member.problem for member in problem.members] if isinstance(problem, Suite) else [problem]
+        names |= {name for member in members for full in (True, False) for name in member.families(full)}
+    assert len(names) > 50
+    page = Path(PROJECT, "docs", "DECIDING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|([^|]*)\|", page.partition("## Names of inputs")[2].partition("\n## ")[0], re.MULTILINE)
+    assert names == {name for row in rows for name in re.findall("`([^`]+)`", row)}

@@ -47,6 +47,36 @@ def test_an_interpreted_kernel_rounds_to_bfloat16_where_it_says_so(checked: bool
     np.testing.assert_array_equal(np.asarray(jax.jit(program)(x)[0]), expected)
 
 
+@pytest.mark.parametrize("enclosed", ["plain", "function", "branch", "loop"])
+@pytest.mark.parametrize("checked", [False, True])
+def test_arrays_that_are_said_to_be_in_a_memory_are_arrays_on_a_cpu(checked: bool, enclosed: str) -> None:
+    def in_memory(x: Any) -> Any:
+        in_hbm = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+        spec = pl.BlockSpec((ROWS // 2, COLUMNS), lambda step: (step, 0))
+        return pl.pallas_call(
+            lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] * 2 + jnp.ones((1, COLUMNS), x_ref.dtype)),
+            grid=(2,),
+            in_specs=[spec],
+            out_specs=spec,
+            out_shape=pltpu.HBM(x.shape, x.dtype),
+        )(in_hbm)
+
+    def program(x: Any) -> Any:
+        if enclosed == "function":
+            return jax.jit(in_memory)(x)
+        if enclosed == "branch":
+            return jax.lax.cond(x[0, 0] < 1e6, in_memory, in_memory, x)
+        return jax.lax.fori_loop(0, 1, lambda _, x: in_memory(x), x) if enclosed == "loop" else in_memory(x)
+
+    x = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+    closed, v7x = jax.make_jaxpr(program)(x), chip("v7x")
+    if checked:
+        run = jax.jit(interpretation.runnable(closed, interpretation.checking_parameters(v7x, 2), v7x))
+    else:
+        run = jax.jit(interpretation.export(closed, (x,), "cpu", v7x).call)
+    np.testing.assert_array_equal(np.asarray(run(x)[0]), 2 * x + 1)
+
+
 def test_xla_on_a_cpu_leaves_such_roundings_out() -> None:
     """If this fails, XLA has changed, and the code that rounds in `chip_model` may go."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)

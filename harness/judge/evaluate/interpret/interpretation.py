@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, outside, pallas_on_cpu, transfers, undefined
+from harness.judge.evaluate.interpret import chip_model, memory_spaces, outside, pallas_on_cpu, transfers, undefined
 from harness.judge.evaluate.interpret.grid_loop import quick_grid_loop
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.interpret.scopes import scopes_of_any_depth
@@ -42,6 +42,7 @@ def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = F
     jaxpr = closed.jaxpr
     if interpret:
         # In TPU interpret mode the kernels are looked at, on the same inputs as those of the reference program.
+        jaxpr = memory_spaces.without_memory_spaces(jaxpr)
         jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if interpret is True else jaxpr)
     program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]

@@ -1,0 +1,39 @@
+"""Arrays outside of kernels whose types name a memory of the chip: on a CPU they are arrays like any other."""
+
+from typing import Any
+
+import jax
+from jax._src.pallas import core as pallas_core
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Jaxpr, is_pallas_call, with_inner
+
+_CONSTRAINT = "with_memory_space_constraint"
+_OF_A_CHIP = (pallas_core.MemorySpace, pltpu.MemorySpace)
+
+
+def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program, outside of its kernels without constraints to a memory of the chip and without types in one.
+
+    JAX computes with two arrays only if they are in one memory, and its interpreters make a kernel's own in none.
+    """
+    plain: dict[Any, Any] = {}
+
+    def renamed(var: Any) -> Any:
+        if isinstance(var, core.Literal):
+            return var
+        if var not in plain and isinstance(getattr(var.aval, "memory_space", None), _OF_A_CHIP):
+            plain[var] = core.Var(jax.core.ShapedArray(var.aval.shape, var.aval.dtype, weak_type=var.aval.weak_type))
+        return plain.get(var, var)
+
+    equations = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == _CONSTRAINT:
+            plain[equation.outvars[0]] = renamed(equation.invars[0])
+            continue
+        inside = equation if is_pallas_call(equation) else with_inner(equation, without_memory_spaces)
+        operands, results = (list(map(renamed, variables)) for variables in (equation.invars, equation.outvars))
+        equations.append(inside.replace(invars=operands, outvars=results))
+    constants, operands, results = (list(map(renamed, each)) for each in (jaxpr.constvars, jaxpr.invars, jaxpr.outvars))
+    return jaxpr.replace(eqns=equations, constvars=constants, invars=operands, outvars=results)

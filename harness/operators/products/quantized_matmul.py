@@ -17,7 +17,7 @@ from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
 from harness.operators.products.matmul import COMPOSITE, Matmul, expected
 from harness.operators.rounding import DTYPES, sum_variance, ulp
-from harness.operators.space import Borrowed
+from harness.operators.space import DRAWN, RECIPE, Borrowed, generator
 from harness.operators.survey import checksum_errors
 from harness.records import Array, Statement, Work
 
@@ -25,6 +25,8 @@ from harness.records import Array, Statement, Work
 _LARGEST = {"int8": 127, "float8_e4m3fn": 448}
 _NARROW = {"int8": np.dtype(np.int8), "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn)}
 _A, _Q, _SCALES, _ROW_SCALES = range(4)
+# Factors of scales outside of `normal`: signs, and powers of two down to 1e-11, below what quantisers clamp scales to.
+_SMALLEST = 36
 _BYTES = {name: dtype.itemsize for name, dtype in (_NARROW | DTYPES).items()}
 
 
@@ -34,9 +36,9 @@ class QuantizedMatmul(Operator, Borrowed):
 
     `weights` is the type of Q, int8 or float8_e4m3fn. `activations` is the type of A: `dtype`, or that of Q, and then
     there are float32 `row_scales` [m, 1] by which rows of C are scaled too. Numbers of int8 are -127 to 127, never
-    -128, which has no opposite. The products are added up in float32 or int32 and scaled at the end: a weight of eight
-    bits is exact in bfloat16, a scaled one is not. Raises UsageError `bad-problem` for sizes and types that do not
-    exist.
+    -128, which has no opposite. Scales have any sign and size, and may be 0. The products are added up in float32 or
+    int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises UsageError
+    `bad-problem` for sizes and types that do not exist.
     """
 
     operation = "quantized_matmul"
@@ -110,13 +112,23 @@ class QuantizedMatmul(Operator, Borrowed):
         return (*self.lender.families(full), *far)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """A Matmul's inputs of this family, with each column of B, and each row of a narrow A, scaled to its type."""
+        """A Matmul's inputs of this family, with each column of B, and each row of a narrow A, scaled to its type.
+
+        But in `normal`, half of the scales are negative. In a Matmul's own other families and in the composite those
+        of columns are of all sizes; some are 0 in those, but not in the composite, whose probe moves each column.
+        """
         a, b = self.lender.make_inputs(family, seed)
         q, scales = _quantized(b, 0, self.weights)
-        if not self._has_row_scales:
-            return a, q, scales
-        rounded, row_scales = _quantized(a, 1, self.weights)
-        return rounded, q, scales, row_scales
+        rounded, row_scales = _quantized(a, 1, self.weights) if self._has_row_scales else (a, None)
+        if family != "normal":
+            random = generator(f"scales of {family}", seed)
+            scales *= random.choice(np.array([-1, 1], np.float32), scales.shape)
+            if row_scales is not None:
+                row_scales *= random.choice(np.array([-1, 1], np.float32), row_scales.shape)
+            if not family.startswith((DRAWN, RECIPE)):
+                scales *= np.exp2(-random.integers(_SMALLEST, size=scales.shape)).astype(np.float32)
+                scales[random.random(scales.shape) < (family != "composite") / 16] = 0
+        return (rounded, q, scales) if row_scales is None else (rounded, q, scales, row_scales)
 
     @property
     def lender(self) -> Matmul:

@@ -65,6 +65,52 @@ def test_mixed_tokens_see_the_keys_up_to_their_own() -> None:
     assert LATENT.matmul_flops() == 2 * 2 * (2 * 128 + 32) * seen
 
 
+def tables(problem: CacheRows | LatentAttention) -> list[dict[str, Any]]:
+    """The tables of inputs that are not timed, by name: of ten seeds."""
+    names = [array.name for array in problem.statement().inputs]
+    return [dict(zip(names, problem.make_inputs("normal", seed), strict=True)) for seed in range(10)]
+
+
+def test_pieces_lie_anywhere_in_the_new_rows_and_columns_behind_them_hold_anything() -> None:
+    slices = [(made["slices"], int(made["count"][0])) for made in tables(ROWS)]
+    assert any((np.diff(columns[1, :count]) < 0).any() for columns, count in slices), "in any order"
+    assert any(columns[2, :count].sum() < columns[:, :count][1:].sum(axis=0).max() for columns, count in slices), "gaps"
+    assert all((columns[2, count:] > 0).all() for columns, count in slices)
+    for columns, count in slices:
+        copied = [row for _, start, rows in columns.T[:count] for row in range(start, start + rows)]
+        assert len(set(copied)) == len(copied)
+        assert max(copied) < ROWS.tokens
+
+
+@pytest.mark.parametrize("problem", [LATENT, replace(LATENT, tokens=40), replace(LATENT, tokens=5)])
+def test_several_sequences_may_have_many_tokens_and_some_none(problem: LatentAttention) -> None:
+    made = tables(problem)
+    queries = [np.diff(inputs["starts"]) for inputs in made]
+    assert any((many > 1).sum() > 1 or (many == 0).any() for many in queries)
+    for inputs, many in zip(made, queries, strict=True):
+        decoding, _, count = inputs["counts"]
+        assert (many[:decoding] == 1).all()
+        assert (many[:count] > 0).all()
+        assert not many[count:].any()
+        assert many.sum() == problem.tokens
+        assert (inputs["lens"] >= many).all()
+
+
+def test_of_as_many_tokens_as_sequences_each_has_one() -> None:
+    assert all((np.diff(inputs["starts"]) == 1).all() for inputs in tables(replace(LATENT, tokens=4)))
+
+
+@pytest.mark.parametrize("family", ["steep", "composite"])
+@pytest.mark.parametrize("kind", ["gated linear attention", "gated delta rule"])
+def test_what_has_decayed_in_sixteen_steps_has_no_inverse_in_float32(kind: str, family: str) -> None:
+    inputs = replace(DELTA, kind=kind).make_inputs(family, 1)
+    decays = inputs[3].reshape(-1, 16, *inputs[3].shape[1:])
+    with np.errstate(over="ignore"):
+        assert np.isinf(np.exp(-decays.sum(axis=1))).any()
+    assert decays.min() >= -8
+    assert decays.max() <= 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverNew(CacheRows):
     """With an input of another shape written over."""

@@ -18,7 +18,8 @@ class CacheRows(Formula):
     """Y: CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, to the bit.
 
     Y has the memory of CACHE, of which only these rows have to move. Column j below COUNT of SLICES [3, pieces] is
-    (first row of the cache, first row of NEW, rows): each piece lies in a page, and no two overlap.
+    (first row of the cache, first row of NEW, rows): each piece lies in a page of its own. Nothing is promised of other
+    columns, nor of the order of pieces in NEW.
     """
 
     operation = "cache_rows"
@@ -65,7 +66,10 @@ class CacheRows(Formula):
         return ("y",)
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Pieces of new rows one behind the other, in pages of their own; in the timed call equally long ones."""
+        """Pieces of new rows, in pages of their own; in the timed call equally long ones, one behind the other.
+
+        Else they come in any order, with gaps, and columns behind the last piece hold what other pieces might be.
+        """
         count = self.pieces if family in self.timed else int(random.integers(1, self.pieces + 1))
         each = self.tokens // count
         most = min(each, self.page_size)
@@ -74,6 +78,16 @@ class CacheRows(Formula):
         inside = [int(random.integers(self.page_size - length + 1)) for length in lengths]
         pages = random.permutation(self.pages)[:count]
         slices = np.zeros((3, self.pieces), np.int32)
+        if family not in self.timed:
+            order = random.permutation(count)
+            gaps = np.diff(np.sort(random.integers(self.tokens - lengths.sum() + 1, size=count)), prepend=0)
+            starts[order] = np.cumsum(lengths[order]) - lengths[order] + np.cumsum(gaps)
+            rest = self.pieces - count
+            slices[:, count:] = (
+                random.integers(self.pages, size=rest) * self.page_size,
+                random.integers(self.tokens, size=rest),
+                np.ones(rest, int),
+            )
         slices[:, :count] = pages * self.page_size + inside, starts, lengths
         return {"slices": slices, "count": np.array([count], np.int32)}
 

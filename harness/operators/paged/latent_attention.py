@@ -25,7 +25,8 @@ class LatentAttention(Formula):
     """O [tokens, heads, latent] of queries Q and Q_ROPE; the CACHE [pages, page_size / 2, 2, latent + padded] changes.
 
     Sequence i has the tokens from STARTS[i] on, LENS[i] keys with them, and the pages AT[i pages_per_sequence ...].
-    There are COUNTS[2] of them; the first COUNTS[0] have one token. First a sequence's last slots get its tokens'
+    There are COUNTS[2] of them, with all tokens; the first COUNTS[0] have one token, and so has each if there are as
+    many tokens as sequences. First a sequence's last slots get its tokens'
     LATENTS and ROTARY, and zeros up to the padding. Then each token's heads see the keys up to its own: with weights
     softmax(scale (q latent + q_rope rotary)), O is the sum of the latents. Inputs are from -64 to 64; no zero is
     negative, as nothing is promised of a zero's sign.
@@ -154,15 +155,19 @@ class LatentAttention(Formula):
         """Sequences of any length in pages anywhere; in the timed call of half the longest length and more.
 
         Pages that sequences have in common hold keys that are there before the call. Entries behind a sequence's last
-        page hold anything that is in range.
+        page hold anything that is in range. In the timed call one sequence may have many tokens, else several,
+        and there are fewer sequences than the tables have room for.
         """
         longest = self.pages_per_sequence * self.page_size
         queries = np.ones(self.sequences, np.int32)
+        count = self.sequences
         if self.sequences < self.tokens:
-            queries[-1] = self.tokens - self.sequences + 1
+            queries[-1] = most = self.tokens - self.sequences + 1
+            if family not in self.timed:
+                queries, count = self._queries(most, random)
         lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
-        decoding = np.count_nonzero(queries == 1)
+        decoding = int(np.argmax(np.append(queries, 0) != 1))
         pages = random.permutation(self.pages)[: self.sequences * self.pages_per_sequence]
         at = pages.reshape(self.sequences, self.pages_per_sequence)
         if family not in self.timed:
@@ -177,8 +182,24 @@ class LatentAttention(Formula):
             "lens": lens.astype(np.int32),
             "at": at.reshape(-1).astype(np.int32),
             "starts": np.concatenate([[0], np.cumsum(queries)]).astype(np.int32),
-            "counts": np.array([decoding, decoding, self.sequences], np.int32),
+            "counts": np.array([decoding, decoding, count], np.int32),
         }
+
+    def _queries(self, most: int, random: np.random.Generator) -> tuple[Values, int]:
+        """Tokens of each sequence, up to `most`: one for some, then any number; and how many sequences have any."""
+        count = self.sequences - int(random.integers(self.sequences // 4 + 1))
+        left = self.tokens - count
+        several = max(int(random.integers(1, count + 1)), -(-left // (most - 1)))
+        if several > count:
+            count, left, several = self.sequences, self.tokens - self.sequences, 1
+        queries = np.zeros(self.sequences, np.int32)
+        queries[:count] = 1
+        for place in range(count - several, count):
+            rest = (count - 1 - place) * (most - 1)
+            more = int(random.integers(max(0, left - rest), min(most - 1, left), endpoint=True))
+            queries[place] += more
+            left -= more
+        return queries, count
 
     def _slots(self, lens: Any, at: Any, starts: Any, counts: Any) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
         """First token, end, and pages, halves and places of the keys of each sequence."""

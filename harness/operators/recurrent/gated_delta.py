@@ -8,6 +8,8 @@ import numpy as np
 from harness.errors import UsageError
 from harness.operators.axes import axis
 from harness.operators.formula import Formula, Rounds
+from harness.operators.problem import Values
+from harness.operators.space import generator
 from harness.records import Array
 
 # The gates of each kind, and whether each dimension of a key or value has its own.
@@ -18,18 +20,23 @@ _GATES = {
     "gated linear attention": {"g": True},
     "delta rule": {"b": False},
 }
+# Decays as fast as they may be, one behind the other: of 16 steps together no float32 holds the inverse. So long are
+# the stretches of such steps, and of steps that hardly decay, in some columns.
+_STEEP, _STRETCH = "steep", 32
+_FASTEST = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedDelta(Formula):
     """O of Q, K, V, all [time, heads, dim]: at each step S = e^G S, S = S + K (W V - (B K) S), O = Q S / sqrt(dim).
 
-    S is 0 at first. G is at most 0, B and W are between 0 and 1, float32; keys have length 1. Without G nothing decays;
-    without W it is B, and without either, as in gated linear attention, nothing is forgotten and all is written.
+    S is 0 at first. G is from -8 to 0, B and W are between 0 and 1, float32; keys have length 1. Without G nothing
+    decays; without W it is B, and without either, as in gated linear attention, nothing is forgotten and all is
+    written.
     """
 
     operation = "gated_delta"
-    own_families = ("normal", "small", "spikes")
+    own_families = ("normal", "small", "spikes", _STEEP)
     kind: str
     time: int = field(metadata=axis(shortest=128))
     heads: int = field(metadata=axis(few=2))
@@ -53,14 +60,35 @@ class GatedDelta(Formula):
 
     def families(self, full: bool) -> tuple[str, ...]:
         """One draw and a composite at the full shape, where each takes long."""
-        return ("drawn-outliers", "composite") if full else (*self.own_families, "drawn-scales", "drawn-outliers")
+        if full:
+            return ("drawn-outliers", "composite")
+        decays = "g" in _GATES[self.kind]
+        alone = tuple(family for family in self.own_families if decays or family != _STEEP)
+        return (*alone, "drawn-scales", "drawn-outliers")
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """As of a Formula. steep: in half of the columns of G the fastest decays follow each other, in stretches of
+        steps or in all; so they do in the second half of the composite.
+        """
+        inputs = Formula.make_inputs(self, family, seed)
+        gates = list(_GATES[self.kind])
+        if family not in (_STEEP, "composite") or "g" not in gates:
+            return inputs
+        g, random = inputs[3 + gates.index("g")], generator(f"decays of {family}", seed)
+        step = np.arange(self.time).reshape(-1, *[1] * (g.ndim - 1))
+        # How each column decays: as it does already, or fast in all stretches, or in every second one.
+        period = random.integers(3, size=g.shape[1:])
+        period.flat[random.integers(period.size)] = 1
+        is_fast = (period > 0) & (step // _STRETCH % np.maximum(period, 1) == 0)
+        g[is_fast & (step >= (self.time // 2 if family == "composite" else 0))] = -_FASTEST
+        return inputs
 
     def domain(self, name: str, values: Any) -> Any:
         """Keys of length 1, logarithms of decays from -8 to 0, gates from 0 to 1."""
         if name == "k":
             return values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-30)
         if name == "g":
-            return -np.minimum(np.abs(values), 64) / 8
+            return -np.minimum(np.abs(values) / 8, _FASTEST)
         return 1 / (1 + np.exp(-values.clip(-80, 80))) if name in ("b", "w") else values
 
     def matmul_flops(self) -> int:

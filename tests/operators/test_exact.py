@@ -69,6 +69,16 @@ def test_equal_elements_go_by_the_rule() -> None:
     assert judged([values, indices[:, ::-1].copy()], "equal")[1] is not None
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", ["wide", "composite"])
+def test_rows_are_so_large_that_a_bound_shows_and_so_small_that_a_step_does(dtype: str, family: str) -> None:
+    problem = TopK(rows=512, columns=128, k=4, dtype=dtype)
+    (x,) = problem.make_inputs(family, 5)
+    bound, step = x.dtype.type(1e9), x.dtype.type(2.0**-23)
+    for narrowed in (np.minimum(x, bound), np.rint(np.maximum(x, -bound) / step)):
+        assert (answers(problem, (narrowed,))[1] != answers(problem, (x,))[1]).any()
+
+
 def test_top_k_agrees_with_jax() -> None:
     import jax
 

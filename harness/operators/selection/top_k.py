@@ -19,13 +19,15 @@ from harness.operators.rounding import DTYPES
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
-_FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked")
+_FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
 # Columns so far apart lie in one lane of the chip's registers.
 _LANES = 128
 # Above the least number of float32 and of bfloat16, by which a kernel may take elements out.
 _MASKED = -3e38
 # Whole numbers up to this: a row has each of them many times.
 _LEVELS = 4
+# Rows are larger, or smaller, by a power of two up to this: three bfloat16 parts of an element are normal numbers.
+_WIDE = 60
 # So much larger, an element of N(0, 1) stands above all others of its row.
 _LOUD = 2.0**40
 
@@ -81,7 +83,8 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
         falling, rising: sorted rows. near: neighbouring numbers of dtype. lanes: the largest lie 128 columns apart.
-        masked: all but k elements or fewer are hidden by a number near the least. composite: all of these, by row,
+        masked: all but k elements or fewer are hidden by a number near the least. wide: each row of N(0, 1) times a
+        power of two, from 2^-60 to 2^60. composite: all of these, by row,
         from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -102,6 +105,8 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         # Neighbours of 1 in dtype: rounded to fewer bits they are equal.
         step = np.float32(np.finfo(np.float32).eps if self.dtype == "float32" else 2.0**-7)
         x[near] = 1 + step * random.integers(0, 2 * _LEVELS, (len(near), self.columns)).astype(np.float32)
+        wide = np.flatnonzero(kinds == "wide")
+        x[wide] *= np.exp2(random.integers(-_WIDE, _WIDE, (len(wide), 1), endpoint=True)).astype(np.float32)
         for row in np.flatnonzero(kinds == "lanes"):
             places = np.arange(random.integers(min(_LANES, self.columns)), self.columns, _LANES)
             x[row, places] = _LEVELS + np.abs(x[row, places])

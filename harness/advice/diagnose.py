@@ -94,7 +94,7 @@ def _on_narrow_sums(evidence: Evidence) -> str:
         return ""
     return (
         f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are "
-        "kept in bfloat16, and the tolerance is that of sums in float32"
+        f"kept in bfloat16, and the tolerance is that of sums in float32{_or_state_it(evidence)}"
     )
 
 
@@ -105,13 +105,18 @@ def _on_narrow_maxima(evidence: Evidence) -> str:
         return ""
     if not any(not check.passed and check.family in _LARGE_SCORES for check in evidence.all_checks):
         return ""
-    suggestion = (
+    return (
         f"keep the running maximum of {', '.join(lines[:3])} in float32: numbers of bfloat16 lie 128 apart from 16,384 "
         "on, and a maximum that goes up by so much takes all keys before it to e^-128, which is 0"
+        f"{_or_state_it(evidence)}"
     )
-    if evidence.problem.operation == "paged_attention":
-        suggestion += "; or state SUMS = 'bfloat16' in prepare.py, which allows it and keeps scores within 512"
-    return suggestion
+
+
+def _or_state_it(evidence: Evidence) -> str:
+    """How a contest allows maxima and sums in bfloat16, where its operation can."""
+    if evidence.problem.operation != "paged_attention":
+        return ""
+    return "; or state SUMS = 'bfloat16' in prepare.py, which allows it and keeps scores within 512"
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:

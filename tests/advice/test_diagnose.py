@@ -306,6 +306,10 @@ def test_a_sum_kept_in_bfloat16_is_named_where_results_are_off_by_no_more_than_i
     for criterion in ("worst element", "root mean square"):
         (hint,) = hints_of(replace(wrong, checks=(replace(check, criterion=criterion),)))
         assert "keep the sums of kernel.py line 12 in float32" in hint.suggestion
+        assert "SUMS" not in hint.suggestion
+        paged = replace(wrong.problem, operation="paged_attention")
+        (hint,) = hints_of(replace(wrong, problem=paged, checks=(replace(check, criterion=criterion),)))
+        assert "state SUMS = 'bfloat16' in prepare.py" in hint.suggestion
     for far in (
         replace(check, error=1e3),
         replace(check, error=None),

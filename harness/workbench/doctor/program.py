@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from harness.hardware import DEFAULT_CHIP, chip_of_device
 from harness.hardware import chip as chip_named
 from harness.records import Table
-from harness.records.doctor import Compilation, Dots, Phase, ProgramRun, Severity
+from harness.records.doctor import Compilation, Dots, Phase, ProgramRun
 from harness.records.table import Cell, Origin
 from harness.units import decimal, quantity
 from harness.workbench.doctor import findings
@@ -39,6 +39,28 @@ _NOTABLE_FLOPS, _NOTABLE_SHARE = 1e7, 0.10
 # Under three quarters of the cells in use a product takes a third longer.
 _FULL = 0.75
 _UNDER, _OVER, _TOO_SHORT = "under the target", "over the target", "too short to tell"
+
+# Rules that find something missing; the others find something harmful.
+_MISSING = ("no-cache", "no-platform")
+_REMEDIES = {
+    "jit-in-loop": "Apply jax.jit once, outside loops and functions that are called often",
+    "transfers": "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while this "
+    "one is computed",
+    "wide-operands": "bfloat16 operands with preferred_element_type=float32 take the MXU once and half the bandwidth, "
+    "where the result is still good enough",
+    "narrow-loss": "Cast logits to float32 before the softmax and the loss; products and activations may stay narrow",
+    "channels-first": "Keep images as [batch, height, width, channels] (NHWC): channels fill the 128 lanes, else XLA "
+    "transposes",
+    "small-products": "Combine them into one: jax.vmap, an einsum with a batch dimension, or weights side by side",
+    "no-cache": "Set JAX_COMPILATION_CACHE_DIR (not where dumps are read), or compile ahead of time",
+    "debugging": "Turn it off where time matters",
+    "no-platform": "Set JAX_PLATFORMS=tpu (or cuda)",
+    "outside-jit": "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
+    "compilation": "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), let fewer "
+    "shapes vary",
+    "input": "Prepare the next batch beside the step (a thread, grain, tf.data) and put it on the device ahead "
+    "(jax.device_put)",
+}
 
 _MEASURES = columns("measure;count;seconds=time;num_bytes=bytes;fraction=share;target;reading")
 _COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;arguments;cause")
@@ -73,44 +95,24 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     compiling = sum(c.seconds for c in run.compilations) + run.lowering_seconds
     share = compiling / run.total_seconds
     needed = _calls_needed(run, compiling)
-    rows.append(
-        (
-            "compilation",
-            len(run.compilations),
-            compiling,
-            None,
-            share,
-            f"under {COMPILATION_TARGET:.0%}",
-            _UNDER
-            if share < COMPILATION_TARGET
-            else _OVER
-            if needed is None
-            else f"under the target after {quantity(needed, 'call')}",
-        )
-    )
-    again = [c for c in run.compilations if c.phase == "second call"]
+    reading = _OVER if needed is None else f"under the target after {quantity(needed, 'call')}"
+    reading = _UNDER if share < COMPILATION_TARGET else reading
+    target = f"under {COMPILATION_TARGET:.0%}"
+    rows.append(("compilation", len(run.compilations), compiling, None, share, target, reading))
+    again = [c.seconds for c in run.compilations if c.phase == "second call"]
     if "second call" in run.seconds:
-        rows.append(
-            (
-                "compilation in the second call",
-                len(again),
-                sum(c.seconds for c in again),
-                None,
-                None,
-                "none",
-                "compiles again" if again else "none",
-            )
-        )
+        reading = "compiles again" if again else "none"
+        rows.append(("compilation in the second call", len(again), sum(again), None, None, "none", reading))
     link = _link(run)
     for transfer in run.transfers:
-        reading = f"JAX does not say the size of {transfer.unsized}" if transfer.unsized else None
+        unread = f"JAX does not say the size of {transfer.unsized}" if transfer.unsized else None
         size = transfer.num_bytes if transfer.unsized < transfer.count else None
         took = size / link if size is not None and link else None
-        rows.append((f"{transfer.direction}, {transfer.phase}", transfer.count, took, size, None, None, reading))
+        rows.append((f"{transfer.direction}, {transfer.phase}", transfer.count, took, size, None, None, unread))
     where = "unknown on a CPU" if run.platform == "cpu" else "unknown: give a capture (--capture)"
-    for name, fraction, target in (("MXU", seen.tc, TC_TARGET), ("HBM", seen.hbm, HBM_TARGET)):
-        reading = where if fraction is None else "reached" if fraction >= target else "below the target"
-        over = f"over {target:.0%}" + (" when memory-bound" if name == "HBM" else "")
+    for name, fraction, least in (("MXU", seen.tc, TC_TARGET), ("HBM", seen.hbm, HBM_TARGET)):
+        reading = where if fraction is None else "reached" if fraction >= least else "below the target"
+        over = f"over {least:.0%}" + (" when memory-bound" if name == "HBM" else "")
         rows.append((f"{name} in use", None, None, None, fraction, over, reading))
     waited, waiting, reading = _input_wait(run, seen)
     rows.append(("input", None, waited, None, waiting, f"under {INPUT_TARGET:.0%}", reading))
@@ -186,14 +188,15 @@ def _compilation_table(run: ProgramRun, subject: str, origin: Origin) -> Table:
     return table("compilations", f"compilations of {subject}", origin, _COMPILATIONS, rows, (), why)
 
 
-def _finding(severity: Severity, rule: str, subject: str, place: str, observation: str, remedy: str) -> DoctorFinding:
+def _finding(rule: str, subject: str, place: str, observation: str, remedy: str = "") -> DoctorFinding:
+    """A finding of `rule`; `remedy` is for the rules whose remedy depends on the case."""
     return DoctorFinding(
-        severity=severity,
+        severity="missing" if rule in _MISSING else "harmful",
         rule=rule,
         subject=subject,
         place=place,
         observation=observation,
-        remedy=remedy,
+        remedy=remedy or _REMEDIES[rule],
         source=_SECTION_8,
     )
 
@@ -205,15 +208,11 @@ def _recompilations(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         if c.arguments:
             groups[c.name, ", ".join(c.arguments)].append(c)
     for (name, arguments), again in groups.items():
-        yield _finding(
-            "harmful",
-            "recompiled",
-            name,
-            again[0].place,
+        observation = (
             f"compiled {quantity(len(again), 'more time')}, {sum(c.seconds for c in again):.2g} s, "
-            f"since {arguments} changed: {again[-1].cause}",
-            _remedy(again[-1].cause),
+            f"since {arguments} changed: {again[-1].cause}"
         )
+        yield _finding("recompiled", name, again[0].place, observation, _remedy(again[-1].cause))
 
 
 def _remedy(cause: str) -> str:
@@ -231,14 +230,8 @@ def _repeated_jits(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """jit inside a loop or a function: each time a new function."""
     counts = Counter((c.name, c.place) for c in run.compilations if c.is_redefinition)
     for (name, place), count in counts.items():
-        yield _finding(
-            "harmful",
-            "jit-in-loop",
-            name,
-            place,
-            f"compiled {quantity(count, 'more time')} since the function is made anew for each call",
-            "Apply jax.jit once, outside loops and functions that are called often",
-        )
+        observation = f"compiled {quantity(count, 'more time')} since the function is made anew for each call"
+        yield _finding("jit-in-loop", name, place, observation)
 
 
 def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -252,21 +245,14 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
             continue
         before = first.get(transfer.direction)
         at_first = before.num_bytes if before is not None and transfer.unsized else 0
-        if max(transfer.num_bytes, at_first) >= _TRANSFER_BYTES:
-            unsized_note = (
-                f"; JAX does not say the size of {transfer.unsized}, in the first call it was {at_first:,} bytes in all"
-            )
-            yield _finding(
-                "harmful",
-                "transfers",
-                f"{transfer.direction} transfers",
-                subject,
-                f"{transfer.count} in the second call, {transfer.num_bytes:,} bytes"
-                f"{unsized_note if transfer.unsized else ''}"
-                f"{_over_the_link(run, max(transfer.num_bytes, at_first))}",
-                "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while this "
-                "one is computed",
-            )
+        num_bytes = max(transfer.num_bytes, at_first)
+        if num_bytes >= _TRANSFER_BYTES:
+            observation = f"{transfer.count} in the second call, {transfer.num_bytes:,} bytes"
+            if transfer.unsized:
+                observation += f"; JAX does not say the size of {transfer.unsized}, in the first call it was "
+                observation += f"{at_first:,} bytes in all"
+            observation += _over_the_link(run, num_bytes)
+            yield _finding("transfers", f"{transfer.direction} transfers", subject, observation)
 
 
 def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -277,15 +263,8 @@ def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             groups[dots.left, dots.right, dots.module, dots.part, _operands(dots)] += dots.count
     of = {"forward": " in the forward pass", "backward": " in the backward pass"}
     for (left, right, module, part, operands), count in groups.items():
-        yield _finding(
-            "harmful",
-            "wide-operands",
-            module,
-            subject,
-            f"{count} matrix products of {left} and {right}{of.get(part, '')}{operands}",
-            "bfloat16 operands with preferred_element_type=float32 take the MXU once and half the bandwidth, where "
-            "the result is still good enough",
-        )
+        observation = f"{count} matrix products of {left} and {right}{of.get(part, '')}{operands}"
+        yield _finding("wide-operands", module, subject, observation)
 
 
 def _operands(dots: Dots) -> str:
@@ -301,34 +280,20 @@ def _operands(dots: Dots) -> str:
 def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Logarithms and exponentials of 16 bits, as of a softmax and a loss."""
     for module in run.modules:
-        narrow = {dtype: count for dtype, count in module.transcendentals.items() if dtype in _NARROW}
-        for dtype, count in narrow.items():
-            yield _finding(
-                "harmful",
-                "narrow-loss",
-                module.module,
-                subject,
-                f"{quantity(count, 'logarithm or exponential', 'logarithms or exponentials')} of {dtype}: a softmax or "
-                "a loss has three digits there",
-                "Cast logits to float32 before the softmax and the loss; products and activations may stay narrow",
-            )
+        for dtype, count in module.transcendentals.items():
+            if dtype in _NARROW:
+                counted = quantity(count, "logarithm or exponential", "logarithms or exponentials")
+                observation = f"{counted} of {dtype}: a softmax or a loss has three digits there"
+                yield _finding("narrow-loss", module.module, subject, observation)
 
 
 def _channels_first(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Convolutions whose channels are not last."""
     for module in run.modules:
-        first = sum(count for order, count in module.convolutions.items() if not order.endswith("f"))
-        if first:
-            orders = ", ".join(order for order in module.convolutions if not order.endswith("f"))
-            yield _finding(
-                "harmful",
-                "channels-first",
-                module.module,
-                subject,
-                f"{quantity(first, 'convolution')} with the channels not last ([{orders}])",
-                "Keep images as [batch, height, width, channels] (NHWC): channels fill the 128 lanes, else XLA "
-                "transposes",
-            )
+        first = {order: count for order, count in module.convolutions.items() if not order.endswith("f")}
+        if count := sum(first.values()):
+            observation = f"{quantity(count, 'convolution')} with the channels not last ([{', '.join(first)}])"
+            yield _finding("channels-first", module.module, subject, observation)
 
 
 def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -336,72 +301,50 @@ def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     for dots in run.dots:
         each = dots.flops / dots.count / max(1, dots.batch) if dots.count else 0.0
         if dots.batch == 1 and dots.count >= _MANY_PRODUCTS and 0 < each < _NOTABLE_FLOPS:
-            yield _finding(
-                "harmful",
-                "small-products",
-                f"{dots.module} {dots.count} x [{dots.rows},{dots.summed}] x [{dots.summed},{dots.columns}]",
-                subject,
+            observation = (
                 f"{dots.count} products of one size in one program, {each:.2g} FLOPs each: starting one takes "
-                "longer than computing it",
-                "Combine them into one: jax.vmap, an einsum with a batch dimension, or weights side by side",
+                "longer than computing it"
             )
+            yield _finding("small-products", f"{dots.module} {dots.count} x {_sizes(dots)}", subject, observation)
+
+
+def _sizes(dots: Dots) -> str:
+    return f"[{dots.rows},{dots.summed}] x [{dots.summed},{dots.columns}]"
 
 
 def _high_precision(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Products of several passes: asked for as a setting, or at the operation."""
     asked = run.configuration.get("jax_default_matmul_precision", "None")
-    if asked.lower() in _PRECISE:
-        yield _finding(
-            "harmful",
-            "precision",
-            f"jax_default_matmul_precision={asked}",
-            subject,
-            "matrix products of float32 are made of three or six passes of bfloat16",
-            "Leave it at its default",
-        )
-        return
     count = sum(dots.count for dots in run.dots if "HIGH" in dots.precision)
-    if count:
-        yield _finding(
-            "harmful",
-            "precision",
-            "precision=",
-            subject,
-            f"{count} matrix products ask for more than one pass",
-            "Leave precision at its default where the result is still good enough",
-        )
+    if asked.lower() in _PRECISE:
+        setting = f"jax_default_matmul_precision={asked}"
+        observation = "matrix products of float32 are made of three or six passes of bfloat16"
+        yield _finding("precision", setting, subject, observation, "Leave it at its default")
+    elif count:
+        observation = f"{count} matrix products ask for more than one pass"
+        remedy = "Leave precision at its default where the result is still good enough"
+        yield _finding("precision", "precision=", subject, observation, remedy)
 
 
 def _missing_cache(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """No persistent cache, and a compilation that it would keep."""
-    slow = [c for c in run.compilations if c.seconds >= _CACHED_SECONDS]
+    slow = [c.seconds for c in run.compilations if c.seconds >= _CACHED_SECONDS]
     folder = run.configuration.get("jax_compilation_cache_dir", "None")
     is_on = run.configuration.get("jax_enable_compilation_cache") == "True" and folder not in ("None", "")
     if slow and not is_on:
-        yield _finding(
-            "missing",
-            "no-cache",
-            "jax_compilation_cache_dir",
-            subject,
-            f"{len(slow)} compilations took {sum(c.seconds for c in slow):.2g} s, and will again in the next process",
-            "Set JAX_COMPILATION_CACHE_DIR (not where dumps are read), or compile ahead of time",
-        )
+        observation = f"{len(slow)} compilations took {sum(slow):.2g} s, and will again in the next process"
+        yield _finding("no-cache", "jax_compilation_cache_dir", subject, observation)
 
 
 def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Settings for debugging that slow everything; the platform not set."""
     for name in ("jax_disable_jit", "jax_debug_nans"):
         if run.configuration.get(name) == "True":
-            yield _finding("harmful", "debugging", name, subject, f"{name} is on", "Turn it off where time matters")
+            yield _finding("debugging", name, subject, f"{name} is on")
     if run.configuration.get("jax_platforms", "None") in ("None", ""):
-        yield _finding(
-            "missing",
-            "no-platform",
-            "jax_platforms",
-            subject,
-            f"jax_platforms is not set, JAX took {run.platform}: it falls back to the CPU where nothing else starts",
-            "Set JAX_PLATFORMS=tpu (or cuda)",
-        )
+        fallback = "it falls back to the CPU where nothing else starts"
+        observation = f"jax_platforms is not set, JAX took {run.platform}: {fallback}"
+        yield _finding("no-platform", "jax_platforms", subject, observation)
 
 
 def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -416,15 +359,11 @@ def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     if count < _OPERATIONS_ALONE or not call:
         return
     names = ", ".join(f"{dispatched.name} {dispatched.count}x" for dispatched in operations[:_NAMED])
-    yield _finding(
-        "harmful",
-        "outside-jit",
-        names,
-        subject,
+    observation = (
         f"the second call hands {count} operations over one by one, outside any jit: "
-        f"{sum(dispatched.seconds for dispatched in operations):.2g} s of {call:.2g} s on the host alone",
-        "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
+        f"{sum(dispatched.seconds for dispatched in operations):.2g} s of {call:.2g} s on the host alone"
     )
+    yield _finding("outside-jit", names, subject, observation)
 
 
 def _compilation_share(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -434,15 +373,8 @@ def _compilation_share(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]
         whole = run.seconds.get(phase)
         took = sum(c.seconds for c in run.compilations if c.phase == phase)
         if whole and took >= COMPILATION_TARGET * whole:
-            yield _finding(
-                "harmful",
-                "compilation",
-                f"{took / whole:.0%} of the {phase}",
-                subject,
-                f"compiling takes {took:.2g} s of {whole:.2g} s, over {COMPILATION_TARGET:.0%}",
-                "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), let fewer "
-                "shapes vary",
-            )
+            observation = f"compiling takes {took:.2g} s of {whole:.2g} s, over {COMPILATION_TARGET:.0%}"
+            yield _finding("compilation", f"{took / whole:.0%} of the {phase}", subject, observation)
 
 
 def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFinding]:
@@ -450,20 +382,11 @@ def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFi
     waited, share, reading = _input_wait(run, seen)
     if share is None or reading != _OVER:
         return
-    where = (
-        "of a captured step passes with all devices idle"
-        if waited is None
-        else (f"of the second call ({waited:.2g} s) passes with nothing running and nothing handed over")
-    )
-    yield _finding(
-        "harmful",
-        "input",
-        f"{share:.0%}",
-        subject,
-        f"{share:.0%} {where}, over {INPUT_TARGET:.0%}: the program itself is at work, mostly on its input",
-        "Prepare the next batch beside the step (a thread, grain, tf.data) and put it on the device ahead "
-        "(jax.device_put)",
-    )
+    where = "of a captured step passes with all devices idle"
+    if waited is not None:
+        where = f"of the second call ({waited:.2g} s) passes with nothing running and nothing handed over"
+    at_work = "the program itself is at work, mostly on its input"
+    yield _finding("input", f"{share:.0%}", subject, f"{share:.0%} {where}, over {INPUT_TARGET:.0%}: {at_work}")
 
 
 def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -474,35 +397,29 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
     for dots in run.dots:
         if dots.flops < max(_NOTABLE_FLOPS, _NOTABLE_SHARE * whole) or chip.mxu_size is None:
             continue
-        what = f"[{dots.rows},{dots.summed}] x [{dots.summed},{dots.columns}]"
+        product = f"{dots.module} {_sizes(dots)}"
         ridge = chip.ridge("bfloat16")
         if dots.batch == 1 and dots.rows < ridge <= min(dots.summed, dots.columns):
-            yield _finding(
-                "harmful",
-                "small-batch",
-                f"{dots.module} {what}",
-                subject,
+            observation = (
                 f"{dots.rows} rows for {dots.summed} x {dots.columns} weights: under {ridge:.0f} rows (the ridge of a "
-                f"{chip.name} in bfloat16) reading the weights takes longer than multiplying",
-                f"Raise the batch (rows of a product: batch x sequence of one device) to {_multiple(ridge)} or more",
+                f"{chip.name} in bfloat16) reading the weights takes longer than multiplying"
             )
+            rows = f"{_multiple(ridge)} or more"
+            remedy = f"Raise the batch (rows of a product: batch x sequence of one device) to {rows}"
+            yield _finding("small-batch", product, subject, observation, remedy)
         fill = fill_fraction(dots.summed, dots.columns, chip.mxu_size)
         if fill < _FULL:
-            off = [
-                f"{name} {size}"
-                for name, size in (("summed", dots.summed), ("columns", dots.columns))
-                if size % chip.mxu_size
-            ]
-            yield _finding(
-                "harmful",
-                "layout",
-                f"{dots.module} {what}",
-                subject,
+            sizes = (("summed", dots.summed), ("columns", dots.columns))
+            off = [f"{name} {size}" for name, size in sizes if size % chip.mxu_size]
+            observation = (
                 f"fills {fill:.0%} of the {chip.mxu_size} x {chip.mxu_size} matrix units of a {chip.name}: "
-                f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} no multiple of {chip.mxu_size}",
-                f"Make hidden sizes, heads x head size, padded vocabularies multiples of {chip.mxu_size}; arrays lie "
-                "in tiles of 8 x 128",
+                f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} no multiple of {chip.mxu_size}"
             )
+            remedy = (
+                f"Make hidden sizes, heads x head size, padded vocabularies multiples of {chip.mxu_size}; arrays lie "
+                "in tiles of 8 x 128"
+            )
+            yield _finding("layout", product, subject, observation, remedy)
 
 
 def _multiple(rows: float) -> int:

@@ -16,7 +16,7 @@ from harness.hardware import Chip, chip_of_device
 from harness.ledger import git, lock
 from harness.ledger.git.command import attempted
 from harness.records import Environment, Isolation, LogState, Table
-from harness.records.doctor import Line
+from harness.records.doctor import Line, State
 from harness.sandbox.environment import cores
 from harness.workbench.tables import columns
 
@@ -38,35 +38,35 @@ def table(lines: tuple[Line, ...]) -> tuple[Table, bool]:
     )
 
 
+def _fine_if(is_fine: bool, what: str, value: str, remedy: str, otherwise: State = "note") -> Line:
+    """The fact, which is fine or else has a remedy."""
+    return Line(what=what, value=value) if is_fine else _unfit(what, value, remedy, otherwise)
+
+
+def _unfit(what: str, value: str, remedy: str, state: State = "note") -> Line:
+    return Line(what=what, value=value, state=state, remedy=remedy)
+
+
 def software(versions: Environment, lock_file: Path) -> Iterator[Line]:
     """Python and the packages, against the lock file."""
-    is_good = _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]
-    yield Line(
-        what="Python",
-        value=versions.python,
-        state="ok" if is_good else "problem",
-        remedy="" if is_good else "Python 3.11 to 3.13 is needed: ./ratchet.sh --python 3.12",
-    )
+    is_known = _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]
+    needed = "Python 3.11 to 3.13 is needed: ./ratchet.sh --python 3.12"
+    yield _fine_if(is_known, "Python", versions.python, needed, "problem")
     yield Line(what="jax, jaxlib", value=f"{versions.jax}, {versions.jaxlib}")
-    on_linux = platform.system() == "Linux" and platform.machine() == "x86_64"
     if versions.libtpu:
         yield Line(what="libtpu", value=versions.libtpu)
+    elif platform.system() == "Linux" and platform.machine() == "x86_64":
+        yield _unfit("libtpu", "not installed", "Remove .venv and run ratchet.sh again", "problem")
     else:
-        yield Line(
-            what="libtpu",
-            value="not installed",
-            state="problem" if on_linux else "note",
-            remedy="Remove .venv and run ratchet.sh again"
-            if on_linux
-            else "It exists for x86-64 Linux only: nothing can be compiled for a TPU or simulated here",
-        )
+        elsewhere = "It exists for x86-64 Linux only: nothing can be compiled for a TPU or simulated here"
+        yield _unfit("libtpu", "not installed", elsewhere)
     yield _compare_with_lock(lock_file)
 
 
 def _compare_with_lock(lock_file: Path) -> Line:
     """The installed versions compared with those in the lock."""
     if not lock_file.is_file():
-        return Line(what="requirements.lock", value="not found", state="note", remedy="Versions were not compared")
+        return _unfit("requirements.lock", "not found", "Versions were not compared")
     different, count = [], 0
     for text in lock_file.read_text(encoding="utf-8").splitlines():
         match = _REQUIREMENT.match(text)
@@ -85,18 +85,14 @@ def _compare_with_lock(lock_file: Path) -> Line:
     if not different:
         return Line(what="requirements.lock", value=f"{count} packages, all as locked")
     more = f" and {len(different) - 4} more" if len(different) > 4 else ""
-    return Line(
-        what="requirements.lock",
-        value=f"{'; '.join(different[:4])}{more}",
-        state="note",
-        remedy="Remove .venv and run ratchet.sh again; results of other versions are not compared with these",
-    )
+    remedy = "Remove .venv and run ratchet.sh again; results of other versions are not compared with these"
+    return _unfit("requirements.lock", f"{'; '.join(different[:4])}{more}", remedy)
 
 
 def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | None) -> Iterator[Line]:
     """The devices that JAX sees (platform and kind of each), compared with the chip of the contest."""
     if failure:
-        yield Line(what="devices", value=failure, state="problem", remedy="JAX does not start: see the message")
+        yield _unfit("devices", failure, "JAX does not start: see the message", "problem")
         return
     names = [kind for _, kind in kinds]
     counts = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
@@ -105,20 +101,11 @@ def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | Non
         return
     if wanted in [chip_of_device(kind) for _, kind in kinds]:
         yield Line(what="chip of the contest", value=f"{wanted.name}: is here")
-    elif wanted.platform == "tpu":
-        yield Line(
-            what="chip of the contest",
-            value=f"{wanted.name}: not here",
-            state="note",
-            remedy="Latencies are simulated, which is what this project does without a TPU",
-        )
-    else:
-        yield Line(
-            what="chip of the contest",
-            value=f"{wanted.name}: not here",
-            state="note",
-            remedy="There is no simulator for GPUs: --on cpu runs everything but the device",
-        )
+        return
+    remedy = "There is no simulator for GPUs: --on cpu runs everything but the device"
+    if wanted.platform == "tpu":
+        remedy = "Latencies are simulated, which is what this project does without a TPU"
+    yield _unfit("chip of the contest", f"{wanted.name}: not here", remedy)
 
 
 def room(folder: Path) -> Iterator[Line]:
@@ -126,23 +113,13 @@ def room(folder: Path) -> Iterator[Line]:
     yield Line(what="cores", value=str(cores()))
     free = _available_bytes()
     if free is None:
-        yield Line(what="memory", value="unknown", state="note", remedy="Only Linux says what is available")
+        yield _unfit("memory", "unknown", "Only Linux says what is available")
     else:
-        is_good = free >= _MEMORY_BYTES
-        yield Line(
-            what="memory available",
-            value=f"{free / 1e9:.1f} GB",
-            state="ok" if is_good else "note",
-            remedy="" if is_good else f"Large shapes may need {_MEMORY_BYTES / 1e9:.1f} GB: end other programs",
-        )
+        remedy = f"Large shapes may need {_MEMORY_BYTES / 1e9:.1f} GB: end other programs"
+        yield _fine_if(free >= _MEMORY_BYTES, "memory available", f"{free / 1e9:.1f} GB", remedy)
     disk = shutil.disk_usage(folder).free
-    is_good = disk >= _DISK_BYTES
-    yield Line(
-        what="disk free",
-        value=f"{disk / 1e9:.1f} GB",
-        state="ok" if is_good else "problem",
-        remedy="" if is_good else f"Make {_DISK_BYTES / 1e9:.1f} GB free: old captures lie in profile_data",
-    )
+    remedy = f"Make {_DISK_BYTES / 1e9:.1f} GB free: old captures lie in profile_data"
+    yield _fine_if(disk >= _DISK_BYTES, "disk free", f"{disk / 1e9:.1f} GB", remedy, "problem")
 
 
 def _available_bytes() -> int | None:
@@ -156,49 +133,32 @@ def _available_bytes() -> int | None:
 
 def isolation(layers: Isolation) -> Iterator[Line]:
     """The layers that confine a judged kernel.py."""
-    if layers.landlock is None:
-        yield Line(
-            what="Landlock",
-            value="not offered by this kernel",
-            state="note",
-            remedy="kernel.py can read and write what you can: read it before you run it",
-        )
-    else:
-        yield Line(what="Landlock", value=f"version {layers.landlock}")
-    if layers.system_calls_filtered:
-        yield Line(what="seccomp", value="system calls are filtered")
-    else:
-        yield Line(
-            what="seccomp",
-            value="not available here",
-            state="note",
-            remedy="kernel.py could start processes and open sockets: read it before you run it",
-        )
+    has_landlock, is_filtered = layers.landlock is not None, layers.system_calls_filtered
+    landlock = f"version {layers.landlock}" if has_landlock else "not offered by this kernel"
+    remedy = "kernel.py can read and write what you can: read it before you run it"
+    yield _fine_if(has_landlock, "Landlock", landlock, remedy)
+    seccomp = "system calls are filtered" if is_filtered else "not available here"
+    remedy = "kernel.py could start processes and open sockets: read it before you run it"
+    yield _fine_if(is_filtered, "seccomp", seccomp, remedy)
 
 
 def browser() -> Line:
     """The browser of the page's tests; nothing else needs one."""
     path = shutil.which("chromium")
-    if path:
-        return Line(what="chromium", value=path)
-    return Line(
-        what="chromium",
-        value="not found",
-        state="note",
-        remedy="Only tests of the report page need it: apt-get install chromium",
-    )
+    remedy = "Only tests of the report page need it: apt-get install chromium"
+    return _fine_if(bool(path), "chromium", path or "not found", remedy)
 
 
 def repository(folder: Path, lock_name: str) -> Iterator[Line]:
     """git, the identity of commits, and the lock of a run."""
     program = shutil.which("git")
     if program is None:
-        yield Line(what="git", value="not found", state="problem", remedy="Install git: the ledger lives in it")
+        yield _unfit("git", "not found", "Install git: the ledger lives in it", "problem")
         return
     try:
         repo = git.open_repository(folder)
     except RatchetError as error:
-        yield Line(what="git", value=error.kind, state="problem", remedy=str(error))
+        yield _unfit("git", error.kind, str(error), "problem")
         return
     version = ".".join(map(str, repo.git.version_info))
     yield Line(what="git", value=version)
@@ -206,14 +166,9 @@ def repository(folder: Path, lock_name: str) -> Iterator[Line]:
     path = git.common_directory(repo) / lock_name
     holder = lock.holder(path)
     if holder:
-        yield Line(what="lock", value=f"held by {holder}", state="note", remedy="Wait for it: one attempt at a time")
+        yield _unfit("lock", f"held by {holder}", "Wait for it: one attempt at a time")
     elif path.is_file() and path.stat().st_size:
-        yield Line(
-            what="lock",
-            value="left by a run that was ended",
-            state="note",
-            remedy="Nothing to do: the next run takes it over",
-        )
+        yield _unfit("lock", "left by a run that was ended", "Nothing to do: the next run takes it over")
     else:
         yield Line(what="lock", value="free")
 
@@ -221,12 +176,8 @@ def repository(folder: Path, lock_name: str) -> Iterator[Line]:
 def _identity(repo: Repo) -> Line:
     status, output, _ = attempted(repo, "var", "GIT_COMMITTER_IDENT")
     if status != 0:
-        return Line(
-            what="git identity",
-            value="not set",
-            state="problem",
-            remedy='git config --global user.name "Your Name"; git config --global user.email you@example.org',
-        )
+        remedy = 'git config --global user.name "Your Name"; git config --global user.email you@example.org'
+        return _unfit("git identity", "not set", remedy, "problem")
     # Name and address, without the time that follows.
     return Line(what="git identity", value=output.decode("utf-8", "replace").rpartition(">")[0] + ">")
 
@@ -239,12 +190,11 @@ def log(state: LogState | None, messages: tuple[str, ...]) -> Iterator[Line]:
         "no remote": "The log is here only: add a remote and push refs/ratchet/*",
     }
     if state is None:
-        yield Line(what="ledger", value="not read", state="note", remedy="; ".join(messages))
+        yield _unfit("ledger", "not read", "; ".join(messages))
         return
-    remedy = remedies.get(state, "")
-    yield Line(what="ledger's log", value=state, state="note" if remedy else "ok", remedy=remedy)
+    yield _fine_if(state not in remedies, "ledger's log", state, remedies.get(state, ""))
     for message in messages:
-        yield Line(what="ledger", value="see below", state="note", remedy=message)
+        yield _unfit("ledger", "see below", message)
 
 
 def for_people(full: Table) -> Table:

@@ -172,17 +172,53 @@ class RuleSubject:
         return setting is not None and (setting.value is None or setting.value.lower() not in _OFF)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Severity, source and remedy that the findings of one rule share; "" where they depend on the case."""
+
+    severity: Severity
+    source: str = ""
+    remedy: str = ""
+
+
+_KINDS = {
+    "wrong-variable": _Kind("ends the process"),
+    "unknown-flag": _Kind("ends the process"),
+    "bad-value": _Kind("ends the process"),
+    "set-twice": _Kind("contradiction", "the parsers of tsl and abseil", "Keep one of the two"),
+    "fusion-and-offload": _Kind("contradiction", _SECTION_7),
+    "cache-and-dumps": _Kind(
+        "contradiction", _SECTION_8, "Turn the cache off where dumps are read: JAX_ENABLE_COMPILATION_CACHE=false"
+    ),
+    "no-base-flag": _Kind("contradiction", _SECTION_7, f"Add --{_BASE}=true"),
+    "no-offload": _Kind("no effect", _SECTION_7),
+    "no-tpu": _Kind("no effect", _JAX, "Name the TPU in JAX_PLATFORMS, or leave the flags out"),
+    "overwritten": _Kind("no effect", "the shell's assignment"),
+    "no-dashes": _Kind("no effect"),
+    "too-late": _Kind("no effect", _JAX, "Set it before JAX is imported, or in the shell that starts the program"),
+    "putenv": _Kind("no effect", _JAX),
+    "unknown-variable": _Kind(
+        "no effect", "asked the installed JAX", "Check its name: each option jax_name is read from JAX_NAME"
+    ),
+    "cache-off": _Kind("no effect", _JAX, "Keep one of the two"),
+    "no-cache": _Kind("no effect", _JAX, "Set JAX_COMPILATION_CACHE_DIR"),
+    "harmful-for-measuring": _Kind("harmful"),
+}
+
+
 def _finding(
-    severity: Severity, rule: str, setting: Setting, observation: str, remedy: str, source: str, *, word: str = ""
+    rule: str, setting: Setting, observation: str, remedy: str = "", source: str = "", severity: Severity | None = None
 ) -> DoctorFinding:
+    """A finding about a setting; what is not given here is that of its kind."""
+    kind = _KINDS[rule]
     return DoctorFinding(
-        severity=severity,
+        severity=severity or kind.severity,
         rule=rule,
-        subject=word or setting.word,
+        subject=setting.word,
         place=setting.place,
         observation=observation,
-        remedy=remedy,
-        source=source,
+        remedy=remedy or kind.remedy,
+        source=source or kind.source,
     )
 
 
@@ -198,14 +234,10 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
         source = f"asked {answers.library}"
         if setting.name in subject.libraries.elsewhere:
             other = "LIBTPU_INIT_ARGS" if setting.variable == "XLA_FLAGS" else "XLA_FLAGS"
-            yield _finding(
-                "ends the process",
-                "wrong-variable",
-                setting,
-                f"{answers.library} does not know {setting.name} in {setting.variable}; the other library does",
-                f"Move it to {other}",
-                source,
+            observation = (
+                f"{answers.library} does not know {setting.name} in {setting.variable}; the other library does"
             )
+            yield _finding("wrong-variable", setting, observation, f"Move it to {other}", source)
             continue
         near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
         if is_watched(setting.name):
@@ -214,14 +246,7 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
             remedy = f"Did you mean {near}? Else leave it out"
         else:
             remedy = "Leave it out: no name in the library is near"
-        yield _finding(
-            "ends the process",
-            "unknown-flag",
-            setting,
-            f"{answers.library} does not know {setting.name}",
-            remedy,
-            source,
-        )
+        yield _finding("unknown-flag", setting, f"{answers.library} does not know {setting.name}", remedy, source)
 
 
 def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -229,14 +254,9 @@ def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is not None and setting.name in answers.refused and setting.is_final:
-            yield _finding(
-                "ends the process",
-                "bad-value",
-                setting,
-                f"{answers.library} does not take {answers.refused[setting.name]!r} for {setting.name}",
-                "Write a value of its kind: true or false for a switch, else a whole number or a name",
-                f"asked {answers.library}",
-            )
+            observation = f"{answers.library} does not take {answers.refused[setting.name]!r} for {setting.name}"
+            remedy = "Write a value of its kind: true or false for a switch, else a whole number or a name"
+            yield _finding("bad-value", setting, observation, remedy, f"asked {answers.library}")
 
 
 def _is_value_behind(subject: RuleSubject, setting: Setting) -> bool:
@@ -259,14 +279,8 @@ def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
         scopes = (setting.scope, 0)
         before = next(filter(None, (seen.get((setting.variable, setting.name, scope)) for scope in scopes)), None)
         if before is not None and before.value != setting.value:
-            yield _finding(
-                "contradiction",
-                "set-twice",
-                setting,
-                f"{before.word} ({before.place}) and {setting.word} ({setting.place}): the last one counts",
-                "Keep one of the two",
-                "the parsers of tsl and abseil",
-            )
+            both = f"{before.word} ({before.place}) and {setting.word} ({setting.place})"
+            yield _finding("set-twice", setting, f"{both}: the last one counts")
         seen[setting.variable, setting.name, setting.scope] = setting
 
 
@@ -275,15 +289,9 @@ def exclusive_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for collective in _COLLECTIVES:
         if subject.is_on(_fuse(collective)) and subject.is_on(_offload(collective)):
             fusing, offloading = subject.final[_fuse(collective)], subject.final[_offload(collective)]
-            yield _finding(
-                "contradiction",
-                "fusion-and-offload",
-                offloading,
-                f"{fusing.word} ({fusing.place}) and {offloading.word} ({offloading.place}) exclude each other "
-                f"for {collective}",
-                f"Set one of them to false: --{_fuse(collective)}=false with the offload",
-                _SECTION_7,
-            )
+            both = f"{fusing.word} ({fusing.place}) and {offloading.word} ({offloading.place})"
+            remedy = f"Set one of them to false: --{_fuse(collective)}=false with the offload"
+            yield _finding("fusion-and-offload", offloading, f"{both} exclude each other for {collective}", remedy)
 
 
 def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -292,14 +300,8 @@ def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     needy = [subject.final[name] for name in dependent if subject.is_on(name)]
     if needy and not subject.is_on(_BASE):
         base = subject.final.get(_BASE)
-        yield _finding(
-            "contradiction" if base else "missing",
-            "no-base-flag",
-            needy[0],
-            f"{', '.join(s.name for s in needy)} need {_BASE}, which is {'off' if base else 'not set'}",
-            f"Add --{_BASE}=true",
-            _SECTION_7,
-        )
+        observation = f"{', '.join(s.name for s in needy)} need {_BASE}, which is {'off' if base else 'not set'}"
+        yield _finding("no-base-flag", needy[0], observation, severity=None if base else "missing")
 
 
 def flags_of_other_chips(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -307,39 +309,24 @@ def flags_of_other_chips(subject: RuleSubject) -> Iterator[DoctorFinding]:
     if subject.chip is not None and subject.chip.name not in _OFFLOADING:
         for collective in _COLLECTIVES:
             if subject.is_on(_offload(collective)):
-                yield _finding(
-                    "no effect",
-                    "no-offload",
-                    subject.final[_offload(collective)],
-                    f"collectives are offloaded to SparseCores on {', '.join(_OFFLOADING)}, not on {subject.chip.name}",
-                    f"Use continuation fusion: --{_BASE}=true --{_fuse(collective)}=true",
-                    _SECTION_7,
-                )
+                where = f"on {', '.join(_OFFLOADING)}, not on {subject.chip.name}"
+                observation = f"collectives are offloaded to SparseCores {where}"
+                remedy = f"Use continuation fusion: --{_BASE}=true --{_fuse(collective)}=true"
+                yield _finding("no-offload", subject.final[_offload(collective)], observation, remedy)
     platforms = subject.final.get("JAX_PLATFORMS")
     flags = [s for s in subject.settings.settings if s.variable == "LIBTPU_INIT_ARGS" and s.is_final]
     if platforms is not None and platforms.value and "tpu" not in platforms.value and flags:
-        yield _finding(
-            "no effect",
-            "no-tpu",
-            platforms,
-            f"LIBTPU_INIT_ARGS holds {len(flags)} flags, and {platforms.word} keeps JAX from the TPU",
-            "Name the TPU in JAX_PLATFORMS, or leave the flags out",
-            _JAX,
-        )
+        observation = f"LIBTPU_INIT_ARGS holds {len(flags)} flags, and {platforms.word} keeps JAX from the TPU"
+        yield _finding("no-tpu", platforms, observation)
 
 
 def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that a later assignment of their variable throws away."""
     for setting in subject.settings.settings:
         if not setting.is_final and setting.name:
-            yield _finding(
-                "no effect",
-                "overwritten",
-                setting,
-                f"a later assignment of {setting.variable} throws {setting.word} away",
-                f'Append instead: {setting.variable}="${setting.variable} ..."',
-                "the shell's assignment",
-            )
+            observation = f"a later assignment of {setting.variable} throws {setting.word} away"
+            remedy = f'Append instead: {setting.variable}="${setting.variable} ..."'
+            yield _finding("overwritten", setting, observation, remedy)
 
 
 def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -356,14 +343,8 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
         is_xla = setting.variable == "XLA_FLAGS"
         if last is not None and last.word.startswith("-") and last.value is None and setting.value is None:
             if is_xla:
-                yield _finding(
-                    "ends the process",
-                    "bad-value",
-                    last,
-                    f"jaxlib reads the value of {last.name} behind an equals sign only",
-                    f"Write {last.word}={setting.word}",
-                    _TSL,
-                )
+                observation = f"jaxlib reads the value of {last.name} behind an equals sign only"
+                yield _finding("bad-value", last, observation, f"Write {last.word}={setting.word}", _TSL)
             continue
         remedy, source = _without_dashes(setting, answers)
         if is_xla and last is None:
@@ -372,11 +353,11 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
                 observation = (
                     f"jaxlib takes XLA_FLAGS for the name of a file, because {setting.word} begins with no dashes"
                 )
-                yield _finding("ends the process", "no-dashes", setting, observation, remedy, source)
+                yield _finding("no-dashes", setting, observation, remedy, source, "ends the process")
             continue
         library = "jaxlib" if is_xla else "libtpu"
         observation = f"{library} passes over {setting.word}: it begins with no dashes"
-        yield _finding("no effect", "no-dashes", setting, observation, remedy, source)
+        yield _finding("no-dashes", setting, observation, remedy, source)
 
 
 def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
@@ -401,28 +382,16 @@ def late_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Variables that are set after their reader has read them."""
     for setting in subject.settings.settings:
         if setting.too_late:
-            yield _finding(
-                "no effect",
-                "too-late",
-                setting,
-                f"{setting.word} is set too late: {setting.too_late}",
-                "Set it before JAX is imported, or in the shell that starts the program",
-                _JAX,
-            )
+            yield _finding("too-late", setting, f"{setting.word} is set too late: {setting.too_late}")
 
 
 def unreached_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Variables that os.putenv sets where their readers do not look."""
     for setting in subject.settings.settings:
         if setting.unreached:
-            yield _finding(
-                "no effect",
-                "putenv",
-                setting,
-                f"{setting.word} does not get to its reader: {setting.unreached}",
-                f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: that sets both",
-                _JAX,
-            )
+            observation = f"{setting.word} does not get to its reader: {setting.unreached}"
+            remedy = f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: that sets both"
+            yield _finding("putenv", setting, observation, remedy)
 
 
 def unknown_variables(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -430,14 +399,7 @@ def unknown_variables(subject: RuleSubject) -> Iterator[DoctorFinding]:
     names = subject.libraries.jax_variables
     for setting in subject.settings.settings:
         if names and setting.is_final and setting.variable.startswith("JAX_") and setting.variable not in names:
-            yield _finding(
-                "no effect",
-                "unknown-variable",
-                setting,
-                f"the installed JAX reads no {setting.variable}",
-                "Check its name: each option jax_name is read from JAX_NAME",
-                "asked the installed JAX",
-            )
+            yield _finding("unknown-variable", setting, f"the installed JAX reads no {setting.variable}")
 
 
 def cache_conflicts(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -447,33 +409,13 @@ def cache_conflicts(subject: RuleSubject) -> Iterator[DoctorFinding]:
     is_off = switch is not None and not subject.is_on("JAX_ENABLE_COMPILATION_CACHE")
     dumping = [subject.final[name] for name in _DUMPS if subject.is_on(name)]
     if folder is not None and folder.value and is_off and switch is not None:
-        yield _finding(
-            "no effect",
-            "cache-off",
-            folder,
-            f"{folder.word} and {switch.word}: the cache is off",
-            "Keep one of the two",
-            _JAX,
-        )
+        yield _finding("cache-off", folder, f"{folder.word} and {switch.word}: the cache is off")
     elif folder is not None and folder.value and dumping:
-        yield _finding(
-            "contradiction",
-            "cache-and-dumps",
-            folder,
-            f"a program that comes from {folder.word} is not compiled, so {dumping[0].word} writes nothing for it",
-            "Turn the cache off where dumps are read: JAX_ENABLE_COMPILATION_CACHE=false",
-            _SECTION_8,
-        )
+        nothing = f"is not compiled, so {dumping[0].word} writes nothing for it"
+        yield _finding("cache-and-dumps", folder, f"a program that comes from {folder.word} {nothing}")
     for name in _NO_CACHE:
         if name in subject.final and (folder is None or not folder.value):
-            yield _finding(
-                "no effect",
-                "no-cache",
-                subject.final[name],
-                "there is no compilation cache for it to apply to",
-                "Set JAX_COMPILATION_CACHE_DIR",
-                _JAX,
-            )
+            yield _finding("no-cache", subject.final[name], "there is no compilation cache for it to apply to")
 
 
 def harmful_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -484,14 +426,8 @@ def harmful_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
             continue
         if harm.when and (setting.value or "").lower() not in (value.lower() for value in harm.when):
             continue
-        yield _finding(
-            "harmful",
-            "harmful-for-measuring",
-            setting,
-            harm.why,
-            harm.remedy[:1].upper() + harm.remedy[1:],
-            harm.source,
-        )
+        remedy = harm.remedy[:1].upper() + harm.remedy[1:]
+        yield _finding("harmful-for-measuring", setting, harm.why, remedy, harm.source)
 
 
 def missing_platform(subject: RuleSubject) -> Iterator[DoctorFinding]:

@@ -113,8 +113,9 @@ def _on_narrow_maxima(evidence: Evidence) -> str:
 
 
 def _or_state_it(evidence: Evidence) -> str:
-    """How a contest allows maxima and sums in bfloat16, where its operation can."""
-    if evidence.problem.operation != "paged_attention":
+    """How a contest allows maxima and sums in bfloat16, if it can and does not; else ""."""
+    problem = evidence.problem
+    if problem.operation != "paged_attention" or "sums" in dict(problem.parameters):
         return ""
     return "; or state SUMS = 'bfloat16' in prepare.py, which allows it and keeps scores within 512"
 

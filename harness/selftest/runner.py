@@ -23,6 +23,8 @@ from harness.selftest.controls import controls
 
 # A judgement is one busy core and a little of another.
 _AT_ONCE = 2
+# Python 3.11 has one count for all threads that parse: "AST constructor recursion depth mismatch".
+_WRITING = threading.Lock()
 # The longest judgement on a slow machine; every stage of it has a limit of its own.
 _LIMIT_SECONDS = 600.0
 # What needs no repository, by the module that judges it.
@@ -53,15 +55,10 @@ def sweep(
         if len(candidates) > 1:
             compileall.compile_dir(judge, quiet=2)
 
-        writing = threading.Lock()
-
         def attempt_one(candidate: Planted) -> PlantedResult:
             began = time.monotonic()
             module = _MODULES.get(candidate.name)
-            if module is None:
-                judgement = _attempt(candidate, judge, writing)
-            else:
-                judgement = _answer(judge.parent, module, candidate.name)
+            judgement = _attempt(candidate, judge) if module is None else _answer(judge.parent, module, candidate.name)
             result = PlantedResult(planted=candidate, judgement=judgement, seconds=time.monotonic() - began)
             tell(result)
             return result
@@ -69,10 +66,9 @@ def sweep(
         yield from pool.map(attempt_one, candidates)
 
 
-def _attempt(candidate: Planted, judge: Path, writing: threading.Lock) -> PlantedVerdict:
+def _attempt(candidate: Planted, judge: Path) -> PlantedVerdict:
     home = judge.parent / "planted" / candidate.name
-    # Python 3.11 has one count for all threads that parse: "AST constructor recursion depth mismatch".
-    with writing:
+    with _WRITING:
         scratch.make(home, candidate, plantings.source(candidate), judge)
     try:
         return _answer(home, "harness.selftest.attempt", str(home), str(candidate.attempts))

@@ -308,8 +308,10 @@ def test_a_sum_kept_in_bfloat16_is_named_where_results_are_off_by_no_more_than_i
         assert "keep the sums of kernel.py line 12 in float32" in hint.suggestion
         assert "SUMS" not in hint.suggestion
         paged = replace(wrong.problem, operation="paged_attention")
-        (hint,) = hints_of(replace(wrong, problem=paged, checks=(replace(check, criterion=criterion),)))
-        assert "state SUMS = 'bfloat16' in prepare.py" in hint.suggestion
+        stated = replace(paged, parameters=(*paged.parameters, ("sums", "bfloat16")))
+        for problem, names_it in ((paged, True), (stated, False)):
+            (hint,) = hints_of(replace(wrong, problem=problem, checks=(replace(check, criterion=criterion),)))
+            assert ("state SUMS = 'bfloat16' in prepare.py" in hint.suggestion) is names_it
     for far in (
         replace(check, error=1e3),
         replace(check, error=None),

@@ -25,9 +25,9 @@ class LatentAttention(Formula):
     """O [tokens, heads, latent] of queries Q and Q_ROPE; the CACHE [pages, page_size / 2, 2, latent + padded] changes.
 
     Sequence i has the tokens from STARTS[i] on, LENS[i] keys with them, and the pages AT[i pages_per_sequence ...].
-    There are COUNTS[2] of them, with all tokens; the first COUNTS[0] have one token, and so has each if there are as
-    many tokens as sequences. First a sequence's last slots get its tokens'
-    LATENTS and ROTARY, and zeros up to the padding. Then each token's heads see the keys up to its own: with weights
+    There are COUNTS[2] of them, which have all tokens between them; the first COUNTS[0] have one token each, and if
+    there are as many tokens as sequences, all have. First a sequence's last slots get its tokens' LATENTS and ROTARY,
+    and zeros up to the padding. Then each token's heads see the keys up to its own: with weights
     softmax(scale (q latent + q_rope rotary)), O is the sum of the latents. Inputs are from -64 to 64; no zero is
     negative, as nothing is promised of a zero's sign.
 

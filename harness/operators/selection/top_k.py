@@ -84,8 +84,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
         falling, rising: sorted rows. near: neighbouring numbers of dtype. lanes: the largest lie 128 columns apart.
         masked: all but k elements or fewer are hidden by a number near the least. wide: each row of N(0, 1) times a
-        power of two, from 2^-60 to 2^60. composite: all of these, by row,
-        from a drawn place on.
+        power of two, from 2^-60 to 2^60. composite: all of these, by row, from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, _, _ = self._textured(family, seed)

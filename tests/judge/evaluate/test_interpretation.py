@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import chip_model, conversions, grid_order, interpretation
+from harness.judge.evaluate.interpret import chip_model, conversions, grid_order, interpretation, memory_spaces
 from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.trace import grids
 from harness.sandbox.messages import Rejected
@@ -454,3 +454,18 @@ def test_a_run_may_find_what_the_last_one_left() -> None:
     # The first run finds nothing that was left, and what another program leaves is another's.
     assert sums == [[1.0, 2.0], [1.0, 2.0], [1003.0, 1004.0], [1005.0, 1006.0]]
     assert {key[0] for _, key in left} == {"smem", "vmem"}
+
+
+def test_a_reference_outside_of_kernels_keeps_its_memory() -> None:
+    def program(x: Any) -> Any:
+        there = jax.new_ref(x, memory_space=pltpu.HBM)
+        there[...] = jnp.ones_like(x)
+        return there[...]
+
+    x = jnp.zeros((ROWS, COLUMNS))
+    jaxpr = jax.make_jaxpr(program)(x).jaxpr
+    kept = memory_spaces.without_memory_spaces(jaxpr)
+    assert [str(var.aval) for equation in kept.eqns for var in (*equation.invars, *equation.outvars)] == [
+        str(var.aval) for equation in jaxpr.eqns for var in (*equation.invars, *equation.outvars)
+    ]
+    assert any(str(var.aval).startswith("Ref<hbm>") for equation in kept.eqns for var in equation.outvars)

@@ -41,8 +41,8 @@ def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = F
     """
     jaxpr = closed.jaxpr
     if interpret:
-        # In TPU interpret mode the kernels are looked at, on the same inputs as those of the reference program.
         jaxpr = memory_spaces.without_memory_spaces(jaxpr)
+        # In TPU interpret mode the kernels are looked at, on the same inputs as those of the reference program.
         jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if interpret is True else jaxpr)
     program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]

@@ -17,14 +17,16 @@ def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
     """The same program, outside of its kernels without constraints to a memory of the chip and without types in one.
 
     JAX computes with two arrays only if they are in one memory, and its interpreters make a kernel's own in none.
+    References keep their memory: a kernel may be written for it.
     """
     plain: dict[Any, Any] = {}
 
     def renamed(var: Any) -> Any:
         if isinstance(var, core.Literal):
             return var
-        if var not in plain and isinstance(getattr(var.aval, "memory_space", None), _OF_A_CHIP):
-            plain[var] = core.Var(jax.core.ShapedArray(var.aval.shape, var.aval.dtype, weak_type=var.aval.weak_type))
+        aval = var.aval
+        if var not in plain and isinstance(aval, jax.core.ShapedArray) and isinstance(aval.memory_space, _OF_A_CHIP):
+            plain[var] = core.Var(jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type))
         return plain.get(var, var)
 
     equations = []

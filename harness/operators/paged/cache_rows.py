@@ -68,7 +68,7 @@ class CacheRows(Formula):
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
         """Pieces of new rows, in pages of their own; in the timed call equally long ones, one behind the other.
 
-        Else they come in any order, with gaps, and columns behind the last piece hold what other pieces might be.
+        In other calls they come in any order, with gaps, and the columns that are not counted hold pieces too.
         """
         count = self.pieces if family in self.timed else int(random.integers(1, self.pieces + 1))
         each = self.tokens // count

@@ -155,8 +155,8 @@ class LatentAttention(Formula):
         """Sequences of any length in pages anywhere; in the timed call of half the longest length and more.
 
         Pages that sequences have in common hold keys that are there before the call. Entries behind a sequence's last
-        page hold anything that is in range. In the timed call one sequence may have many tokens, else several,
-        and there are fewer sequences than the tables have room for.
+        page hold anything that is in range. In the timed call the last sequence has all tokens that are left; in other
+        calls several may have many, and there may be fewer sequences than the tables have room for.
         """
         longest = self.pages_per_sequence * self.page_size
         queries = np.ones(self.sequences, np.int32)

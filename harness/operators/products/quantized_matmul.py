@@ -114,8 +114,8 @@ class QuantizedMatmul(Operator, Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """A Matmul's inputs of this family, with each column of B, and each row of a narrow A, scaled to its type.
 
-        But in `normal`, half of the scales are negative. In a Matmul's own other families and in the composite those
-        of columns are of all sizes; some are 0 in those, but not in the composite, whose probe moves each column.
+        In all families but `normal` half of the scales are negative. Except in drawn ones, those of columns are then
+        also of all sizes, and some are 0; in the composite none is, because its probe moves each column.
         """
         a, b = self.lender.make_inputs(family, seed)
         q, scales = _quantized(b, 0, self.weights)

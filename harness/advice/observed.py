@@ -132,9 +132,9 @@ class Observed:
         """The larger of `slots` and the share of the time that the unit was busy."""
         return next((unit.used_fraction for unit in self.report.units if unit.name == name), 0.0)
 
-    def counter(self, level: str, name: str) -> CounterLine | None:
-        """The counter of that name, or None if it was not counted."""
-        return next((line for line in self.report.counters if (line.level, line.name) == (level, name)), None)
+    def counter(self, name: str) -> CounterLine | None:
+        """Mosaic's counter of that name, or None if it was not counted."""
+        return next((line for line in self.report.counters if (line.level, line.name) == ("mosaic", name)), None)
 
     def parts(self, kind: PartKind) -> dict[str, float]:
         """Parts of the simulated cycles of one kind as shares by name, the largest first; empty if unknown."""

@@ -104,7 +104,7 @@ def value_text(data: bytes) -> str:
 def decode_attempt(data: bytes, where: str) -> Attempt:
     """The attempt in `data`. Raises RecordError with `where` and the fault of the document."""
     reading_limits.note(len(data))
-    attempt = _convert(_document(data, where, "attempt")["attempt"], Attempt, where)
+    attempt = _convert(_document(data, where)["attempt"], Attempt, where)
     looked_at = max(attempt.looked_at, attempt.sweep.looked_at if attempt.sweep else 1)
     if looked_at > reading_limits.MOST_LOOKED_AT:
         raise RecordError(
@@ -115,7 +115,7 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
 
 def decode_attempt_row(data: bytes, where: str) -> Row:
     """The row stored next to the attempt in `data`. Raises RecordError, `corrupt-record` also if there is none."""
-    return _convert(_document(data, where, "attempt")["row"], Row, where)
+    return _convert(_document(data, where)["row"], Row, where)
 
 
 def schema_of(data: bytes) -> int:
@@ -212,11 +212,11 @@ def _as_it_is(data: bytes, kind: type[_Plain]) -> _Plain | None:
     return document if _PLAIN_NAMES <= document.schema <= SCHEMA else None
 
 
-def _document(data: bytes, where: str, part: str) -> dict[str, Any]:
+def _document(data: bytes, where: str) -> dict[str, Any]:
     document = _parsed(data, where)
     _check_schema(document, where)
-    if part not in document:
-        raise RecordError("foreign-record", f"{where} is not an attempt: expected the field `{part}`")
+    if "attempt" not in document:
+        raise RecordError("foreign-record", f"{where} is not an attempt: expected the field `attempt`")
     return {"row": None, **document}
 
 

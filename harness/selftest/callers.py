@@ -86,10 +86,8 @@ def _noisy_pairs(
     return PairedBenchmark(champion_seconds=first, candidate_seconds=second, control_seconds=third, clock="device")
 
 
-def _decide(
-    paired: PairedBenchmark | None, candidate: Evidence | None = None, champion: Evidence | None = None
-) -> Verdict:
-    return decide(candidate or _evidence(_SECONDS), champion or _evidence(_SECONDS), paired, _POLICY, _CHIP)
+def _decide(paired: PairedBenchmark | None, candidate: Evidence | None = None) -> Verdict:
+    return decide(candidate or _evidence(_SECONDS), _evidence(_SECONDS), paired, _POLICY, _CHIP)
 
 
 def _lucky_rerun() -> Verdict:

@@ -8,6 +8,7 @@ from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
 from harness.shell.verb import Outcome, Verb
+from harness.verbs.parts.arguments import add_function_arguments
 
 
 class Hlo(Verb):
@@ -34,10 +35,7 @@ class Hlo(Verb):
         parser.option("--module NAME", "the module of a capture (default: the one that took most time)")
         parser.option("--op NAME", "explain this operation alone")
         parser.option("--steps N", "how often pasted HLO runs (1)", type=at_least(1), default=1)
-        parser.many(
-            "--arg f32[8,128]",
-            "an argument of the function, one --arg for each; 8@x: split over the axis x, 8@x@y: over both",
-        )
+        add_function_arguments(parser)
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that the module is split over, or the function is")
         parser.chip(f"predict for this chip: {', '.join(chips.names())} (a capture's own, else {DEFAULT_CHIP})")
         parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)

@@ -16,7 +16,7 @@ from harness.records import LinkTraffic, Offence, Simulation
 from harness.records.report_words import simulated
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
-from harness.verbs.parts.arguments import add_operands
+from harness.verbs.parts.arguments import add_function_arguments, add_operands
 
 if TYPE_CHECKING:
     from harness.hardware import Chip
@@ -99,10 +99,7 @@ class Simulate(Verb):
             "compiled first",
         )
         parser.chip("the chip they were compiled for, such as v6e", required=True)
-        parser.many(
-            "--arg f32[8,128]",
-            "an argument of the function, one --arg for each; 8@x: split over the axis x, 8@x@y: over both",
-        )
+        add_function_arguments(parser)
         parser.option(
             "--mesh A=N,B=M", "run the function on as many chips, with these axes, the last one varying fastest"
         )

@@ -37,13 +37,13 @@ def _expected(seen: Observed, name: str) -> int:
 
 def _limits(seen: Observed, name: str) -> tuple[int, int]:
     """`2 to 4` -> (2, 4)."""
-    line = seen.counter("mosaic", name)
+    line = seen.counter(name)
     words = [int(word) for word in line.expected.split() if word.isdigit()] if line else []
     return (words[0], words[-1]) if words else (0, 0)
 
 
 def _count(seen: Observed, name: str) -> int:
-    line = seen.counter("mosaic", name)
+    line = seen.counter(name)
     return line.count if line else 0
 
 

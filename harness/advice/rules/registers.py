@@ -135,7 +135,7 @@ def spills(seen: Observed) -> RuleCase | None:
         f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
         f"{rate:.2f} per cycle{cost} [simulated {seen.report.chip}]"
     )
-    block = seen.counter("mosaic", SCORE_BLOCK)
+    block = seen.counter(SCORE_BLOCK)
     if block is not None and block.remark:
         observation += f"; {block.remark}"
     suggestion, knob, kind, gain = _remedy(seen)

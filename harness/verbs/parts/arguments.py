@@ -67,6 +67,11 @@ def add_operands(parser: Parser) -> None:
     parser.many("--operand NAME=FILE.npy", "contents of an argument that the dumped program's control flow reads")
 
 
+def add_function_arguments(parser: Parser) -> None:
+    words = "an argument of the function, one --arg for each; 8@x: split over the axis x, 8@x@y: over both"
+    parser.many("--arg f32[8,128]", words)
+
+
 def add_evaluation(parser: Parser) -> None:
     """Adds the arguments of an attempt and of `judge`."""
     parser.chip(f"judge for this chip: {', '.join(chip.name for chip in CHIPS)}")

@@ -194,12 +194,12 @@ def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int
     if counter is None or counter >= len(body.root.operands):
         return None
     # The bound and the step are constants, or elements of the tuple that the body hands on unchanged.
-    limit = _constant(graph, condition, test, 1, (computation, loop, body))
+    limit = _second_operand(graph, condition, test, (computation, loop, body))
     start = _initial(graph, computation, loop, counter)
     added = graph.operand(body, body.root, counter)
     if added is None or added.opcode != "add" or _element(graph, body, added, 0) != counter:
         return None
-    step = _constant(graph, body, added, 1, (computation, loop, body))
+    step = _second_operand(graph, body, added, (computation, loop, body))
     if limit is None or start is None or not step:
         return None
     if test.direction == "LT" and step > 0:
@@ -220,19 +220,16 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction, p
     return source.number if whole is not None and whole.opcode == "parameter" else None
 
 
-def _constant(
-    graph: Graph,
-    computation: Computation,
-    instruction: Instruction,
-    place: int,
-    loop: tuple[Computation, Instruction, Computation],
+def _second_operand(
+    graph: Graph, computation: Computation, instruction: Instruction, loop: tuple[Computation, Instruction, Computation]
 ) -> int | None:
-    source = graph.source(computation, instruction, place, _COPIES)
+    """The value of the second operand, a constant or an element that the loop hands on unchanged; None if neither."""
+    source = graph.source(computation, instruction, 1, _COPIES)
     if source is None:
         return None
     if source.opcode == "constant":
         return _integer(source.literal)
-    element = _element(graph, computation, instruction, place)
+    element = _element(graph, computation, instruction, 1)
     outside, loop_instruction, body = loop
     if element is None or body.root is None or _element(graph, body, body.root, element) != element:
         return None

@@ -39,11 +39,10 @@ RULES = (
     CategoryRule(ATTENTION, r"attention|attn|\bmla\b|splash_m[hq]a|\bwq_|\bwkv_"),
     CategoryRule(LOGITS, r"softmax"),
 )
-CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, LOGITS, MOE, ATTENTION, OTHER, SMALL)
 
 
 def category(name: str, shape: str, group: str, op_name: str) -> str:
-    """One of CATEGORIES for a buffer."""
+    """The category of a buffer: that of its names, or SMALL without a shape."""
     return category_of_name(f"{op_name} {name}", group) if shape else SMALL
 
 

@@ -147,6 +147,10 @@ _HERE_AND_THERE = (
 )
 _IN_FLOAT32 = "keep in float32 what the sentence names, until it is used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
+_NOT_FOR_THAT_SHAPE = (
+    "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "
+    "takes): shapes at which it does not trace are not checked, and the report says so"
+)
 _OF_COMPARED = re.compile(r"(\d+) of (\d+) compared elements")
 _RATIOS = re.compile(r"([\d.e+]+) times the tolerance; root mean square error ([\d.e+]+) times")
 
@@ -176,6 +180,8 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
         return remedy
     if failure.kind == "vmem-exceeded" and has_all_vmem:
         return _BEYOND_THE_CHIP
+    if failure.kind == "out-of-bounds" and failure.message.startswith("at a smaller shape, "):
+        return _BY_KIND[failure.kind] + _NOT_FOR_THAT_SHAPE
     of_operation = _BY_OPERATION.get(operation, {}).get(failure.kind)
     if failure.kind == "wrong-result":
         return f"{of_operation or ''}{_on_wrong_part(failure)}; {_AGAIN}"

@@ -261,6 +261,14 @@ def test_a_forbidden_rounding_is_told_to_be_left_out() -> None:
     assert "keep in float32" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
 
 
+def test_an_access_out_of_bounds_at_a_smaller_shape_alone_has_a_way_out() -> None:
+    message = "in TPU interpret mode: IndexError: Out-of-bounds read of (0 0 vmem 110)"
+    failure = Failure(stage="correctness", kind="out-of-bounds", message=message)
+    assert "smaller shape" not in next_step(failure)
+    smaller = replace(failure, message=f"at a smaller shape, pages 28, pages_per_sequence 6: {message}")
+    assert "let kernel_fn raise an error there" in next_step(smaller)
+
+
 def kinds_of(stage: str) -> set[str]:
     """The kinds of failure that the judge's own files name for a stage."""
     kinds = set()

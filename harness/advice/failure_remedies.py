@@ -64,7 +64,8 @@ _BY_KIND = {
     "prefetched (PrefetchScalarGridSpec), and pl.when skips the steps behind it",
     "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
     "forged-result": "remove what writes files or answers for the judge, and leave kernel_fn the kernel alone",
-    "helper-name": "rename that module: its name is taken by a package",
+    "helper-name": "rename that file, or if the module of that name is the file itself, because it lies where Python "
+    "imports from (the harness's own folder), put it into another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge interprets the kernel by itself",
     "judge-patched": "remove the assignment to what belongs to another module",
     "known-jax-bug": "write it as the sentence above says, or judge it with the other version of JAX",

@@ -157,7 +157,7 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
         raise RatchetError("unknown-function", f"{asked}; it has {', '.join(functions) or 'none at all'}")
     # kernel.py is the file that calls the function.
     module = function if path.stem in ("kernel", "prepare") or not path.stem.isidentifier() else path.stem
-    if _is_taken(module) or f"{module}.py" in files:
+    if _is_taken(module) or f"{module}.py" in files or _is_beside_the_harness(module):
         module = f"existing_{module}"
     return ExistingFunction(
         module=module,
@@ -281,3 +281,8 @@ def _source(module: str) -> Path:
 def _is_installed(path: Path) -> bool:
     is_edited = any(path.resolve().is_relative_to(root) for root in editable_roots())
     return is_edited or bool({"site-packages", "dist-packages"} & set(path.parts))
+
+
+def _is_beside_the_harness(module: str) -> bool:
+    """True if the folder of the harness, from which everybody imports, has a file of this name."""
+    return any(Path(place, f"{module}.py").is_file() for place in sys.path if Path(place, "harness").is_dir())

@@ -23,18 +23,29 @@ def made_by_code(function: ExistingFunction, argument: ast.arg) -> str:
 
 
 def example(function: ExistingFunction, arrays: Sequence[str], options: dict[str, str], *, is_by_name: bool) -> str:
-    """A file of the user's own whose function hands over `arrays` and options of these types ("": a literal)."""
+    """A file of the user's own whose function hands over `arrays` and options of these types ("": a literal).
+
+    Each value is a constant of the file, which `--set` and `sweep` change.
+    """
     imports = {function.importable: [function.function]}
     handed = [f"{array}={array}" for array in arrays] if is_by_name else list(arrays)
+    constants: dict[str, str] = {}
     for option, type_name in options.items():
-        home, fields = _class(function, type_name) if type_name else ("", "")
+        home, fields = _class(function, type_name) if type_name else ("", ((option, "..."),))
         if home:
             imports.setdefault(home, []).append(type_name)
-        handed.append(f"{option}={f'{type_name}({fields})' if type_name else '...'}")
+        values = []
+        for field, value in fields:
+            name = field.upper() if field.upper() not in constants else f"{option}_{field}".upper()
+            constants[name] = value
+            values.append(f"{field}={name}")
+        handed.append(f"{option}={type_name}({', '.join(values) or '...'})" if type_name else values[0])
     lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in imports.items()]
     return "\n".join((
         *lines,
         "",
+        *(f"{name} = {value}" for name, value in constants.items()),
+        *(("",) if constants else ()),
         f"def mine({', '.join(arrays)}):",
         f"    return {function.function}({', '.join(handed)})",
     ))  # fmt: skip
@@ -74,17 +85,16 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _class(function: ExistingFunction, name: str) -> tuple[str, str]:
-    """The module that a class can be imported from, and its fields as they are handed over: `rows=128, columns=...`."""
+def _class(function: ExistingFunction, name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The module that a class can be imported from, and its fields with their defaults; `...` for one without."""
     home, node = definition(function, name)
     if not isinstance(node, ast.ClassDef):
-        return home, "..."
-    fields = [
-        f"{field.target.id}={ast.unparse(field.value) if field.value and is_literal(field.value) else '...'}"
+        return home, ()
+    return home, tuple(
+        (field.target.id, ast.unparse(field.value) if field.value and is_literal(field.value) else "...")
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-    ]
-    return home, ", ".join(fields) or "..."
+    )
 
 
 def is_literal(value: ast.expr) -> bool:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from harness import reading_limits
 from harness.advice import dump_directory
+from harness.advice.rules.counts import DO_WITHOUT, OUTPUT_READ
 from harness.advice.source_names import shown_name
 from harness.candidate import KERNEL, Candidate, constants
 from harness.errors import RatchetError
 from harness.loop.block_constants import with_settings
 from harness.records import Evidence, Hint
-from harness.workbench.hlo.copies import copied_arrays
+from harness.workbench.hlo.copies import around_a_kernel, copied_array
 
 # A grid of more axes takes too long.
 _MOST_NAMES = 3
@@ -51,18 +52,25 @@ def _with_copied_arrays(advice: Sequence[Hint], evidence: Evidence, contest: Pat
     if dumps is None or evidence.members or not any(hint.rule == "copies" for hint in advice):
         return tuple(advice)
     try:
-        text = reading_limits.read(dumps.parent / "kernel.hlo.txt").decode()
-        arrays = copied_arrays(text, evidence.problem)
+        moved = around_a_kernel(reading_limits.read(dumps.parent / "kernel.hlo.txt").decode())
     except (OSError, UnicodeDecodeError, RatchetError):
         # Only words depend on it.
-        arrays = ()
-    if not arrays:
+        moved = ()
+    if not moved:
         return tuple(advice)
-    more = f" and {len(arrays) - _MOST_ARRAYS} more" if len(arrays) > _MOST_ARRAYS else ""
-    words = f"copied: {', '.join(arrays[:_MOST_ARRAYS])}{more}"
-    return tuple(
-        replace(hint, observation=f"{hint.observation}; {words}") if hint.rule == "copies" else hint for hint in advice
-    )
+    more = f" and {len(moved) - _MOST_ARRAYS} more" if len(moved) > _MOST_ARRAYS else ""
+    arrays = ", ".join(copied_array(copy, evidence.problem) for copy in moved[:_MOST_ARRAYS])
+    # An output that is read too early, or an input that is written, is copied in the layout that it has.
+    is_in_place = any(copy.kind == "defensive" for copy in moved)
+    return tuple(_of_copies(hint, f"copied: {arrays}{more}", is_in_place=is_in_place) for hint in advice)
+
+
+def _of_copies(hint: Hint, words: str, *, is_in_place: bool) -> Hint:
+    """`hint` with `words`, if it is about copies; without the remedy for copies in the same layout if there is none."""
+    if hint.rule != "copies":
+        return hint
+    remedies = [part for part in hint.suggestion.split("; ") if is_in_place or part != OUTPUT_READ]
+    return replace(hint, observation=f"{hint.observation}; {words}", suggestion="; ".join(remedies) or DO_WITHOUT)
 
 
 def _sweep_words(kernel: bytes) -> str:

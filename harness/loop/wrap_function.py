@@ -25,6 +25,8 @@ Settings = tuple[tuple[str, str], ...]
 _MOST_LACKING = 32
 _BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
 _STAND_IN = "packages that cannot be imported; stand-ins take their places while kernel.py is traced"
+# Words of a failure that a stand-in is part of (judge/evaluate/trace/stand_ins.py).
+_OF_A_STAND_IN = re.compile(r"\b_Absent\b|\bstand-in\b")
 # Beginnings of the judge's warnings on shapes that are not checked (`trace/smaller_shapes.py`).
 _UNCHECKED = ("a second shape", "no smaller shape")
 
@@ -114,12 +116,18 @@ def _with_stub(contest: Contest, package: str) -> Contest:
 
 def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: dict[str, Failure]) -> RatchetError:
     first = next(filter(existing.is_of_every_way, refused), refused[0])
-    stand_ins = f"; the kernel may need what had stand-ins: {_reasons(lacking)}" if lacking else ""
+    if first.kind == "helper-name":
+        return RatchetError("helper-name", f"{first.message}; nothing was written. What to do: {next_step(first)}")
+    is_of_jax = jax_names.lacks(first.message)
+    stand_ins = f"; the kernel may need what had stand-ins: {_reasons(lacking)}" if lacking and not is_of_jax else ""
     step = "make a contest without --from, and call it in kernel.py as it wants to be called"
-    if first.kind == "import-error" or jax_names.lacks(first.message):
+    if first.kind == "import-error" or is_of_jax:
         step = next_step(first)
-    if jax_names.lacks(first.message):
-        step += "; a package's file is changed in a copy of your own (--from copy.py:function)"
+    if is_of_jax:
+        step += (
+            "; a package's file is changed in a copy of your own (--from kernels/copy.py:function), beside copies of "
+            "those that it imports, without relative imports"
+        )
     return RatchetError(
         "does-not-trace",
         f"{target.name} does not take the problem's arrays: {first.message}{stand_ins}"
@@ -183,6 +191,8 @@ def _reasons(lacking: dict[str, Failure]) -> str:
         where = "in the sandbox, which has no other processes, no network and no files to write"
         if jax_names.lacks(failure.message):
             where = "with this JAX"
+        elif _OF_A_STAND_IN.search(failure.message):
+            where = "beside the stand-ins of others"
         if package not in missing:
             reasons.append(f"{package}, which cannot be imported {where} ({failure.message})")
     if missing:

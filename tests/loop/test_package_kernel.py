@@ -7,6 +7,7 @@ from evidence_examples import V5E, evidence
 from rule_examples import copied, good, rowwise, spilling, with_parts, with_run
 
 from harness.advice.report import advise, report
+from harness.advice.rules.counts import DO_WITHOUT, OUTPUT_READ
 from harness.candidate import Candidate
 from harness.loop.package_kernel import for_kernel
 from harness.records import Evidence, SourceFile
@@ -75,8 +76,19 @@ def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(t
     hints = for_kernel(advice, judged, Candidate(text=OWN), tmp_path)
     (copies,) = [hint for hint in hints if hint.rule == "copies"]
     assert copies.observation.endswith(
-        "; copied: k (bf16[16384,128], 8.4 MB read and written), o (bf16[16384,128], 8.4 MB read and written)"
+        "; copied: k (bf16[16384,128], 8.4 MB read and written, in another layout for naive.1 (tpu_custom_call)), "
+        "o (bf16[16384,128], 8.4 MB read and written, in another layout for the result)"
     )
+    # The kernel reads no output too early: that would be a copy in the same layout.
+    assert OUTPUT_READ in next(hint for hint in advice if hint.rule == "copies").suggestion
+    assert copies.suggestion == "pass the array as it comes, instead of transposing or reshaping it outside"
+    alone = [replace(hint, suggestion=OUTPUT_READ) for hint in advice]
+    without = for_kernel(alone, judged, Candidate(text=OWN), tmp_path)
+    assert next(hint for hint in without if hint.rule == "copies").suggestion == DO_WITHOUT
+    same_layout = MODULE.replace("{0,1:T(8,128)(2,1)} copy", "{1,0:T(8,128)(2,1)} copy")
+    (tmp_path / "profile_data" / "0001" / "kernel.hlo.txt").write_text(same_layout)
+    (copies,) = [hint for hint in for_kernel(advice, judged, Candidate(text=OWN), tmp_path) if hint.rule == "copies"]
+    assert OUTPUT_READ in copies.suggestion
     assert [hint for hint in hints if hint.rule != "copies"] == [hint for hint in advice if hint.rule != "copies"]
     (tmp_path / "profile_data" / "0001" / "kernel.hlo.txt").write_text("no module")
     assert for_kernel(advice, judged, Candidate(text=OWN), tmp_path) == advice

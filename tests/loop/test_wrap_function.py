@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from loop_fixtures import ratchet
 from harness import contest as contests
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.loop import existing, find_function, new_contest, option_types
+from harness.loop import existing, find_function, new_contest, option_types, wrap_function
 from harness.records import Failure
 
 pytestmark = pytest.mark.long
@@ -110,6 +111,26 @@ def test_an_output_of_another_form_is_brought_into_the_stated_one(kind: str, exp
         assert existing.with_stated_output(other, failure) is None
 
 
+def test_a_file_where_python_imports_from_gets_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = kernel(tmp_path, output="[:, None]")
+    assert find_function.target(words, tmp_path).module == "norms"
+    # As in the root of a clone.
+    (tmp_path / "harness").mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert find_function.target(words, tmp_path).module == "existing_norms"
+
+
+def test_a_helper_with_the_name_of_a_module_is_to_be_renamed_or_moved(tmp_path: Path) -> None:
+    kernel(tmp_path)
+    target = find_function.target("norms.py:norm", tmp_path)
+    message = "expected another name for sizes.py: sizes is an installed module, which other code imports"
+    refused = wrap_function._does_not_trace(
+        target, [Failure(stage="contract", kind="helper-name", message=message)], {}
+    )
+    assert refused.kind == "helper-name"
+    assert str(refused).startswith(f"{message}; nothing was written. What to do: rename that file, or")
+
+
 def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
     assert "the first of its 2 outputs, the output from [256, 1, 1024] to [256, 1024], the output converted to" in words
@@ -127,7 +148,8 @@ def test_an_option_that_no_literal_is_comes_with_a_file_that_makes_it(tmp_path: 
     assert "the function: norm(w, x, sizes: Sizes)" in refused
     # What it prints is what is needed.
     lines = refused.partition("[missing-option]\n")[2].partition("  the problem:")[0]
-    assert "sizes=Sizes(rows=..., eps=1e-06)" in lines
+    assert "ROWS = ...\nEPS = 1e-06\n" in lines
+    assert "sizes=Sizes(rows=ROWS, eps=EPS)" in lines
     (tmp_path / "mine.py").write_text(lines.replace("...", "128"))
     done = ratchet(tmp_path, *words, "--from", "mine.py:mine", expect=0)
     assert "right at small shapes" in done.stdout
@@ -160,7 +182,7 @@ def test_a_type_of_a_package_is_found_where_it_is_defined() -> None:
     target = find_function.target("jax.experimental.pallas.ops.tpu.flash_attention:flash_attention")
     home, node = find_function.definition(target, "BlockSizes")
     assert (home, node is not None) == ("jax.experimental.pallas.ops.tpu.flash_attention", True)
-    assert "block_q=..." in option_types.example(target, ("q", "k"), {"sizes": "BlockSizes"}, is_by_name=False)
+    assert "\nBLOCK_Q = ...\n" in option_types.example(target, ("q", "k"), {"sizes": "BlockSizes"}, is_by_name=False)
 
 
 def test_a_package_that_the_sandbox_cannot_import_gets_a_stand_in(tmp_path: Path) -> None:

@@ -26,6 +26,12 @@ _MOSTLY_FREE = 0.50
 _NOTABLE_ROOM = 0.01
 # What HLO operations are called that only lay an array out anew.
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
+# The remedy for copies that a kernel's use of its outputs causes.
+OUTPUT_READ = (
+    "keep running values in a scratch buffer and never read an output ref before its last write: that makes a copy"
+)
+# The remedy for operations around a kernel of which nothing else is known.
+DO_WITHOUT = "do inside the kernel what is done there, or do without it"
 # What the names of operations may hold that copy or transpose.
 _MOVES = ("copy", "transpose", "fusion")
 
@@ -176,17 +182,14 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
             "it is done: the call ends with all of it in VMEM, and XLA copies it out"
         )
     elif "copy" in names or (moves and copies):
-        advice.append(
-            "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
-            "copy"
-        )
+        advice.append(OUTPUT_READ)
     if _saves_transposed_pushes(seen):
         return "; ".join(advice) or "do inside the kernel what is done there but for the transpose, or do without it"
     if "gather" in names:
         advice.append("take rows or elements by index inside the kernel: XLA may lay the whole array out anew for it")
     if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
         advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
-    return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
+    return "; ".join(advice) or DO_WITHOUT
 
 
 def _outputs_in_vmem(seen: Observed) -> list[str]:

@@ -18,6 +18,7 @@ _SMALL_BYTES = 4096
 # A running value of a kernel: an accumulator or its row sums (protocol, section 2: f32[1024,128], 512 KiB).
 _RUNNING_BYTES = 64 << 10, 16 << 20
 _ARGUMENT = re.compile(r"\(argument (\d+)\)$")
+_FUSION_KIND = re.compile(r" \(k[A-Z]\w+\)")
 _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 
 
@@ -63,14 +64,17 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
     return tuple(sorted(listed, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
 
 
-def copied_arrays(text: str, problem: Statement) -> tuple[str, ...]:
-    """The copies of a module around a kernel, as HLO text: array, shape and bytes; the problem's names where known."""
-    words = []
-    for copy in copies(Graph(module=parse.read(text))):
-        if copy.kind != "scalar":
-            cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written"
-            words.append(f"{_array_in_problem(copy, problem)} ({copy.shape}{cost})")
-    return tuple(words)
+def around_a_kernel(text: str) -> tuple[Copy, ...]:
+    """The copies of a module around a kernel, which is HLO text, but for what is too small to matter."""
+    return tuple(copy for copy in copies(Graph(module=parse.read(text))) if copy.kind != "scalar")
+
+
+def copied_array(copy: Copy, problem: Statement) -> str:
+    """Array, shape, bytes, and for whom it is laid out anew; the problem's names where known."""
+    cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written"
+    users = ", ".join(copy.consumers[:2])
+    why = f", in another layout for {users}" if copy.kind == "relayout" and users else ""
+    return _FUSION_KIND.sub("", f"{_array_in_problem(copy, problem)} ({copy.shape}{cost}{why})")
 
 
 def _array_in_problem(copy: Copy, problem: Statement) -> str:

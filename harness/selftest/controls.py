@@ -17,17 +17,26 @@ _CAUGHT = Refusal(stage="correctness", kind="wrong-result")
 _PREFIX = "controls_of_"
 
 
+def control_names() -> tuple[str, ...]:
+    """The names of `controls`, whose answers take seconds."""
+    return tuple(map(_name, scaffold.templates()))
+
+
 def controls() -> tuple[Planted, ...]:
     """One for each template: all of them are wrong, and none may pass."""
     return tuple(
         Planted(
-            name=_PREFIX + template.replace("-", "_"),
+            name=_name(template),
             what=f"Answers that are no {template}: {', '.join(dict.fromkeys(_names(template)))}.",
             row="27",
             expected=(_CAUGHT,),
         )
         for template in scaffold.templates()
     )
+
+
+def _name(template: str) -> str:
+    return _PREFIX + template.replace("-", "_")
 
 
 def _members(template: str) -> tuple[Member, ...]:
@@ -38,7 +47,9 @@ def _members(template: str) -> tuple[Member, ...]:
 
 
 def _names(template: str) -> list[str]:
-    return [name for member in _members(template) for name in every_answer(member.problem)]
+    """Answers at the shape at which `weaknesses` tries them: at the template's own, a long recurrence takes seconds."""
+    smallest = (next(iter(member.problem.reduced()), member.problem) for member in _members(template))
+    return [name for problem in smallest for name in every_answer(problem)]
 
 
 def judgement(name: str) -> PlantedVerdict:

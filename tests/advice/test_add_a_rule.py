@@ -65,6 +65,7 @@ def test_the_rule_is_found_and_advises(reported: dict[str, Any]) -> None:
     ]
 
 
+@pytest.mark.long
 def test_the_counter_stands_at_its_place_and_at_a_glance(reported: dict[str, Any]) -> None:
     names = [name for name, *_ in reported["counters"]]
     assert names.index("loads to spare") == names.index("bundles") - 1

@@ -86,6 +86,7 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     assert edits.kept_edits(contest, kernel, asked) == simulated
 
 
+@pytest.mark.long
 def test_what_was_simulated_is_kept_for_the_same_kernel_and_edits(tmp_path: Path) -> None:
     contest = contests.load(committed_contest(tmp_path / "contest"))
     kernel = contest.candidate()

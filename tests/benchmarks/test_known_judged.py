@@ -24,6 +24,7 @@ def test_each_contest_is_of_a_row_and_each_reading_of_a_contest() -> None:
     assert not UNTRIED.keys() & _EVERY.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("like", sorted({(contest.like, contest.arrays) for contest in _EVERY.values()}))
 def test_a_contest_gets_the_arrays_of_its_operation(tmp_path: Path, like: tuple[str, tuple[str, ...]]) -> None:
     same = [contest for contest in _EVERY.values() if (contest.like, contest.arrays) == like]

@@ -58,6 +58,7 @@ def test_a_folder_without_a_contest_says_so(
     assert not (tmp_path / "profile_data").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["results", "status", "next", "fsck"])
 def test_a_repository_without_a_commit_has_no_attempts(
     tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,8 @@ from harness.loop.ledger_advice import advice_here, set_constants
 from harness.loop.sweep import on_another_text
 from harness.records import Edit, Hint, ScreenedSetting, Sweep
 
+pytestmark = pytest.mark.long
+
 LARGER = Edit(window="q", axis=-2, size=128, new=256, constants=("BQ",))
 LARGEST = Edit(window="q", axis=-2, size=128, new=512, constants=("BQ",))
 ADVICE = (

@@ -86,6 +86,7 @@ def test_sums_in_bfloat16_do_not_pass_where_they_are_not() -> None:
     assert not all(passes(WIDE, attended, family) for family in FAMILIES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", [{"block": 8}, {"skipped": 1}, {"rescales": False}], ids=str)
 def test_what_is_wrong_fails_all_the_same(wrong: dict[str, Any]) -> None:
     assert not all(passes(NARROW, lambda inputs: attended(inputs, **wrong), family) for family in FAMILIES)

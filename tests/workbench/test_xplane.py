@@ -216,6 +216,7 @@ def test_a_cpu_capture_has_its_operations_from_whichever_thread(cpu: Path) -> No
     assert all(first.start <= run.start and run.end <= last.end + 1e-3 for run in device.executions)
 
 
+@pytest.mark.long
 def test_a_cpu_captures_times_are_those_of_jaxs_own_reader(cpu: Path) -> None:
     ours = self_seconds(reading.read([cpu]).devices)
     theirs: Counter[str] = Counter()

@@ -204,6 +204,7 @@ class Run:
         interpretation.reset()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kernel", [honest, waits_for_both, copies_all, many_at_a_time])
 def test_a_kernel_that_waits_is_right_in_every_order(kernel: Kernel, order: transfers.Order) -> None:

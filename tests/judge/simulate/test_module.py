@@ -373,6 +373,7 @@ def test_the_plus_minus_is_wider_than_what_ratios_are_compared_with(tmp_path: Pa
     assert result.relative_uncertainty == relative_uncertainty("v6e", result.seconds / calls)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiler", ["libtpu-0.0.42.1", "libtpu-0.0.50.1"])
 @pytest.mark.parametrize("chip_name", ["v5e", "v6e"])
 def test_quotients_and_remainders_are_those_of_jax(compiler: str, chip_name: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def _champion(state: SearchState) -> str:
 
 def _floor(state: SearchState) -> str:
     floor = state.floor
-    parts = f"compute {seconds(floor.compute_seconds)}, memory {seconds(floor.memory_seconds)}"
+    parts = f"compute {seconds(floor.compute_seconds)}, least memory traffic {seconds(floor.memory_seconds)}"
     if floor.link_seconds is not None:
         parts += f", links {seconds(floor.link_seconds)}"
     if floor.gap_seconds is None or floor.gap_fraction is None:

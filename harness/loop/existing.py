@@ -238,13 +238,11 @@ def _missing(
             "missing-option", f"{wanted.function} needs {names}, which the problem does not say: {ways}"
         )
     made = " and ".join(f"{name.upper()} is {type_name}" for name, type_name in types.items() if type_name)
-    # In the folder of the harness itself it would have the name of a module that anybody can import.
-    file = f"mine.py beside {wanted.path.name}" if wanted.helpers else "kernels/mine.py"
-    mine = "mine.py:mine" if wanted.helpers else "kernels/mine.py:mine"
+    file = f"beside {wanted.path.name} " if wanted.helpers else ""
     return RatchetError(
         "missing-option",
         f"{wanted.function} needs {names}, which the problem does not say, and {made}, which is no literal for --set: "
-        f"write a file {file} whose function makes it, and call that one: --from {mine}\n"
+        f"write a file mine.py {file}whose function makes it, and call that one: --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 

@@ -45,7 +45,8 @@ def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progres
 
     The compiler's refusal ends a way before anything else is checked, and a program that failed is not judged again.
     Packages that `target` imports and that cannot be imported are named in STUBS of the contest's prepare.py. Raises
-    RatchetError `does-not-trace` if no way traces, `missing-option` if the function needs what nobody gave, `is-suite`.
+    RatchetError `does-not-trace` if no way traces, `helper-name` if a file beside it has the name of a module,
+    `missing-option` if the function needs what nobody gave, `is-suite`.
     """
     try:
         return _wrap(contest, target, settings, progress)

@@ -207,12 +207,12 @@ _BUFFERS = (
     Column("held", side="r"),
     Column("VMEM", "KiB"),
     Column("fetches", "count"),
-    Column("HBM traffic", "B"),
+    Column("bytes moved", "B"),
 )
 
 
 def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator[Block]:
-    """VMEM against its limit, in full per buffer with the HBM traffic of each."""
+    """VMEM against its limit, in full per buffer with the bytes moved for each."""
     if report.vmem_bytes is None:
         return
     share = percent(report.vmem_bytes / report.vmem_limit_bytes)

@@ -5,7 +5,7 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -290,16 +290,13 @@ def _in_words(errors: statistics.StatedErrors) -> str:
     return f"{errors.median} % in the median, {errors.most} % at the 90th percentile and {errors.worst} % at worst"
 
 
-# Operations as README.md calls them.
-_README_NAMES = {"attention forward": "attention", "ragged dot": "grouped matmul"}
-
-
-def _in_short(errors: Iterable[statistics.StatedErrors], names: Mapping[str, str] | None = None) -> str:
-    """The median and the 90th percentile of each operation's errors."""
+def _in_short(errors: Iterable[statistics.StatedErrors]) -> str:
+    """The median and the 90th percentile of each operation's errors, and the number of rows if there are too few."""
     parts = []
     for each in errors:
         where = "" if each.chip == "all" else f" on {each.chip}"
-        parts.append(f"{(names or {}).get(each.operation, each.operation)}{where} {each.median} and {each.most} %")
+        few = f" of {each.rows} rows" if each.rows and int(each.rows) < _ENOUGH else ""
+        parts.append(f"{each.operation}{where} {each.median} and {each.most} %{few}")
     return ", ".join(parts)
 
 
@@ -325,12 +322,12 @@ def readme(points: list[Point]) -> str:
         )
 
     by_kind = {kind: errors(kind, here) for kind, here in grouped(validation, lambda point: point.kind).items()}
-    many = [each for each in by_kind.values() if int(each.rows) >= _ENOUGH]
+    named = [each for each in by_kind.values() if each.operation != OTHER]
     sealed, *_ = statistics.sealed()
     return (
         f"Of {len(validation)} published times that today's simulator predicted before they were read, the error was "
-        f"{_in_words(errors('all', validation))} ({_in_short(many, _README_NAMES)}). Of {sealed.rows} that an earlier "
-        f"one predicted, it was {_in_words(sealed)} ({_in_short(_sealed_alone(validation), _README_NAMES)})."
+        f"{_in_words(errors('all', validation))} ({_in_short(named)}). Of {sealed.rows} that an earlier "
+        f"one predicted, it was {_in_words(sealed)} ({_in_short(_sealed_alone(validation))})."
     )
 
 

@@ -120,6 +120,7 @@ def test_a_wrong_softmax_is_refused(tmp_path: Path) -> None:
             "attention backward, 2 heads, sequence 1024, head_dim 128, bfloat16",
         ),
         ("attention-backward", {"SEQUENCE": 512, "HEADS": 1, "CAUSAL": True}, "1 head, sequence 512, head_dim 128"),
+        ("attention-training", {"SEQUENCE": 512, "HEADS": 4, "KV_HEADS": 2}, "suite of 2: forward"),
         ("grouped-matmul", {"M": 1024, "GROUPS": 4, "K": 1024, "N": 1024}, "grouped matmul, 1024 rows in 4 groups"),
         (
             "grouped-matmul-transposed",

@@ -168,12 +168,16 @@ def keys(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dk_ref, dv_ref, dk_acc
 def kernel_fn(q, k, v, o, lse, do):
 #: attention-training
 def kernel_fn(q, k, v):
-    """o of [sequence, d], or of [heads, sequence, d]. Raises ValueError where a block divides no sequence."""
+    """o of q [heads, sequence, d] and k, v [kv_heads, sequence, d], or without the first axis.
+
+    Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where a block divides no sequence.
+    """
     shape, (sequence, d) = q.shape, q.shape[-2:]
     require_blocks(sequence, BQ=BQ, BKV=BKV)
     q, k, v = (array.reshape(-1, sequence, d) for array in (q, k, v))
+    group = len(q) // len(k)
     queries_of = pl.BlockSpec((None, BQ, d), lambda h, i, j: (h, i, 0))
-    keys_of = pl.BlockSpec((None, BKV, d), lambda h, i, j: (h, j, 0))
+    keys_of = pl.BlockSpec((None, BKV, d), lambda h, i, j: (h // group, j, 0))
     o = pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),

@@ -1,5 +1,6 @@
 OPERATION = "attention"  # causal, forward by kernel_fn and backward by backward_fn: what a training step does
 HEADS = 2
+KV_HEADS = HEADS  # of keys and values; divides HEADS, and query head h reads head h // (HEADS // KV_HEADS)
 SEQUENCE = 4096
 HEAD_DIM = 128
 CAUSAL = True
@@ -13,7 +14,8 @@ def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
     from harness.operators import Attention, AttentionBackward, Member, Suite
 
-    shape = {"heads": HEADS, "sequence": SEQUENCE, "head_dim": HEAD_DIM, "dtype": DTYPE, "causal": CAUSAL}
+    heads = {"heads": HEADS, "kv_heads": KV_HEADS}
+    shape = {**heads, "sequence": SEQUENCE, "head_dim": HEAD_DIM, "dtype": DTYPE, "causal": CAUSAL}
     forward, backward = WEIGHTS
     return Suite(
         members=(

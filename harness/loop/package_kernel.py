@@ -28,12 +28,15 @@ def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate,
     The arrays come from the compiled module, if the folder `contest` still has it. The code is a package's if
     operations come from one and no file of the candidate makes a Pallas call.
     """
-    advice = _with_copied_arrays(with_settings(advice, evidence, candidate), evidence, contest)
+    advice = [
+        _with_copied_arrays(hint, _program_of(hint, evidence), contest) if hint.rule == "copies" else hint
+        for hint in with_settings(advice, evidence, candidate)
+    ]
     traces = [program.trace for _, program in evidence.programs if program.trace]
     packages = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
     sweep = _sweep_words(candidate.files[KERNEL])
     if not packages or not sweep or b"pallas_call" in candidate.text:
-        return advice
+        return tuple(advice)
     hints: list[Hint] = []
     for hint in advice:
         if hint.kind not in _IN_THE_CODE:
@@ -47,30 +50,34 @@ def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate,
     return tuple(hints)
 
 
-def _with_copied_arrays(advice: Sequence[Hint], evidence: Evidence, contest: Path) -> tuple[Hint, ...]:
+def _program_of(hint: Hint, evidence: Evidence) -> Evidence:
+    """The evidence of the suite's member that `hint` names first; `evidence` itself for a single problem."""
+    starts = {(f"{member.name}:", f"{member.name} ("): program for member, program in evidence.named_members}
+    return next((program for start, program in starts.items() if hint.observation.startswith(start)), evidence)
+
+
+def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
+    """`hint`, which is about copies, with the arrays that are copied around the kernel of `evidence`.
+
+    Without the remedy for copies in the same layout if there is none.
+    """
     dumps = dump_directory.of(evidence, contest)
-    if dumps is None or evidence.members or not any(hint.rule == "copies" for hint in advice):
-        return tuple(advice)
     try:
-        moved = around_a_kernel(reading_limits.read(dumps.parent / "kernel.hlo.txt").decode())
+        path = None if dumps is None else dumps.parent / "kernel.hlo.txt"
+        moved = around_a_kernel(reading_limits.read(path).decode()) if path else ()
     except (OSError, UnicodeDecodeError, RatchetError):
         # Only words depend on it.
         moved = ()
     if not moved:
-        return tuple(advice)
+        return hint
     more = f" and {len(moved) - _MOST_ARRAYS} more" if len(moved) > _MOST_ARRAYS else ""
     arrays = ", ".join(copied_array(copy, evidence.problem) for copy in moved[:_MOST_ARRAYS])
     # An output that is read too early, or an input that is written, is copied in the layout that it has.
     is_in_place = any(copy.kind == "defensive" for copy in moved)
-    return tuple(_of_copies(hint, f"copied: {arrays}{more}", is_in_place=is_in_place) for hint in advice)
-
-
-def _of_copies(hint: Hint, words: str, *, is_in_place: bool) -> Hint:
-    """`hint` with `words`, if it is about copies; without the remedy for copies in the same layout if there is none."""
-    if hint.rule != "copies":
-        return hint
     remedies = [part for part in hint.suggestion.split("; ") if is_in_place or part != OUTPUT_READ]
-    return replace(hint, observation=f"{hint.observation}; {words}", suggestion="; ".join(remedies) or DO_WITHOUT)
+    return replace(
+        hint, observation=f"{hint.observation}; copied: {arrays}{more}", suggestion="; ".join(remedies) or DO_WITHOUT
+    )
 
 
 def _sweep_words(kernel: bytes) -> str:

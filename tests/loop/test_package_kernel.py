@@ -10,7 +10,7 @@ from harness.advice.report import advise, report
 from harness.advice.rules.counts import DO_WITHOUT, OUTPUT_READ
 from harness.candidate import Candidate
 from harness.loop.package_kernel import for_kernel
-from harness.records import Evidence, SourceFile
+from harness.records import Evidence, SourceFile, SuiteMember
 
 WRAPPER = b"""from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
 
@@ -92,3 +92,25 @@ def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(t
     assert [hint for hint in hints if hint.rule != "copies"] == [hint for hint in advice if hint.rule != "copies"]
     (tmp_path / "profile_data" / "0001" / "kernel.hlo.txt").write_text("no module")
     assert for_kernel(advice, judged, Candidate(text=OWN), tmp_path) == advice
+
+
+def test_a_suites_hint_names_the_arrays_of_the_member_that_it_is_about(tmp_path: Path) -> None:
+    """Two members, of which only the second has a compiled module here: `short` is a beginning of `shorter`."""
+    member = replace(copied(evidence(0.9e-3)), dump_directory="profile_data/0001/shorter/dumps")
+    stated = tuple(
+        SuiteMember(name=name, weight=1.0, function="kernel_fn", statement=member.problem)
+        for name in ("short", "shorter")
+    )
+    suite = replace(
+        member,
+        problem=replace(member.problem, members=stated),
+        members=(replace(member, dump_directory=None), member),
+        dump_directory=None,
+    )
+    (tmp_path / "profile_data" / "0001" / "shorter" / "dumps").mkdir(parents=True)
+    (tmp_path / "profile_data" / "0001" / "shorter" / "kernel.hlo.txt").write_text(MODULE)
+    alone = next(hint for hint in advise(member, report(member, V5E)) if hint.rule == "copies")
+    for start, is_known in (("short: ", False), ("shorter: ", True), ("shorter (and short): ", True)):
+        hint = replace(alone, observation=start + alone.observation)
+        (named,) = for_kernel((hint,), suite, Candidate(text=OWN), tmp_path)
+        assert ("; copied: k (bf16[16384,128]" in named.observation) == is_known

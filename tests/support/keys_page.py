@@ -128,16 +128,16 @@ simulated, the facts of its chip, what is timed, and the versions of jax and lib
 timing keys are equal. The *checks key* covers everything that its correctness was checked with: the checks, the
 contest's operator, its `prepare.py`, and its chip.
 
-- A new timing key: accepted attempts are compiled and simulated again, after the next attempt or by
-  `./ratchet.sh rescale`, so that the table has one scale.
-- A new checks key: the next attempt checks the champion again first. The result is a note on the champion.
-- Comments, docstrings, formatting and imports for types alone move no key. Verdicts, reports, the command line and the
-  ledger are in neither: a kernel's time and correctness do not depend on them.
-- A change of one operator moves only the keys of contests that use it. A change of one chip moves only those of its own
-  contests, and `workbench=` in its row, which the workbench alone reads, moves none.
+- If the timing key changes, accepted attempts are compiled and simulated again, so that the table has one scale. This
+  happens after the next attempt, or with `./ratchet.sh rescale`.
+- If the checks key changes, the next attempt first checks the champion again. The result is a note on the champion.
+- Comments, docstrings, formatting and imports for types alone move no key. The code of verdicts, reports, the command
+  line and the ledger is in neither key: a kernel's time and correctness do not depend on it.
+- A change of one operator moves only the keys of contests that use it. A change of one chip moves only the keys of
+  contests on that chip. A change of `workbench=` in its row moves none, because only the workbench reads it.
 
-`tests/support/keys_page.py` writes the table by changing every file in turn; the contests are those of the root and of
-`examples/`, one for each operator."""
+`tests/support/keys_page.py` writes the table by changing every file in turn. Its contests are that of the root and ten
+of `examples/`."""
 
 
 def main() -> int:

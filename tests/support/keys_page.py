@@ -131,8 +131,8 @@ contest's operator, its `prepare.py`, and its chip.
 - If the timing key changes, accepted attempts are compiled and simulated again, so that the table has one scale. This
   happens after the next attempt, or with `./ratchet.sh rescale`.
 - If the checks key changes, the next attempt first checks the champion again. The result is a note on the champion.
-- Comments, docstrings, formatting and imports for types alone move no key. The code of verdicts, reports, the command
-  line and the ledger is in neither key: a kernel's time and correctness do not depend on it.
+- A change of comments, docstrings, formatting or imports for types alone moves no key. The code of verdicts, reports,
+  the command line and the ledger is in neither key: a kernel's time and correctness do not depend on it.
 - A change of one operator moves only the keys of contests that use it. A change of one chip moves only the keys of
   contests on that chip. A change of `workbench=` in its row moves none, because only the workbench reads it.
 

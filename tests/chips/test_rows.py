@@ -42,7 +42,7 @@ def test_a_row_says_what_it_lacks() -> None:
 
 
 def test_times_of_a_chip_that_nothing_was_fitted_to_say_so() -> None:
-    assert chips.having(lambda row: row.units is not None and row.calibrated is None) == ("v4",)
+    assert "v4" in chips.having(lambda row: row.units is not None and row.calibrated is None)
     assert simulated("v4") == source_label("simulated", "v4") == "simulated v4, not calibrated"
     assert simulated("v5e") == "simulated v5e"
     assert with_chip("measured", "v4") == "measured v4"

@@ -164,7 +164,7 @@ def drive(contest: Path, attempts: int) -> int:
         else:
             move = next(moves(state, screened), {})
             if not move:
-                print("no constant is left to double or halve", flush=True)
+                print("no multiple of a constant is left to try", flush=True)
                 break
             changes = ", ".join(f"{name} {now[name]} -> {value}" for name, value in move.items())
             words = [f"experiment: {changes}"]

@@ -1,7 +1,7 @@
-"""The worth of each change in the champion now: takes changes out one at a time and judges the rest.
+"""The worth of each change in the present champion: takes out one change at a time and judges the rest.
 
-A change that cannot go alone goes with the fewest others possible: those that touched the same lines since, or those
-that have to go too for the rest to be right.
+If a change cannot be taken out alone, as few others as possible are taken out with it: those that touched the same
+lines later, or those that must go too for the rest to be correct.
 """
 
 from dataclasses import replace
@@ -20,10 +20,10 @@ from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 
 
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
-    """Takes each of `pieces` out and judges the rest, below `profile_data/ablate/`; nothing is recorded.
+    """Takes out each of `pieces` in turn and judges the rest; nothing is recorded.
 
-    A rest that is no faster than the champion is checked like a slower attempt: not at the full shape. Raises
-    RatchetError `no-simulator`, `champion-fails`, `busy`.
+    Files go below `profile_data/ablate/`. A rest that is no faster than the champion is checked like a slower attempt:
+    not at the full shape. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
     """
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "ablate")
@@ -63,9 +63,10 @@ class _Work:
         self.seconds = latency
 
     def skip_rewordings(self) -> tuple[Pieces, tuple[int, ...]]:
-        """The changes to take out of the oldest text with the champion's program, and the attempts that reworded it.
+        """The changes without the latest rewordings, and the attempts that are these rewordings.
 
-        Rewording everywhere would tie every change to the reworded lines.
+        A rewording leaves the program as it was. Changes are taken out of the oldest text with the champion's program,
+        because a rewording of the whole text would tie every change to its lines.
         """
         gone: list[int] = []
         while (last := self._pieces.last_for_itself) is not None:
@@ -77,7 +78,7 @@ class _Work:
         return self._pieces, tuple(gone)
 
     def row(self, piece: Piece) -> AblatedChange:
-        """The row of one change: its worth, alone if it can go alone."""
+        """The row of one change: its worth, alone if it can be taken out alone, else with the changes tied to it."""
         row = AblatedChange(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
         candidate = self._pieces.without((piece,))
         if candidate is not None and self._pieces.is_champion(candidate):
@@ -175,7 +176,7 @@ def _is_same_program(champion: Evidence, other: Evidence) -> bool:
 
 
 def _effect(champion_seconds: float, without_seconds: float, uncertainty: float | None) -> Effect:
-    """The decision's outcome on adding the change again, and on taking it out."""
+    """The effect, from the decisions on adding the change again and on taking it out."""
     again = compare_simulated.rule(without_seconds, champion_seconds, uncertainty, Policy()).outcome
     out = compare_simulated.rule(champion_seconds, without_seconds, uncertainty, Policy()).outcome
     if again == "accept":

@@ -43,9 +43,9 @@ class _AttackFile:
 def attack(
     contest: Contest, member: Member, candidate: Candidate, *, minutes: float, seed: int | None, first: bool, tell: Tell
 ) -> Attack:
-    """Searches for `candidate`'s worst input for so many minutes; `tell` gets each new worst one.
+    """Searches for the worst input of `candidate` for `minutes`; `tell` gets each new worst one.
 
-    `member` is the problem of the contest, or one of its suite. `first` ends the search at the first error above the
+    `member` is the contest's problem, or a member of its suite. `first` ends the search at the first error above the
     tolerance. Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and the errors
     of `attack_search.search`.
     """
@@ -74,7 +74,7 @@ def attack(
 
 
 def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -> Attack:
-    """The input in the file `path` once more, with `candidate`; `path` may be relative to the contest's folder.
+    """The error of `candidate` on the input in the file `path`, which may be relative to the contest's folder.
 
     Raises UsageError `bad-attack`: no such file, or an input of another problem.
     """
@@ -103,7 +103,7 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
 
 
 def _outputs(member: Member) -> _Outputs:
-    """The outputs by the way in which each of them was compared for every input."""
+    """The names of the outputs, by the way in which they are compared: exactly, or with a tolerance."""
     exact = {output.name: is_exact(member.problem, output) for output in member.problem.statement().outputs}
     return {
         "exact_outputs": tuple(name for name, is_so in exact.items() if is_so),

@@ -1,6 +1,6 @@
 """The search for the input with the worst error: recipes are drawn, then changed; the CPU program runs and is checked.
 
-kernel.py runs in a confined child that traces and exports it, as in a judgement; the exported program is searched.
+kernel.py is traced and exported in a confined child, as in a judgement; the search runs the exported program.
 """
 
 import math
@@ -36,13 +36,13 @@ from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child
 from harness.sandbox.messages import Done
 
-# Each kind of input is drawn so often before the best ones are changed.
+# Draws of each kind of input before the best ones are changed.
 _ROUNDS = 2
-# One draw in so many is new afterwards, so that the search does not get stuck.
+# Afterwards one draw in this many is new, so that the search does not get stuck.
 _NEW = 3
 # The number of best inputs that are changed.
 _KEPT = 6
-# After so many tries at a smaller shape, the best one is tried at the contest's own.
+# One try in this many takes the best input of a smaller shape at the full shape.
 _FULL = 12
 
 Tell = Callable[[int, WorstInput], None]
@@ -131,7 +131,7 @@ class AttackedKernel:
         )
 
     def _ask(self, child: Child, task: str, request: object, reply_type: type, limit: float) -> Any:
-        """The child's reply. Raises RatchetError with the kind of a failure: there is nothing to attack then."""
+        """The child's reply. Raises RatchetError with the failure's kind if there is none: nothing to attack then."""
         self.children.ask(child, task, "correctness", task, request, reply_type, limit)
         _, reply = self.children.wait()
         if isinstance(reply, Failure):
@@ -142,8 +142,9 @@ class AttackedKernel:
 def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
     """The number of inputs tried within `seconds`, and the worst of them; `tell` gets each new worst one.
 
-    Equal seeds try equal inputs, as many as the time allows, or up to the `first` failure. Raises RatchetError
-    `no-space` if the problem has no space of inputs, and the failure of the kernel's trace.
+    Equal seeds try equal inputs. The search ends when the time is over or, with `first`, at the first failure. Raises
+    RatchetError `no-space` if the problem has no space of inputs, and with the failure's kind if the kernel does not
+    trace.
     """
     began = time.monotonic()
     inputs: list[WorstInput] = []
@@ -161,7 +162,7 @@ def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) ->
 
 
 def repeat(plan: Plan, worst: WorstInput) -> WorstInput:
-    """The kernel's error on the input of `worst` once more. Raises RatchetError `another-shape`."""
+    """The kernel's error on the input of `worst`, checked again. Raises RatchetError `another-shape`."""
     with _target(plan) as target:
         if worst.shape not in target.shapes:
             raise RatchetError(
@@ -193,7 +194,7 @@ class _target:
 def _tries(
     space: Space, shapes: tuple[TracedShape, ...], inputs: list[WorstInput], random: np.random.Generator
 ) -> Iterator[tuple[TracedShape, str, int]]:
-    """Shape, family and seed of each try; `tried` holds the results so far."""
+    """Shape, family and seed of each try; `inputs` holds the results so far."""
     turn = 0
     kinds = [family for family in space.families(full=False) if family.startswith(DRAWN)]
     while True:
@@ -222,7 +223,7 @@ def _badness(worst: WorstInput) -> float:
 
 
 def _times_the_tolerance(error: float | None, tolerance: float | None) -> float | None:
-    """None where an output was not finite, or has no tolerance and is wrong."""
+    """The error divided by the tolerance; None if an output is not finite, or wrong where no error is tolerated."""
     if error is None or tolerance is None:
         return None
     if tolerance:

@@ -26,8 +26,8 @@ from harness.units import percent, seconds
 class AttemptResult:
     """The result of an attempt.
 
-    `recorded` is False if the champion's own kernel was evaluated again; the result is then a note on the champion if
-    `noted`, else it is not kept.
+    `recorded` is False if the champion's own kernel was evaluated again. Its result is kept as a note on the champion
+    if `noted`, otherwise not at all.
     """
 
     attempt: Attempt
@@ -99,7 +99,7 @@ def _say_all(sentences: Iterable[str], say: Say) -> None:
 
 
 def refuse_no_python(candidate: Candidate) -> None:
-    """Raises RatchetError `syntax-error` if a file of a candidate is no Python: no idea was tried then."""
+    """Raises RatchetError `syntax-error` if a file of a candidate is not valid Python: it tests no idea."""
     for name, source in candidate.files.items():
         try:
             ast.parse(source, name)
@@ -249,7 +249,7 @@ def _record(
 
 
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:
-    """Keeps the result of checking the champion again in its file; False if the machine may be to blame."""
+    """Keeps the result as a note on the champion; returns False if a failure may be caused by the machine."""
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
         run.say(f"no note was kept of it: {evidence.failure.kind} may come from this machine and not from the kernel")
         return False
@@ -268,7 +268,7 @@ def _judge_paths(run: Run) -> tuple[str, ...]:
 
 
 def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
-    """A sentence on packages that both import and whose installed files have changed; () if there are none."""
+    """A sentence on the packages that both kernels import and whose installed files differ; () if there are none."""
     before, after = (
         {package.name: package for package in evidence.trace.imported} if evidence.trace else {}
         for evidence in (then, now)
@@ -300,7 +300,7 @@ def _with_drift(verdict: Verdict, champion: Attempt, evidence: Evidence, report:
 
 
 def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:
-    """The champion with its score and time under this attempt's key, if it was compared with."""
+    """The champion, with its score and time under this attempt's key if the attempt was compared with it."""
     if champion is None:
         return None
     return Champion(

@@ -29,9 +29,9 @@ Say = Callable[[str], None]
 
 # Prefix of a champion's stages while a candidate is judged.
 CHAMPION = "champion"
-# The `on` of a bench for latencies of this source; None takes a TPU if there is one.
+# `Bench.on` for latencies of each source; None takes a TPU if there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-# Among so many attempts the champion is looked for.
+# The number of newest attempts among which an accepted one with this text is looked for.
 _NEWEST = 50
 # The folder of profile_data for kernel.py as it stands.
 _HERE = "judge"
@@ -72,8 +72,9 @@ class Bench:
     ) -> Evidence:
         """The evidence about `candidate`, taken now; `after_trace` and `is_slower` as for `Listener`.
 
-        Files go to `profile_data/<work>`, from which nothing is pruned meanwhile; progress shows `name`. Raises
-        RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and the errors of `evaluation.evaluate`.
+        Files go to `profile_data/<work>`, and nothing in `profile_data` is pruned meanwhile. Progress shows `name`.
+        Raises RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and the errors of
+        `evaluation.evaluate`.
         """
         self.contest.require_conforming()
         request = Request(
@@ -162,16 +163,16 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
 
 
 def evidence_here(bench: Bench) -> Evidence:
-    """The known evidence if kernel.py, judge, chip and compiler are unchanged; else the evidence of judging now."""
+    """The kept evidence if kernel.py, judge, chip and compiler are unchanged; otherwise kernel.py is judged now."""
     return kept_evidence(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
     """The known evidence about kernel.py as it stands, None if there is none for this text and key.
 
-    It is that of the last judgement, or of an accepted attempt; None too if a package that the kernel imports may have
-    changed. With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles
-    by line.
+    It comes from the last judgement or from an accepted attempt. It is also None if a package that the kernel imports
+    may have changed. With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence
+    with cycles by line.
     """
     evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines) or _accepted_evidence(contest)
     return evidence if evidence is not None and installed.is_unchanged(evidence) else None

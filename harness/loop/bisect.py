@@ -1,7 +1,6 @@
 """Finds the change of a history that made a contest's kernel slower, spill more, or fail, by halving.
 
-Every kernel is judged by the present judge and prepare.py: now, unless an attempt recorded the answer
-under the same key.
+Every kernel is judged by the present judge and prepare.py, unless an attempt recorded the answer under the same key.
 """
 
 from bisect import bisect_left
@@ -26,7 +25,7 @@ from harness.records.bisection import Bisection, JudgedVersion, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
 
-# Attempts that were evaluated themselves.
+# Kinds of attempts whose own kernel was evaluated.
 _JUDGED = ("baseline", "experiment", "rebaseline")
 
 
@@ -40,7 +39,7 @@ class Version:
 
 
 def attempts(ledger: Ledger, first: int, last: int) -> tuple[Version, ...]:
-    """The two attempts, and between them those that moved this branch's title, undos and revokes included.
+    """The two attempts, and those between them that changed this branch's champion, undos and revokes included.
 
     Raises RatchetError, UsageError.
     """
@@ -59,7 +58,7 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Version, ...]:
 
 
 def _is_of_branch(ledger: Ledger, row: Row) -> bool:
-    """True if it was accepted in HEAD's history, or the history does not say (a shallow clone, a squashed branch)."""
+    """True if it was accepted in HEAD's history, or if that is unknown (a shallow clone, a squashed branch)."""
     if row.outcome != "accept" or row.is_on_branch is False:
         return False
     return row.is_on_branch is None or git.is_ancestor(ledger.place.repository, row.commit, "HEAD")
@@ -94,7 +93,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
 
 
 def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
-    """The candidate of a commit, None if there is none, or one that no attempt could record."""
+    """The candidate of a commit; None if it has none, or one that no attempt can record (a reserved line)."""
     try:
         return candidate_at(ledger.place.repository, commit, ledger.place.directory)
     except RatchetError as error:
@@ -117,7 +116,7 @@ def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
 
 
 class Records:
-    """Evidence that attempts recorded under the contest's present key; `used` names the attempts that were asked."""
+    """Evidence that attempts recorded under the contest's present key; `used` names those that were used."""
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
         key = contest.key("simulated")
@@ -133,7 +132,7 @@ class Records:
         self.used: list[str] = []
 
     def evidence(self, name: str, candidate: Candidate, answers: Callable[[Evidence], bool]) -> Evidence | None:
-        """The newest evidence about that text if it `answers` the question, else None; a record may be unreadable."""
+        """The newest evidence about that text if it can be read and `answers` the question, else None."""
         number = self._numbers.get(candidate.sha256)
         if number is None:
             return None
@@ -151,7 +150,9 @@ class Records:
 def bisect(
     contest: Contest, steps: Sequence[Version], metric: Metric, threshold: float, progress: Progress, records: Records
 ) -> Bisection:
-    """Judges both ends, then halves, below `profile_data/bisect/`; `records` spare an evaluation.
+    """Judges both ends, then halves the range between them; `records` spare evaluations.
+
+    Files go below `profile_data/bisect/`.
 
     Raises RatchetError `nothing-to-find`, `no-simulator`, `busy`.
     """
@@ -191,9 +192,9 @@ class _Search:
         self.judged: list[JudgedVersion] = []
 
     def ends(self) -> tuple[int, int]:
-        """The last index with a good text, and the next one with a bad text.
+        """The index of the last good text, and of the next bad text after it.
 
-        A bad text with a good one after it was taken back, so it cannot be the cause.
+        A bad text before a good one was taken back, so it cannot be the cause.
         """
         judged = [
             (at, self._judged[step.candidate].is_bad)

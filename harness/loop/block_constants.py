@@ -12,7 +12,7 @@ from harness.records import Edit, Evidence, Hint, Window
 
 
 def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
-    """`advice` with the constants of `candidate` that make its edits."""
+    """`advice`, each edit with the constants of `candidate` that make it."""
     evidence = with_callers_names(evidence)
     return tuple(_with_settings(hint, evidence, candidate) for hint in advice)
 
@@ -26,7 +26,7 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
     options = [f"--set {name}={','.join(dict.fromkeys(values))}" for name, values in values_of.items()]
     for edit in edits:
         if len(edit.constants) > 1:
-            # Constants of one size, of which the text does not tell which sets the block.
+            # Several constants have the block's size, and the text does not tell which of them sets it.
             options.append(f"one of {', '.join(f'--set {name}={edit.new}' for name in edit.constants)}")
     words = f"{hint.suggestion} ({' or '.join(dict.fromkeys(options))})" if options else hint.suggestion
     return replace(hint, edits=edits, suggestion=words)

@@ -1,4 +1,4 @@
-"""The champion of every contest checked again under the present keys, and its accepted attempts timed on one scale."""
+"""Checks the champion of every contest under the present keys and times its accepted attempts on one scale."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +24,7 @@ def check(
 ) -> tuple[CheckedChampion, ...]:
     """Checks every champion, and times its attempts as `rescale` does; `folders` are pairs of name and path.
 
-    A champion that passes under both present keys by its notes is not checked, unless `again`. Effects: notes in each
+    A champion whose notes say that it passes under both present keys is checked only if `again`. Effects: notes in each
     contest's experiments/, and commits on existing logs; none on the branch. A contest that fails does not stop the
     others.
     """

@@ -19,7 +19,7 @@ def text(draw: Draw) -> str:
 
 
 def parse(words: str) -> Draw:
-    """The draw in a text of `text`. Raises UsageError `bad-draw`."""
+    """The draw that the function `text` wrote as `words`. Raises UsageError `bad-draw`."""
     match = _FORM.fullmatch(words)
     if match is None:
         raise UsageError(

@@ -21,7 +21,7 @@ _MOST_EDITS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeptEdits:
-    """The simulated edits of the kernel that was diagnosed last, with its text and key; `asked`: the advised ones."""
+    """Simulated edits of the kernel that was diagnosed last, with its text and key; `asked` are the advised edits."""
 
     kernel_sha256: str
     key: Key
@@ -30,7 +30,7 @@ class _KeptEdits:
 
 
 def kept_edits(contest: Contest, candidate: Candidate, asked: Sequence[Edit] = ()) -> tuple[SimulatedEdits, ...] | None:
-    """The edits of `candidate` that were simulated before under this key, `asked` among them; None if they were not."""
+    """The edits of `candidate` that were simulated before under this key; None unless they cover all those `asked`."""
     try:
         kept = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_KeptEdits)
     except (OSError, msgspec.DecodeError):
@@ -53,9 +53,9 @@ def simulate(
 ) -> tuple[SimulatedEdits, ...]:
     """The edits of `candidate` that one constant makes, compiled and simulated next to `base`, the fastest first.
 
-    A constant is tried if its value is the block's size; the traced program then shows which blocks it changes. Nothing
-    is checked for being right, and nothing recorded; what was simulated is kept for `kept_edits`. Empty if `base` was
-    not simulated.
+    A constant is tried if its value is the block's size; the traced program then shows which blocks it changes.
+    Correctness is not checked, and nothing is recorded; the results are kept for `kept_edits`. Empty if `base` was not
+    simulated.
     """
     if installed.is_unchanged(base) and (kept := kept_edits(contest, candidate, edits)) is not None:
         return kept

@@ -31,7 +31,7 @@ _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
 _LACKING = re.compile(r"No module named '([\w.]+)'")
 # The innermost file of an installed package, before the exception (`trace/contract.py`).
 _RAISED_IN = re.compile(r"\bin (\w+)(?:/[\w/.-]+)?(?:\.py)? line \d+: ")
-# Raised before kernel_fn is called, however it calls the function.
+# Kinds of failures raised before kernel_fn is called, whichever way it calls the function.
 _BEFORE_THE_CALL = (
     "syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error", "known-jax-bug",
 )  # fmt: skip
@@ -56,7 +56,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:
-    """One option of the function: texts of its value and default (None: no default); `is_by_name`: from the problem."""
+    """One option of the function: its value and default as texts (None: no default).
+
+    `is_by_name`: it has the name of a parameter of the problem.
+    """
 
     name: str
     value: str
@@ -94,7 +97,7 @@ def variants(
 
 
 def missing_package(failure: Failure) -> str:
-    """The imported package that is not installed, or whose import fails, if the failure names one, else ""."""
+    """The package that the failure names as not installed or as failing when imported; "" if it names none."""
     match = _LACKING.search(failure.message)
     if match is None and failure.kind == "import-error":
         match = _RAISED_IN.search(failure.message)
@@ -102,24 +105,24 @@ def missing_package(failure: Failure) -> str:
 
 
 def is_not_installed(failure: Failure) -> bool:
-    """True if a module that is not there was to be imported."""
+    """True if the import of a module failed because there is no such module."""
     return _LACKING.search(failure.message) is not None
 
 
 def is_of_every_way(failure: Failure) -> bool:
-    """True if a function fails like this in whichever way it is called."""
+    """True if a function fails like this whichever way it is called."""
     return failure.kind in _BEFORE_THE_CALL or jax_names.lacks(failure.message)
 
 
 def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
-    """`variant` with its output as the problem states it, if the failure is that it is of another form.
+    """`variant` with its output brought into the form that the problem states; None if that is not what failed.
 
-    That is: the first of several outputs, one of other axes of one element, or of another dtype.
+    The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """
     before, _, output = variant.candidate.files[KERNEL].decode().rstrip().rpartition("\n    return ")
     # Wrappers of ours return more than a call.
     change = _change_of_output(failure) if output.startswith(("call(", "jax.vmap(")) else None
-    # A conversion that changes nothing is not repeated.
+    # A conversion that did not help is not repeated.
     if change is None or output.endswith(change[0]):
         return None
     code, words = change
@@ -129,7 +132,7 @@ def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
 
 
 def _change_of_output(failure: Failure) -> tuple[str, str] | None:
-    """The code behind a call that brings its output into the stated form, and words for it."""
+    """The code to append to a call to bring its output into the stated form, and a description of it."""
     if match := _SEVERAL.search(failure.message) if failure.kind == "wrong-structure" else None:
         return "[0]", f"the first of its {match[1]} outputs"
     if match := _DTYPES.search(failure.message) if failure.kind == "wrong-dtype" else None:
@@ -173,7 +176,7 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
 
 
 def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
-    """True if the function has parameters of all the arrays' names, which are not its first ones in this order."""
+    """True if the function has a parameter named like each array, and these are not its first ones in this order."""
     if wanted.node is None:
         return False
     arguments = wanted.node.args
@@ -184,7 +187,7 @@ def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
 def _options(
     wanted: ExistingFunction, statement: Statement, settings: Mapping[str, str], by_name: tuple[str, ...]
 ) -> tuple[_Option, ...]:
-    """The function's options beside the problem's arrays, with the text of each value.
+    """The function's options: its parameters without the problem's arrays, with the text of each value.
 
     `by_name` are the parameters that are arrays, if they are not the first ones.
     """
@@ -282,7 +285,7 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
 
 
 def _other_axes_of_one(statement: Statement, axes: int) -> Iterator[tuple[str, str]]:
-    """Bodies with inputs of one axis less or more, which has one element: `labels` of [rows] for [rows, 1]."""
+    """Bodies that remove or add an axis of one element in inputs: `labels` of [rows] for [rows, 1]."""
     changes: tuple[tuple[str, dict[str, str]], ...] = (
         ("without the axes of one element of", {
             array.name: _index(["0" if extent == 1 else ":" for extent in array.shape], "0")
@@ -311,7 +314,7 @@ def _candidate(
     wanted: ExistingFunction, statement: Statement, options: tuple[_Option, ...], body: str, is_by_name: bool
 ) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
-    # `--set` finds a constant by its name alone, in whichever file.
+    # `--set` finds a constant by its name alone, in any of the files.
     of_helpers = frozenset[str]().union(*(names_in(data) for data in wanted.helpers.values()))
     named = {
         option: f"{wanted.function.upper()}_{name}" if (name := option.name.upper()) in of_helpers else name

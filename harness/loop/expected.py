@@ -28,7 +28,7 @@ class Expected:
 def of(contest: Contest, *, wholly: bool = False) -> Expected:
     """The durations of the last finished attempts of `contest`, on the machines that they ran on.
 
-    `wholly`: only attempts with every check, which candidates that are too slow skip.
+    `wholly`: only attempts for which every check ran; candidates that are too slow skip some.
     """
     totals: list[float] = []
     by_stage: dict[str, list[float]] = {}
@@ -56,7 +56,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
 
 def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The duration with that many settings screened, `jobs` at a time up to a latency, before the attempt."""
+    """The duration if the attempt follows a screening of `settings`, `jobs` at a time, each up to its latency."""
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)

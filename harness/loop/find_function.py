@@ -18,7 +18,7 @@ from harness.candidate import KERNEL, Candidate
 from harness.errors import RatchetError
 from harness.sandbox.editable import editable_roots
 
-# A name that was imported from elsewhere is followed through so many modules.
+# An imported name is followed through at most this many modules.
 _MOST_IMPORTS = 8
 
 
@@ -26,8 +26,8 @@ _MOST_IMPORTS = 8
 class ExistingFunction:
     """A function of an installed package or of a file, which is `path`; `node` is None if it is no plain `def`.
 
-    `home` is the module that `path` is, which `module` may take the function from. `helpers` are the file that defines
-    it and the files beside it that this one imports, by the names that they get beside kernel.py; empty for a package.
+    `home` is the name of the module at `path`; `module` may import the function from it. For a file, `helpers` are the
+    file and those beside it that it imports, by their names beside kernel.py; for a package they are empty.
     """
 
     module: str
@@ -44,7 +44,7 @@ class ExistingFunction:
 
     @property
     def importable(self) -> str:
-        """The module from which code beside the file, or anywhere for a package, imports the function."""
+        """The module to import the function from: for a file in code beside it, for a package in any code."""
         return self.home if self.helpers else self.module
 
 
@@ -82,13 +82,13 @@ def install(package: str) -> str:
 
 
 def versions(package: str) -> tuple[str, ...]:
-    """The installed distributions that bring what is imported as `package`, as `marin-levanter 1.2`."""
+    """The installed distributions that provide the package `package`, as `marin-levanter 1.2`."""
     names = sorted(set(importlib.metadata.packages_distributions().get(package, ())))
     return tuple(f"{name} {importlib.metadata.version(name)}" for name in names)
 
 
 def packages(function: ExistingFunction) -> frozenset[str]:
-    """The packages that the function is of: its own, or those that its files import and use."""
+    """The packages of the function: its own, or those that its files import and use."""
     used: set[str] = set()
     for tree in map(ast.parse, function.helpers.values()):
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -101,9 +101,9 @@ def packages(function: ExistingFunction) -> frozenset[str]:
 
 
 def definition(function: ExistingFunction, name: str) -> tuple[str, ast.stmt | None]:
-    """The module that defines `name` as the function's file means it, and the class, function or assignment.
+    """The module that defines `name`, seen from the function's file, and its class, function or assignment.
 
-    "" and None if it is neither there nor imported by its name from a helper or from an installed package.
+    "" and None if `name` is neither defined in the file nor imported from a helper or from an installed package.
     """
     home, path = function.home, function.path
     text = path.read_bytes()
@@ -177,7 +177,7 @@ def _parse(data: bytes, name: str) -> ast.Module:
 
 
 def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapping[str, bytes]) -> None:
-    """Raises RatchetError `not-copied` if a file imports from beside it what does not come along."""
+    """Raises RatchetError `not-copied` if a file imports something beside it that is not copied with it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             modules = [node.module or ""]

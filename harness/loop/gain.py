@@ -9,7 +9,7 @@ from harness.records import TITLE_MOVES, Attempt, Gain, Row
 
 
 def gain(table: ScaledTable) -> Gain | None:
-    """The way from the first accepted kernel to the champion's; None if nothing was accepted."""
+    """The gain from the first accepted kernel to the champion's; None if nothing was accepted."""
     scale, champion = table.scale, table.champion_row
     if scale is None:
         return None
@@ -18,7 +18,7 @@ def gain(table: ScaledTable) -> Gain | None:
     titles = [row for row in on_scale if row.is_accepted]
     first = next((row for row in titles if row.row.seconds is not None), None)
     if first and champion and _is_same(first.row, champion.row):
-        # Attempts that only checked the champion again are no part of the way.
+        # Attempts that only checked the champion again are no gain.
         first, titles = champion, [champion, *titles] if first is titles[0] else titles
     seconds = champion.row.seconds if champion else None
     bound_by, share = _bound(table.champion, seconds) if table.champion and seconds else (None, None)

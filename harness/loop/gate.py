@@ -69,7 +69,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
             "(git fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:
-        # A part that one of them has and the change takes back would not differ from the other.
+        # If the change takes back a part that only one of them has, it would not differ from the other.
         raise RatchetError(
             "several-merge-bases",
             f"expected one commit where {head} left {base}, got {len(parting)}, since each has merged from the other "
@@ -127,7 +127,7 @@ def origins_of_moved(change: ProposedChange, folders: Sequence[str], into: Path)
 def _contest_only_in(
     change: ProposedChange, commit: str, other: str, folder: str, into: Path
 ) -> tuple[tuple[str, str], Candidate] | None:
-    """Problem, chip and candidate of a contest that `commit` has and `other` has not; else None."""
+    """Problem, chip and candidate of a contest that `commit` has and `other` does not; None if there is none."""
     try:
         here, there = (candidate_at(change.repository, commit_, folder) for commit_ in (commit, other))
     except RatchetError:
@@ -330,7 +330,7 @@ def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
 
 
 def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None:
-    """A file of the commit; None for a link, which is somebody else's file."""
+    """A file of the commit; None if it is missing, or a link, which may point to somebody else's file."""
     entry = git.entry_at(repository, commit, f"{folder}/{name}" if folder else name)
     # By its id, since a path may hold a line break.
     return None if entry is None or entry.mode == git.LINK else git.read_blobs(repository, (entry.blob,))[0]

@@ -50,7 +50,7 @@ class Tampering:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All of it."""
+        """All sentences: first on the changes that were undone, then on those that stay."""
         return (*self.undone, *self.standing)
 
     def failure(self) -> Failure | None:
@@ -144,7 +144,7 @@ def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
         if was == there:
             continue
         if there is not None and _is_committed(before, path, there[1]):
-            # An additional record does not matter; another judge would have given half of the verdict.
+            # An additional record does not matter, but a changed judge would have given half of the verdict.
             if path.suffix not in (".json", ".jsonl"):
                 standing.append(f"{_shown(before, path)} was changed by a commit, and stays; run the attempt again")
             continue
@@ -163,7 +163,7 @@ def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
 
 
 def _remove_broken_log(before: Watch, aside: Path) -> list[str]:
-    """Removes a file in place of the log's ref that names no commit: git would neither list nor move it."""
+    """Removes the file of the log's ref if it names no commit: git would neither list nor move such a ref."""
     path = git.common_directory(before.repository) / before.ours
     if not path.is_file() or git.commit_of(before.repository, before.ours) is not None:
         return []

@@ -1,4 +1,4 @@
-"""Installed packages that a judged kernel imports: whether they are still those that were judged."""
+"""Checks that the installed packages that a judged kernel imports are still those that were judged."""
 
 import hashlib
 import importlib.metadata
@@ -13,7 +13,7 @@ from harness.sandbox.editable import editable_roots
 
 
 def is_unchanged(evidence: Evidence) -> bool:
-    """True if no package that the kernel imported can be another one now.
+    """True if every package that the kernel imported is still the one that was judged.
 
     That is: each has the recorded version and is not installed for editing, and the files that operations came from
     have the recorded hashes. Nothing is imported.

@@ -45,7 +45,7 @@ class Judging:
 def judge(
     run: Run, watch: guard.Watch, candidate: Candidate, facing: Opponent | None, *, may_be_known: bool = False
 ) -> Judging:
-    """One candidate under the judge; tampering while its processes ran is undone and is its failure.
+    """Judges one candidate; tampering while its processes ran is undone and counts as its failure.
 
     Raises RatchetError `identical-candidate` if its program was judged before, unless it `may_be_known`.
     """
@@ -88,7 +88,8 @@ def judge(
 def _refuse_identical(run: Run, candidate: Candidate, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` if this very program was judged before under the same key.
 
-    A kernel that failed a check is another one if its code was changed: at smaller shapes its program may differ.
+    An attempt that failed a check does not count if the code was changed since: at smaller shapes the program may
+    differ.
     """
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key is not None and row.key.counts_for(run.key)
@@ -132,7 +133,7 @@ def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
 
 
 def _looked_at(run: Run, fingerprint: str) -> int:
-    """The number of programs of the search since the last accept that saw this program under this key; 1 without one.
+    """The number of programs that a search since the last accept looked at, if it saw this one under this key, else 1.
 
     A rebaseline counts as an accept. If several searches saw it, the largest number counts. An unreadable record is
     ignored.
@@ -151,7 +152,7 @@ def _looked_at(run: Run, fingerprint: str) -> int:
 def _time_pair(
     run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
 ) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
-    """Champion and candidate timed in turn; their evidence then holds these samples and latencies."""
+    """The benchmark of champion and candidate in turn, and the evidence of both with its samples and latencies."""
     outcome = pairing.run(
         run.bench.profile_data / run.champions_work,
         run.bench.profile_data / run.work,
@@ -162,7 +163,7 @@ def _time_pair(
         is_settled=lambda paired: compare_measured.rule(paired, run.policy, attempts).is_final,
     )
     if isinstance(outcome, Failure):
-        # The cause cannot be told from outside; doubt falls on the candidate.
+        # Which of the two caused it cannot be told; the candidate is blamed.
         return None, replace(evidence, failure=outcome), opponent
     paired, champion_samples, samples = outcome
     ours = replace(evidence, samples=samples, latency=latency.measured(samples, source))
@@ -234,7 +235,7 @@ def _promises_a_win(alternative: Alternative, facing: Opponent | None) -> bool:
 
 def _refusal(settings: tuple[tuple[str, str], ...], judging: Judging) -> RefusedSetting:
     assert judging.verdict.failure is not None
-    # A record keeps one sentence: the whole of the first failure is the attempt's own.
+    # One sentence of each is recorded: the details of the first failure are in the attempt's own verdict.
     return RefusedSetting(settings=settings, failure=replace(judging.verdict.failure, detail=""))
 
 

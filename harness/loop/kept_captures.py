@@ -18,7 +18,7 @@ from harness.records import Attempt
 from harness.units import decimal
 from harness.workbench.profiles.places import runs
 
-# The number of the ratchet's own runs kept in addition to those of accepted attempts, and of simulated ones; a capture
+# The number of the ratchet's own runs, and of simulated ones, kept in addition to those of accepted attempts; a capture
 # of three calls is 10 KB to some MB, an attempt's capture 100 to 250 KB.
 KEPT_RUNS = 20
 # A hundred attempts with 30 MB of compiler dumps each, as in the root contest.
@@ -54,7 +54,7 @@ _OF_COMMANDS = (
 _OF_ATTEMPTS = re.compile(r"\d{4,}(-champion|-failed)?")
 _ATTEMPT = re.compile(r"(\d{4,})(-simulated-.*)?")
 _LOCK = ".lock"
-# If more were removed, so many are named.
+# The number of removed entries that are named.
 _NAMED = 8
 
 
@@ -98,9 +98,9 @@ def prune(
 ) -> tuple[str, ...]:
     """Prunes a contest's folder by RULE and returns the names of the removed entries.
 
-    `accepted` are the numbers of accepted attempts; the `champion`'s runs and the dumps that its record names stay.
-    The newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next one
-    makes up for it. Raises RatchetError `read-only` or `io`.
+    `accepted` are the numbers of accepted attempts; the `champion`'s runs and the dumps that its record names stay. The
+    newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next command
+    removes it. Raises RatchetError `read-only` or `io`.
     """
     if not profile_data.is_dir():
         return ()
@@ -146,7 +146,7 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
 
 
 def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
-    """The folders of its programs' schedules below `profile_data`, by its record: also `revoke/0003/dumps`."""
+    """The folders below `profile_data` with the schedules of its programs, by its record; also `revoke/0003/dumps`."""
     for _, evidence in champion.evidence.programs:
         path = Path(evidence.dump_directory or "")
         if path.is_relative_to(profile_data.name) and path != Path(profile_data.name):
@@ -192,7 +192,7 @@ def _of_commands(profile_data: Path) -> list[_Removal]:
 
 
 def _attempt(name: str) -> int | None:
-    """The attempt whose own kernel it is about: `0003`, `0003-simulated-v5e.trace.json.gz`; not `replay/0003`."""
+    """The attempt whose kernel it is about: 3 for `0003` or `0003-simulated-v5e.trace.json.gz`, else None."""
     match = _ATTEMPT.fullmatch(name)
     return int(match[1]) if match else None
 

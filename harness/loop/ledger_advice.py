@@ -1,4 +1,4 @@
-"""Advice with the ledger: in terms of kernel.py, less what was tried, and where constants are that kernel.py lacks."""
+"""Advice from the ledger: leaves out hints that were tried, and names an attempt that has the constants asked for."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +12,7 @@ from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import UNRECORDED, untried
 from harness.records import Evidence, Hint, Row, Sweep
 
-# As many attempts as `next` looks into.
+# The number of newest attempts to read, as for `next`.
 _NEWEST = 50
 
 
@@ -21,7 +21,7 @@ def advice_here(
 ) -> tuple[Hint, ...]:
     """The hints on `candidate` as `for_kernel` and `untried` give them, from the newest attempts in `contest`'s ledger.
 
-    `evidence` is of `candidate`; `sweep` is one of it that has just ended and is in no record. Where there is no
+    `evidence` is that of `candidate`; `sweep` is a sweep of it that has just ended and is not recorded yet. Without a
     ledger, nothing was tried.
     """
     hints = for_kernel(hints, evidence, candidate, contest)

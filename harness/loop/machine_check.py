@@ -39,7 +39,7 @@ def table(lines: tuple[Line, ...]) -> tuple[Table, bool]:
 
 
 def _fine_if(is_fine: bool, what: str, value: str, remedy: str, otherwise: State = "note") -> Line:
-    """The fact, which is fine or else has a remedy."""
+    """The line of a fact: ok, or in the state `otherwise` with its remedy."""
     return Line(what=what, value=value) if is_fine else _unfit(what, value, remedy, otherwise)
 
 

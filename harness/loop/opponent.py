@@ -1,4 +1,4 @@
-"""The champion as a candidate meets it: its evidence under the attempt's key, and what to do if it fails."""
+"""The champion that a candidate is compared with: its evidence under the attempt's key, and what to do if it fails."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -53,13 +53,13 @@ class Run:
         return key_digest(self.key)
 
     def put_right(self, watch: guard.Watch) -> guard.Tampering:
-        """Undoes changes since the watch began that do not concern the candidate, and returns sentences on them."""
+        """Undoes forbidden changes since the watch began, and returns sentences on all changes."""
         return guard.end(self.ledger, watch, self.work, is_confined=self.policy.is_confined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opponent:
-    """The champion as the challenger meets it. `fresh`: it was evaluated inside this attempt."""
+    """The champion that a candidate is compared with. `fresh`: it was evaluated inside this attempt."""
 
     attempt: Attempt
     commit: str
@@ -71,7 +71,7 @@ class Opponent:
 def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
     """The champion under this attempt's keys: its own evidence, that of a later attempt, or evaluated now.
 
-    If it is evaluated now, it is also checked wholly; the result is a note on the champion.
+    If it is evaluated now, all checks run, and the result is a note on the champion.
     """
     commit = run.ledger.champion_commit() or ""
     passes = _passes(run, champion)

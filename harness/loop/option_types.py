@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from harness.loop.find_function import ExistingFunction, definition
 
-# An alias of an alias is followed so far.
+# An alias is followed through at most this many others.
 _MOST_ALIASES = 8
 _LITERALS = frozenset((
     "Annotated", "Any", "ArrayLike", "DTypeLike", "Dict", "Iterable", "List", "Mapping", "None", "Number",
@@ -15,7 +15,7 @@ _LITERALS = frozenset((
 
 
 def made_by_code(function: ExistingFunction, argument: ast.arg) -> str:
-    """The name of the type of an option if no literal is of it, such as `BlockSizes`; "" if a literal may be one."""
+    """The name of an option's type if no literal has this type, such as `BlockSizes`; "" if a literal may have it."""
     if argument.annotation is None or _may_be_literal(function, argument.annotation, _MOST_ALIASES):
         return ""
     named = [name for node in ast.walk(argument.annotation) if (name := _name(node)) and name not in _LITERALS]
@@ -23,7 +23,7 @@ def made_by_code(function: ExistingFunction, argument: ast.arg) -> str:
 
 
 def example(function: ExistingFunction, arrays: Sequence[str], options: dict[str, str], *, is_by_name: bool) -> str:
-    """A file of the user's own whose function hands over `arrays` and options of these types ("": a literal).
+    """An example of a file whose function passes `arrays` on and makes options of these types ("": a literal).
 
     Each value is a constant of the file, which `--set` and `sweep` change.
     """
@@ -52,7 +52,7 @@ def example(function: ExistingFunction, arrays: Sequence[str], options: dict[str
 
 
 def _may_be_literal(function: ExistingFunction, annotation: ast.expr, most: int) -> bool:
-    """False if the type is a class of a package's or of the file's own; a type that is not understood may be one."""
+    """False if the type is a class of a package or of the file; a type that is not understood may be a literal's."""
     match annotation:
         case ast.Constant(value=str() as text):
             try:
@@ -86,7 +86,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _class(function: ExistingFunction, name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The module that a class can be imported from, and its fields with their defaults; `...` for one without."""
+    """The module that a class can be imported from, and its fields with their defaults; `...` stands for no default."""
     home, node = definition(function, name)
     if not isinstance(node, ast.ClassDef):
         return home, ()

@@ -16,8 +16,7 @@ from harness.records import Attempt
 class Piece:
     """One change: its name, attempt and title, the candidate before it and after it.
 
-    `is_experiment`: it was accepted for its gain. Others were accepted for the present kernel.py, and may be
-    rewordings.
+    `is_experiment`: it was accepted for its gain. Others adopted kernel.py as it stood, and may be rewordings.
     """
 
     name: str
@@ -32,7 +31,8 @@ class Piece:
 class Pieces:
     """Changes to take out of the champion's text, oldest first: those `asked` for, and `later` ones that may go too.
 
-    `attempt` is the one whose hunks are asked for; None: accepted attempts are. `champion` and `baseline` are numbers.
+    `attempt` is the attempt whose hunks are asked for, None if accepted attempts are. `champion` and `baseline` are
+    attempts' numbers.
     """
 
     ledger: Ledger
@@ -62,7 +62,7 @@ class Pieces:
         return (*self.asked, *self.later)
 
     def without(self, pieces: Sequence[Piece]) -> Candidate | None:
-        """The champion's text without these changes, the newest out first; None if others changed the same lines."""
+        """The champion's text without these changes, taken out newest first; None if others changed the same lines."""
         if not pieces:
             return self.candidate
         first, *rest = sorted(pieces, key=self.every.index)
@@ -77,7 +77,7 @@ class Pieces:
         return self._texts[key]
 
     def is_champion(self, candidate: Candidate) -> bool:
-        """True if `candidate` is the champion's, or the champion's without comments that stood in a merge's way."""
+        """True if `candidate` is the champion's text, or that text without comments removed for a merge."""
         mine, theirs = candidate.files, self.candidate.files
         return mine.keys() == theirs.keys() and all(mine[name] in (theirs[name], bare(theirs[name])) for name in mine)
 
@@ -99,7 +99,7 @@ def companions(
 ) -> tuple[Piece, ...] | None:
     """The `others` that have to go with `piece` for it to work; None if not even all of them help.
 
-    The nearest one if it suffices, else a set without a superfluous one.
+    The nearest one that suffices alone, otherwise a set from which none can be left out.
     """
     for other in others:
         if works((piece, other)):
@@ -149,7 +149,7 @@ def accepts(ledger: Ledger) -> Pieces:
 
 
 def hunks(ledger: Ledger, number: int) -> Pieces:
-    """The hunks of the change that one of those attempts made.
+    """The hunks of the change that attempt `number` made.
 
     Raises RatchetError `not-accepted`, `unknown-attempt`, and as `accepts`.
     """
@@ -185,7 +185,7 @@ def _title_chain(ledger: Ledger) -> list[Attempt]:
 
 
 def _hunks(piece: Piece) -> list[Piece]:
-    """The change in parts, without context: each as the whole change with that part put back."""
+    """The change in parts, without context; `before` of each is the changed text with that part undone."""
     before, after = piece.before.files, piece.after.files
     parts = []
     for name in sorted({*before, *after}):

@@ -1,8 +1,8 @@
 """Kernels screened on the machines of a Ray cluster, or in workers that Ray starts on this machine.
 
-Content travels: the harness, the contest's prepare.py and the kernel. A machine of the cluster needs the packages of
-requirements-tune.lock and no shared disk. Each place is an actor with its own screening process, which refuses if it
-has another compiler, and confines the kernel as it would be here. Ray restarts an actor whose machine died; its setting
+The harness, the contest's prepare.py and the kernel are sent. A machine of the cluster needs the packages of
+requirements-tune.lock, but no shared disk. Each place is an actor with its own screening process, which refuses if it
+has another compiler, and confines the kernel as on this machine. Ray restarts an actor whose machine died; its setting
 is screened again.
 """
 

@@ -1,4 +1,4 @@
-"""One attempt judged again, from git, under the present judge; nothing is recorded."""
+"""Judges one attempt again, from git, under the present judge; nothing is recorded."""
 
 from dataclasses import fields, replace
 
@@ -28,9 +28,9 @@ from harness.records import (
 
 
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
-    """Attempt `number` of the contest, rejected and failed ones too, evaluated and judged again.
+    """Evaluates and judges attempt `number` of the contest again, whatever its outcome was.
 
-    It is checked on fresh inputs, and on those of its recorded checks, which their seeds make again. Its kernel.py
+    It is checked on fresh inputs, and on those of its recorded checks, drawn again from their seeds. Its kernel.py
     comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
     touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
     ones, and the differences are reported. A simulated latency is judged against the champion of its time, which is
@@ -84,7 +84,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
 
 
 def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
-    """The recorded check with the check of the same draw in `evidence`."""
+    """The recorded check next to the check of the same draw in `evidence`."""
     named = (then.draw, then.family)
     now = next((check for check in evidence.all_checks if (check.draw, check.family) == named), None)
     if now is None and then.mode != "device":
@@ -120,7 +120,7 @@ def _fraction(check: Check) -> float | None:
 
 
 def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evidence | None:
-    """The champion of then under the present key; None without one, or if only a paired benchmark could tell."""
+    """The attempt's champion under the present key; None if it had none, or if only a paired benchmark can decide."""
     champion = attempt.champion
     if not _was_compared(attempt) or champion is None or key.source != "simulated":
         return None

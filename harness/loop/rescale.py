@@ -1,7 +1,7 @@
-"""Recorded kernels compiled and simulated again under the present key, so that a table has one scale.
+"""Compiles and simulates recorded kernels again under the present key, so that a table has one scale.
 
 Records are not rewritten: each time is a note (ledger/notes.py), kept as soon as it is known, so that an interrupted or
-killed run loses only the kernel at work.
+killed run loses only the time of one kernel.
 """
 
 import shutil
@@ -80,7 +80,7 @@ def rescale_locked(
                 skipped.append(f"attempt {row.number} was not timed: {failure.kind}: {failure.message}")
                 continue
             note = note_of(evidence, contest, key, row.number, row.kernel_sha256, after)
-            # A kernel that fails as before is reported, but is no news.
+            # A kernel that fails as before is reported, but not noted again.
             if not any(
                 replace(note, when=earlier.when, after=earlier.after, key=earlier.key) == earlier for earlier in before
             ):

@@ -34,11 +34,11 @@ class Defender:
 def resimulated(
     contest: Contest, evidence: Evidence, work: str, defender: Defender | None, policy: Policy
 ) -> tuple[Resimulation, ...]:
-    """The pair on every machine that the chip might be; () if the pair is no simulated gain.
+    """The pair's runs under each change of an uncertain constant; () if the pair is no simulated gain.
 
     `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps belong to the champion
     if the hash of its kernel.py lies next to them and they take the judged time; if there are none, it is compiled
-    again. If the runs fail, the result is () too, the reason is reported, and nothing is known.
+    again. If the runs fail, the reason is reported, and the result is () as well.
     """
     if defender is None or not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
         return ()

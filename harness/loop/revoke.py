@@ -1,4 +1,4 @@
-"""The champion judged again: if it fails, its title goes to the latest accepted attempt that passes."""
+"""Judges the champion again: if it fails, its title goes to the latest accepted attempt that passes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +80,7 @@ class _RecheckResult:
 
     @property
     def failure(self) -> Failure | None:
-        """The failure, None if it passes; without a certain pass there is no title."""
+        """The failure; None only if it certainly passes, which the title requires."""
         if self.verdict.outcome == "accept":
             return None
         doubt = Failure(stage="latency", kind="inconclusive", message="; ".join(self.verdict.reasons))
@@ -159,7 +159,7 @@ def revoke(
 
 
 def _recorded_failures(ledger: Ledger, champion: Attempt, rows: Sequence[Row]) -> Iterator[Draw]:
-    """The inputs on which attempts after the champion, with its very kernel.py, failed."""
+    """The inputs on which later attempts with the champion's exact kernel.py failed."""
     for row in rows:
         is_same = row.number > champion.number and row.kernel_sha256 == champion.kernel_sha256
         if is_same and row.outcome == "failed":
@@ -184,7 +184,7 @@ def _court(
 def _judged(
     recheck: _Recheck, attempt: Attempt, candidate: Candidate, rejudged_attempts: Sequence[RejudgedAttempt]
 ) -> _RecheckResult:
-    """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
+    """Judges `attempt` again. Raises _SameProgramError if it has the program of one of `rejudged_attempts`."""
     bench = recheck.bench
     watch = guard.begin(recheck.ledger, bench.contest)
     try:
@@ -227,8 +227,9 @@ def _unless_judged(rejudged_attempts: Sequence[RejudgedAttempt]) -> Callable[[Tr
 def _next_holder(
     recheck: _Recheck, champion: Attempt, rejudged_attempts: list[RejudgedAttempt], say: Say
 ) -> _RecheckResult | None:
-    """The latest accepted attempt before `champion` that passes; it and the failing ones before it are added to
-    `tried`.
+    """The latest accepted attempt before `champion` that passes; None if there is none.
+
+    It and those that failed before it are added to `rejudged_attempts`.
     """
     for before in champions.all_before(recheck.ledger.place, champion.number):
         same = next(

@@ -6,9 +6,9 @@ from pathlib import Path
 from harness.candidate import names, rewrite
 from harness.errors import RatchetError
 
-# Templates lie next to the operators that they compute, and one that is no operator's beside them.
+# The templates of an operator lie in its folder; the template of no operator lies in `templates`.
 OPERATORS = Path(__file__).parents[1] / "operators"
-# A prepare.py that states a problem itself, by a formula.
+# The template whose prepare.py states a problem itself, by a formula.
 FORMULA = "formula"
 # The beginning and the end of every prepare.py; a template has the part between: its constants and problem().
 _HEAD = '''\

@@ -37,7 +37,7 @@ from harness.sandbox.environment import cores, environment
 _MOST_JOBS = 16
 # Wait for a process that was asked to end.
 _ENDING_SECONDS = 10.0
-# A kernel is not tried again after its screening place was lost so often.
+# A kernel whose screening place was lost this often is not tried again.
 _MOST_TRIES = 8
 
 
@@ -134,7 +134,7 @@ def screen(
 
 
 class _Queue:
-    """Candidates asked for, under way, or to be screened again; `serve` works them off in one place."""
+    """Candidates asked for, under way, or to be screened again; `serve` screens them in one place."""
 
     def __init__(
         self, contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str

@@ -63,7 +63,7 @@ def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:
 class Search(Protocol):
     """Asked for the next settings and told their results, by one caller at a time.
 
-    `earlier` are the settings with a latency of the search that this one continues, with that latency, in the order of
+    `earlier` maps those settings of the search that this one continues that have a latency to it, in the order of
     asking. At most `total` are asked for.
     """
 

@@ -15,9 +15,9 @@ from harness.records.titles import is_check, taken_back, titles
 from harness.units import percent, seconds
 
 # The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more than
-# multiply reaches less: nearer to the floor no change of kernel.py has been seen to gain anything.
+# multiply reaches less: closer to the floor, no change of kernel.py has been seen to gain anything.
 FLOOR_REACHED = 0.08
-# The advice changes after five attempts without a win, and after as many again, of another kind, it is to stop.
+# After five attempts without a win the advice is to change the kind of idea, after ten to stop.
 SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
 
 
@@ -44,7 +44,7 @@ class SearchInputs:
 
 
 def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
-    """The state of the search, with the newest `limit` attempts; `plateau` attempts without a win are enough."""
+    """The state of the search, with the newest `limit` attempts; the advice is to stop after `plateau` without a win."""
     champion_now = _standing(seen)
     # A CPU's time says nothing about the distance to the chip's floor.
     on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None
@@ -53,7 +53,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     past = every[-(limit or len(every)) :]
     since = since_win(seen.rows)
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
-    # On a plateau the advice below has the sentence, from a count of its own.
+    # The hint on a plateau is left out: the advice below says it, from a count of its own.
     advice = [hint for hint in seen.advice if hint.rule != "plateau"]
     hints, left_out = untried(advice, champion, seen.candidates, seen.screened)
     return SearchState(

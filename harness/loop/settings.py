@@ -9,7 +9,7 @@ from harness.errors import UsageError
 def parse(text: str) -> tuple[str, str]:
     """`BQ=2048` -> (`BQ`, `2048`); `VMEM_LIMIT=100*2**20` stays as written; `DTYPE=float32` -> (`DTYPE`, `"float32"`).
 
-    Words need no quotes, because shells take quotes away.
+    Words need no quotes, because shells remove quotes.
 
     Raises UsageError `bad-setting`.
     """

@@ -4,9 +4,9 @@ Screening compiles each setting and takes its simulated latency, on all cores; i
 is most of a judgement's time. On a chip without a simulator the device itself times one setting at a time. Screened
 latencies choose and decide nothing: the chosen setting is judged like any other candidate, and on a device by a paired
 benchmark of fresh samples. So luck has only the chance of one attempt, however many settings are screened
-(benchmarks/FALSE_ACCEPTS.md). A simulated time has no luck in it, but an error of its model, and the fastest of many is
-more likely than others to err in its favour: the more programs were looked at, the more the verdict asks for
-(`judge/verdict/compare_simulated.py`).
+(benchmarks/FALSE_ACCEPTS.md). A simulated time has no noise, but its model has an error, and the fastest of many
+settings is likely to be one whose error is in its favour: the more programs were looked at, the larger the gain that
+the verdict asks for (`judge/verdict/compare_simulated.py`).
 """
 
 import time
@@ -65,7 +65,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
     The search begins under the lock, so that it knows the results of all earlier searches of this contest.
 
     If the best fails its checks, the next best is judged in its place, as long as its screened time is below the
-    champion's; the record of the one attempt names each that failed. If all fail, it is that of the best.
+    champion's; the record of the one attempt names each that failed. If all fail, the attempt is that of the best.
 
     kernel.py is not written while settings are screened, and forbidden changes are watched for. Raises the errors of an
     attempt, and RatchetError `unknown-constant` before anything is screened, `tampered` if a candidate changed files

@@ -1,4 +1,4 @@
-"""A kernel.py tried before its contest is committed: whether it traces, and whether it is right at small shapes."""
+"""Tries a kernel.py before its contest is committed: does it trace, and is it right at small shapes?"""
 
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) ->
 
 @dataclass(slots=True)
 class Trial:
-    """Tries candidates one after the other at small shapes; `folder` keeps what the compiler made of them meanwhile."""
+    """Tries candidates one after the other at small shapes; meanwhile `folder` keeps what was compiled."""
 
     contest: Contest
     folder: Path
@@ -43,7 +43,7 @@ class Trial:
     def evidence(self, candidate: Candidate) -> Evidence | None:
         """The evidence about `candidate`, except at the contest's own shape; None for a program that was tried before.
 
-        Nothing is checked of a candidate that does not trace or that the compiler refuses. Raises as `evaluate` does.
+        A candidate that does not trace or that the compiler refuses is not checked. Raises as `evaluate` does.
         """
 
         def once(trace: Trace) -> None:

@@ -1,4 +1,4 @@
-"""Takes back: an attempt's kernel.py into the working tree, and the last accept as a new commit."""
+"""Brings an attempt's kernel.py back into the working tree, and takes the last accept back by a new commit."""
 
 from contextlib import suppress
 from dataclasses import replace

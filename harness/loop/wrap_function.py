@@ -1,4 +1,4 @@
-"""A kernel.py that calls a function that exists, in the first way that is right, with stand-ins for what it lacks."""
+"""A kernel.py that calls an existing function in the first way that is right, with stand-ins for missing packages."""
 
 import ast
 import re
@@ -43,10 +43,10 @@ class Wrapped:
 def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
     """The first kernel.py around `target` that passes at small shapes, else the first that traces.
 
-    The compiler's refusal ends a way before anything else is checked, and a program that failed is not judged again.
-    Packages that `target` imports and that cannot be imported are named in STUBS of the contest's prepare.py. Raises
+    If the compiler refuses a way, it is not checked any further; a program that failed is not judged again. Packages
+    that `target` imports and that cannot be imported are named in STUBS of the contest's prepare.py. Raises
     RatchetError `does-not-trace` if no way traces, `helper-name` if a file beside it has the name of a module,
-    `missing-option` if the function needs what nobody gave, `is-suite`.
+    `missing-option` if it needs an option that nobody gave, `is-suite`.
     """
     try:
         return _wrap(contest, target, settings, progress)
@@ -202,7 +202,7 @@ def _reasons(lacking: dict[str, Failure]) -> str:
 
 
 def _for_one_function(contest: Contest) -> Statement:
-    """The problem of the function, of a suite its first member. Raises RatchetError `is-suite`."""
+    """The problem of the function; for a suite that of its first member. Raises RatchetError `is-suite`."""
     statement = contest.problem.statement()
     if statement.members is None:
         return statement

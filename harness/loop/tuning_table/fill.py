@@ -32,7 +32,7 @@ from harness.records import MAY_PASS_NEXT_TIME, Evidence, Policy, RefusedSetting
 from harness.units import quantity
 from harness.units import seconds as in_seconds
 
-# If the fastest fails its checks, so many are judged before it becomes the entry anyway, as unchecked.
+# The number of settings to judge; if all of them fail their checks, the fastest becomes the entry anyway, as unchecked.
 _JUDGED = 3
 _TRUTHS = ("True", "False")
 # Failures that no constant of a kernel.py changes: all settings fail like the first.
@@ -55,7 +55,7 @@ _OF_ALL_SETTINGS = frozenset(
         "wrong-signature",
     )
 )
-# Any other reason holds for all settings after so many in a row gave it and none had a latency.
+# Any other reason holds for all settings if at least this many have it and none has a latency.
 _ALIKE = 5
 _NUMBER = re.compile(r"\d+")
 
@@ -422,8 +422,8 @@ def _range(evidence: Evidence) -> Ends | None:
 def _ends(evidence: Evidence) -> Ends | None:
     """The ends that settings are ranked by: those of the range, or the latency as both.
 
-    What the SparseCore does hardly depends on the settings, so that it takes the same share of its bound in all of
-    them: a setting that is the fastest at both ends is the fastest whatever that share is.
+    The SparseCore's part hardly depends on the settings, so it takes the same share of its bound in all of them. A
+    setting that is the fastest at both ends is therefore the fastest at any share.
     """
     time_ = _latency(evidence)
     return _range(evidence) if time_ is None else (time_, time_)

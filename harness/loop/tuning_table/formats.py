@@ -92,7 +92,7 @@ def in_words(ends: Ends | None) -> str:
 
 
 def _in_a_comment(text: str) -> str:
-    """The text on one line, without characters that no Python file may have: kernels may say anything."""
+    """The text on one line, without characters that no Python file may have: a kernel's message may have any."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 
@@ -164,8 +164,10 @@ def _python(rows: Sequence[Row]) -> str:
 
 
 def _tokamax(rows: Sequence[Row]) -> str:
-    """tokamax's cache. It holds bare times, so their origin stands in the metadata of each entry, and its range if it
-    has one: then the time is its middle.
+    """tokamax's cache.
+
+    It holds bare times, so the metadata of each entry states their origin. The time of a range is its middle, and the
+    metadata states the range too.
     """
     entries: dict[str, dict[str, Any]] = {}
     for row in rows:

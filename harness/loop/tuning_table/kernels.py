@@ -16,8 +16,8 @@ _MOST_ROWS, _MOST_DEPTH = 4096, 8192
 class TableKernel:
     """`function` of an installed package for the problem of the template `like`.
 
-    `space` gives the values of each constant to try for a problem, of which every one of `conditions` must hold;
-    `fallback` gives the constants with which the package runs if its own table has no entry.
+    `space` gives the values of each constant to try for a problem; all `conditions` must hold for them. `fallback`
+    gives the constants with which the package runs if its own table has no entry.
     """
 
     name: str
@@ -29,7 +29,7 @@ class TableKernel:
 
 
 def _attention_blocks(*names: str) -> Callable[[Parameters], Grid]:
-    """Blocks of queries first, then of keys."""
+    """The space of `names`: first a block of queries, then blocks of keys."""
 
     def space(parameters: Parameters) -> Grid:
         queries, keys = (_whole(parameters, name) for name in ("sequence", "kv_sequence"))

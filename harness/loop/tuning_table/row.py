@@ -23,8 +23,8 @@ class Row:
     """One shape on one chip; times are simulated, in seconds.
 
     - `settings` is None if none has a time, for the reason in `failure`.
-    - `checks` is how many checks the best one passed, 0 if `unchecked` says what failed: the three fastest, or the
-      machine.
+    - `checks` is the number of checks that the best one passed; 0 if it is unchecked, because the three fastest fail or
+      the machine failed, as `unchecked` says.
     - `tried` of the `possible` settings were tried; `looked_at` of their programs had a latency.
     - `search` stands for everything that the row depends on: judge, compiler, kernel, settings, their number.
     - `trials` are the settings that were tried, in the order of asking; of a continued search, those with a latency.
@@ -114,7 +114,7 @@ class Row:
         """True if the fallback is the best, or slower by more than the uncertainty, which grows with `looked_at`."""
         if self.settings == self.fallback:
             return True
-        # How far a range is off, is not known.
+        # The error of a range is not known.
         if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
             return False
         reach = compare_simulated.deviations(self.looked_at) * self.plus_minus_seconds

@@ -11,7 +11,7 @@ from typing import Any
 from harness import reading_limits
 from harness.errors import UsageError
 
-# Keys of a model, and those that make a kernel's problem.
+# Keys of a model: its name, and those that make a kernel's problem.
 _MODEL = (
     "model",
     "layers",
@@ -85,11 +85,11 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
     """The shapes of a model's problems of `operation`.
 
     - attention: one for each of `sequences`, causal unless `causal` is false.
-    - paged_attention: `batch` sequences of up to so many tokens, in pages of `page_size` (16); if the kernel takes more
-      than one query of each, `tokens` in all.
-    - grouped_matmul: the two products of a mixture of experts for `batch` (1) times so many tokens, each of which goes
-      to `experts_per_token` of `experts`; if `expert_parallel` chips share the experts, those of one chip, with its
-      share of the tokens.
+    - paged_attention: for each length in `sequences`, `batch` sequences of up to that many tokens, in pages of
+      `page_size` (16); if the kernel takes several queries of a sequence, `tokens` in all.
+    - grouped_matmul: for each length, the two products of a mixture of experts for `batch` (1) times that many tokens,
+      each of which goes to `experts_per_token` of `experts`; if `expert_parallel` chips share the experts, those of
+      one chip, with its share of the tokens.
 
     `layers` changes no shape.
     """

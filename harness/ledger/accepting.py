@@ -17,7 +17,7 @@ _RACES = 5
 
 
 def private_index(place: Place) -> Path:
-    """An index for this process alone: a git command of a killed ratchet may still write to the other."""
+    """An index for this process alone: a git command of a killed ratchet may still write to another."""
     return place.state_directory / f"index.{os.getpid()}"
 
 

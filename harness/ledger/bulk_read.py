@@ -1,4 +1,4 @@
-"""Every attempt of a contest with its record and kernel, read in a handful of git calls instead of some for each."""
+"""Every attempt of a contest with its record and kernel, read in a handful of git calls instead of several for each."""
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
-# So many commits are read in one process, which holds their records and kernels in memory.
+# The number of commits to read in one process, which holds their records and kernels in memory.
 _BATCH = 200
 
 

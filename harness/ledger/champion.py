@@ -23,9 +23,9 @@ class TitleHolder:
 def holder(place: Place) -> TitleHolder | None:
     """The champion on this branch, or None before the first accept.
 
-    The newest accept in HEAD's history that no undo or revoke took the title from; if merged lines of history each have
-    an accept, it is the accept whose kernel.py is HEAD's. If the history does not tell (a shallow clone, a squashed
-    branch), the accepted attempts in files at HEAD do.
+    The newest accept in HEAD's history that no undo or revoke took the title from; if several merged branches have one,
+    it is the accept whose kernel.py is HEAD's. If the history does not tell (a shallow clone, a squashed branch), the
+    accepted attempts in files at HEAD do.
     """
     candidates, undone = _candidates(place)
     head_blob, *blobs = git.blob_ids(

@@ -18,7 +18,7 @@ def remove_leftovers(place: Place) -> None:
 
 
 def leftovers(place: Place) -> tuple[Path, ...]:
-    """The possible leftovers of a killed process, by names that only the ratchet gives; nothing of it is needed."""
+    """The possible leftovers of a killed process, by names that only the ratchet gives; none of them is needed."""
     written = (journal.path(place), place.kernel_path, place.packed_path, place.packed_path.with_name(".gitattributes"))
     half_written = [files.temporary_of(path) for path in written]
     half_written += [files.temporary_of(place.experiments_directory / name) for name in notes.FILES]

@@ -173,7 +173,7 @@ def identity(row: Row) -> bytes:
 def encode_document(schema: int, record: object) -> str:
     """Any record as indented JSON, with its schema number first; the text ends without a newline.
 
-    For readers of other programs: names that are not UTF-8 are written as in `valid_json`.
+    It is for readers in other programs: names that are not UTF-8 are written as in `valid_json`.
     """
     return valid_json(built_document(schema, record))
 

@@ -11,7 +11,7 @@ from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
-# Of the number of an attempt: what 64 bits hold.
+# The digits of an attempt's number: what 64 bits hold.
 _DIGITS = 18
 
 
@@ -104,7 +104,7 @@ def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[st
 
 
 def log_commits(place: Place, limit: int | None = None, containing: str = "") -> tuple[git.Commit, ...]:
-    """The log's commits, newest first, but for those of notes; none if there is no log here."""
+    """The log's commits, newest first, without those of notes; none if there is no log here."""
     tip = git.commit_of(place.repository, place.log_ref)
     asked = limit
     while tip is not None:
@@ -361,9 +361,9 @@ def candidate(
 ) -> Candidate:
     """The candidate of an attempt, as a checkout would write it.
 
-    From the log; else from the commit that accepted it; else its diff, applied to the kernel
-    it was compared with. Callers that ask for many give the accepts, and a dictionary that keeps rebuilt candidates.
-    Raises RatchetError `unknown-attempt` or `no-kernel`.
+    From the log; else from the commit that accepted it; else its diff, applied to the kernel it was compared with.
+    Callers that ask for many pass the accepts, and a dictionary that keeps rebuilt candidates. Raises RatchetError
+    `unknown-attempt` or `no-kernel`.
     """
     if rebuilt is None:
         rebuilt = {}

@@ -134,8 +134,8 @@ class Ledger:
         `guarded` are further files (from the top) that must not have changed on the branch since
         `attempt.judged_against`; kernel.py and prepare.py always are.
 
-        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says; others
-        before the log moved leave everything as it was, later ones are finished by `recover`.
+        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says; after other errors before the
+        log moved everything is as it was; after later ones `recover` finishes the attempt.
         """
         self._require_lock()
         branch = git.branch_or_none(self.place.repository) or ""
@@ -154,7 +154,7 @@ class Ledger:
     def keep_notes(self, notes: Sequence[Note]) -> None:
         """Adds notes to experiments/notes.jsonl; `log_notes` puts them into the log as well.
 
-        Killed between the two, the notes are in the file, and the next `log_notes` finds them there.
+        After a kill between the two, the notes are in the file, where the next `log_notes` finds them.
         """
         self._require_lock()
         note_files.keep(self.place, notes)
@@ -165,7 +165,7 @@ class Ledger:
         note_files.log_pending(self.place)
 
     def recovered(self) -> tuple[str, ...]:
-        """The sentences of `recover`; in their place its error if it fails, a note if another process is at work."""
+        """The sentences of `recover`, or its error if it fails, or a note if another process is at work."""
         try:
             with self.lock("recovery"):
                 return self.recover()

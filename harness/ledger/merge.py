@@ -1,4 +1,4 @@
-"""A change of a candidate's text taken out of a later text: git's three-way merge, file by file."""
+"""Takes a change of a candidate's text out of a later text: git's three-way merge, file by file."""
 
 import re
 from difflib import SequenceMatcher
@@ -21,9 +21,9 @@ _CONFLICT = re.compile(
 
 
 def without(repository: Repo, text: Candidate, before: Candidate, after: Candidate) -> Candidate | None:
-    """`text` without the change from `before` to `after`; None if it has the same lines otherwise than `after`.
+    """`text` without the change from `before` to `after`; None if it differs from `after` in the changed lines.
 
-    Lines side by side are no conflict, as they are for git, as long as no line is changed by both. If comments or
+    Changes of neighbouring lines are a conflict for git, but not here, unless both change the same line. If comments or
     docstrings prevent the merge of a file, it is merged, and returned, without them. Raises RatchetError.
     """
     sides = [each.files for each in (text, after, before)]
@@ -38,7 +38,7 @@ def without(repository: Repo, text: Candidate, before: Candidate, after: Candida
             texts = [side or b"" for side in (mine, old, new)]
             data = _merged(repository, *texts)
             if data is None and all(programs := [bare(text) for text in texts]):
-                # What was written about the lines ties nothing to them.
+                # Comments and docstrings about the lines must not tie changes together.
                 data = _merged(repository, *(program or b"" for program in programs))
             if data is None:
                 return None

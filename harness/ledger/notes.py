@@ -106,8 +106,8 @@ def keep(place: Place, notes: Sequence[Note]) -> None:
 def log_pending(place: Place) -> None:
     """Puts the notes of experiments/notes.jsonl and attempts.jsonl that the log lacks into the log, in one commit.
 
-    Nothing is committed where the log has them all. A clone without a log gets none: its next attempt begins one.
-    Raises RatchetError `ref-moved`.
+    Nothing is committed if the log has them all. A clone without a log gets none: its next attempt begins one. Raises
+    RatchetError `ref-moved`.
     """
     for _ in range(_RACES):
         tip = git.commit_of(place.repository, place.log_ref)
@@ -150,7 +150,7 @@ def outcome_of_checks(notes: Sequence[Note], attempt: int, kernel_sha256: str, k
 def last_number(place: Place) -> int:
     """The number of the last attempt before the newest notes of the log; 0 if there are no notes.
 
-    In a partly fetched log they may be the only trace of it.
+    In a partly fetched log the notes may be the only trace of that attempt.
     """
     tip = git.commit_of(place.repository, place.log_ref)
     commits = git.log(place.repository, (tip,), limit=1, first_parent=True, containing=f"{TRAILER}: ") if tip else ()

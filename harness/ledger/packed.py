@@ -109,7 +109,7 @@ def lines_of(data: bytes) -> Iterator[bytes]:
 
 
 def read(data: bytes, where: str, shared: Mapping[str, bytes] | None = None) -> Packed:
-    """The lines in `data`, which is called `where`; `shared` are values to use where the file lacks or spoiled one."""
+    """The lines in `data`, which is called `where`; `shared` are values to use where its own are missing or damaged."""
     values: dict[str, bytes] = {}
     records: list[Record] = []
     notes: list[str] = []
@@ -205,7 +205,7 @@ def _line(line: bytes, where: str) -> _Line:
 
 
 def files(place: Place) -> tuple[Packed, ...]:
-    """The file in the working tree, then that at HEAD, where they are there and differ. Raises RecordError."""
+    """The file in the working tree, then that at HEAD if it differs; a missing one is left out. Raises RecordError."""
     here = bytes_here(place.packed_path)
     committed = at_head(place, unless=here)
     spare = {} if committed is None else committed.shared

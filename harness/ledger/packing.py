@@ -68,7 +68,7 @@ def pack(place: Place) -> Packing:
 
 
 def _documents(place: Place, left: list[str]) -> Iterator[tuple[str, bytes]]:
-    """The attempts' files that can be packed, by name, lowest number first; `left` gets a sentence on each other."""
+    """The attempts' files that can be packed, by name, lowest number first; `left` gets a sentence on the others."""
     for name in reversed(experiments.names_in(place.experiments_directory)):
         path, where = place.experiments_directory / name, f"{place.experiments}/{name}"
         try:

@@ -1,4 +1,4 @@
-"""The way of a decided attempt into the ledger: steps that can each be killed, repeated and finished."""
+"""Records a decided attempt in the ledger, in steps of which each can be killed, repeated and finished."""
 
 import os
 from collections.abc import Mapping
@@ -139,8 +139,9 @@ def _is_logged(place: Place, recording: Recording) -> bool:
 
 
 def undo(place: Place, begun: Journal) -> bool:
-    """Puts the user's kernel.py back if the file is still the one that the ratchet wrote, and clears the journal; True
-    if it was.
+    """Puts the user's kernel.py back if the file is still what the ratchet wrote, and clears the journal.
+
+    Returns True if it was put back.
     """
     restored = False
     if begun.original is not None and sha256_here(place) in begun.written_sha256:
@@ -170,7 +171,7 @@ def write_files(place: Place, candidate: Candidate) -> None:
 def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
     """The helpers of `candidate` that would overwrite a file that neither HEAD nor the candidate here has.
 
-    The candidate in the working tree is judged by the caller.
+    Files of the candidate in the working tree do not count: the caller decides about them.
     """
     folder = place.kernel_path.parent
     here = Candidate.in_folder(folder).files if place.kernel_path.is_file() else {}
@@ -197,7 +198,7 @@ def _kernel_mode(place: Place) -> str:
 
 
 def _write_file(place: Place, recording: Recording) -> list[str]:
-    """Writes the attempt's file into experiments/; one of that name with another content is somebody's, and stays."""
+    """Writes the attempt's file into experiments/; a file of that name with other content stays."""
     path = place.experiments_directory / recording.file_name
     data = git.file_at(place.repository, recording.log_commit, RECORD_NAME) or b""
     if path.exists() and path.read_bytes() != data:

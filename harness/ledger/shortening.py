@@ -29,7 +29,7 @@ from typing import Any
 from harness import reading_limits
 from harness.ledger.codec import RecordError, compact
 
-# 42 bits: two clones that each share a thousand values of their own give two of them one name once in four million
+# 42 bits: if two clones each share a thousand values of their own, two values get the same name in one of four million
 # merges. The reader names such values instead of mixing them up.
 _NAME_LENGTH = 7
 # Of the JSON text of a value, in characters: below this a name saves next to nothing.
@@ -244,7 +244,7 @@ def parsed(data: bytes, budget: Budget) -> Any:
 class Pool:
     """The values that several records have: `names` maps the short form of each to its name, `seen` counts short forms.
 
-    `taken` are the names that a new value cannot get.
+    `taken_names` are the names that a new value cannot get.
     """
 
     names: dict[str, str] = field(default_factory=dict)

@@ -139,7 +139,7 @@ def newest(among: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
 
 
 def shortened(among: Sequence[Line], most: int) -> tuple[Line, ...]:
-    """The same lines, with attempts in a row that were not accepted as one line each until at most `most` are left.
+    """The same lines; runs of attempts that were not accepted are folded, each into one line, until `most` are left.
 
     The oldest are folded first. More are left if there is nothing more to fold.
     """

@@ -1,4 +1,4 @@
-"""A ledger checked against itself: log, branch and experiments/ must agree. Nothing is written."""
+"""Checks that log, branch and experiments/ of a ledger agree; writes nothing."""
 
 from harness.ledger import Ledger, history
 from harness.ledger.fsck import accepts, checks, inventory, noted, rulings, signatures
@@ -13,7 +13,8 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
     """Every disagreement between log, branch, experiments/ and the ratchet's own state, with its remedy.
 
     Also every verdict and time that does not follow from its record. `present` is the key of evidence taken now, None
-    if it is not known. With `signed_by`, anything that they did not sign is a finding too (`signatures.unsigned`).
+    if it is not known. With `signed_by`, anything without their signature is a finding too (`who` of
+    `signatures.unsigned`).
     """
     place = ledger.place
     findings: list[Finding] = []

@@ -1,4 +1,4 @@
-"""Every verdict ruled again from evidence, the champion's evidence and the policy in its record, not from its words."""
+"""Rules every verdict again from evidence, champion's evidence and policy in its record, not from its words."""
 
 import math
 from bisect import bisect_left
@@ -41,8 +41,9 @@ class _Book:
 def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list[str]) -> Iterator[Finding]:
     """Findings for every verdict that does not follow from its record, and every time that its evidence does not give.
 
-    `present` is the key of evidence taken now, if known: under its judge the whole verdict must be equal, under others
-    its outcome and time ratio. If a champion's evidence is not here, a note says so and the verdict is not checked.
+    `present` is the key of evidence taken now, if known: a verdict of its judge must be equal as a whole, one of
+    another judge in outcome and time ratio. If a champion's evidence is not here, a note says so and the verdict is not
+    checked.
     """
     ordered = sorted(everything, key=lambda record: record.attempt.number)
     book = _Book(records=tuple(ordered), numbers=tuple(record.attempt.number for record in ordered))

@@ -14,7 +14,7 @@ from harness.ledger.paths import Place
 from harness.records import Finding
 
 _FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}")
-# git's words on a signature (`%G?`). Only G is good: of a known and trusted key.
+# git's words on a signature (`%G?`). Only G is good: a signature by a known and trusted key.
 _WORDS = {
     "N": "it is not signed",
     "B": "its signature is bad: it was changed after it was signed",
@@ -33,7 +33,7 @@ def unsigned(
     filed: Sequence[HeldAttempt],
     who: str,
 ) -> list[Finding]:
-    """Findings for every log commit and accept that `who` did not sign, and every record in no commit of theirs.
+    """Findings for every log commit and accept that `who` did not sign, and every record in no signed one.
 
     `who` is a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS), for signatures by SSH keys, or the
     fingerprint of an OpenPGP key. Raises UsageError `unknown-signers` if it is neither.

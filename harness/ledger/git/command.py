@@ -19,11 +19,11 @@ def _as_options(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("-c", setting)]
 
 
-# The user may have configured anything, but our output is parsed, and our objects are UTF-8 and synced to disk: every
-# object before the ref that needs it, since each is written by its own command, which has ended.
-# `safecrlf=false`: mixed line endings in kernel.py are normalised, as `git add` would, not refused.
+# The user may have configured anything, but the output is parsed, and objects must be UTF-8 and synced to disk. Every
+# object is synced before the ref that needs it, because the command that wrote it has ended. `safecrlf=false`: mixed
+# line endings in kernel.py are normalised, as `git add` would, not refused.
 _CONFIGURATION = (
-    # No program that a repository names is asked for changes.
+    # No program that a repository names is asked which files changed.
     "core.fsmonitor=false",
     "safe.bareRepository=explicit",
     "core.quotePath=false",

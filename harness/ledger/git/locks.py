@@ -10,7 +10,7 @@ from git import Repo
 from harness.files import refusals_in_words
 from harness.ledger import git
 
-# A git command that outlived its ratchet needs milliseconds; one that is at it longer has another purpose.
+# A git command that outlived its ratchet needs milliseconds; one that runs longer has another purpose.
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.02
 _PROCESSES = Path("/proc")
@@ -56,7 +56,7 @@ def _may_be_held(repository: Repo, locks: Sequence[Path]) -> bool:
                 place = Path(os.readlink(process / "cwd"))
                 if place.is_relative_to(top) or place.is_relative_to(git.common_directory(repository)):
                     return True
-            # Readable for our own processes only: a stranger who cannot be asked is found by the lock's owner.
+            # Readable for our own processes only; for those of other users the lock's owner is compared below.
             if any(os.readlink(link) in wanted for link in (process / "fd").iterdir()):
                 return True
         except FileNotFoundError:

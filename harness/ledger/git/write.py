@@ -18,10 +18,10 @@ from harness.ledger import git
 from harness.ledger.git import index, locks
 from harness.ledger.git.command import attempted, run
 
-# Editors and prompts hold index.lock for moments when they refresh; longer is somebody's real work.
+# Editors and prompts hold index.lock for moments when they refresh; who holds it longer does real work.
 _INDEX_PATIENCE_SECONDS = 3.0
 _INDEX_PAUSE_SECONDS = 0.05
-# A private index must not take part in what a user's index may have switched on.
+# What a user may have switched on for the index must be off for a private one.
 _PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untrackedCache=false", "index.sparse=false")
 
 
@@ -34,8 +34,8 @@ def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
 def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.TreeEntry], private_index: Path) -> str:
     """Stores the tree of commit `base` (None: empty) with `changes` by path, and returns its id.
 
-    Works in an index of its own at `private_index`, which is removed afterwards. Raises
-    RatchetError; a folder where a file should go is one.
+    Works in an index of its own at `private_index`, which is removed afterwards. Raises RatchetError, also if a folder
+    is in the place of a file.
     """
     leftovers = (private_index, private_index.with_name(f"{private_index.name}.lock"))
     command = partial(run, settings=_PLAIN_INDEX, environment={"GIT_INDEX_FILE": str(private_index)})

@@ -21,7 +21,7 @@ def fit(answer: dict[str, Any], rest: Rest, largest: int = LARGEST) -> dict[str,
     """
     if _length(answer) <= largest:
         return answer
-    # Sentences are few: a part is cut where it begins to be too long, and nothing inside it.
+    # To keep the sentences few, a part is cut where it begins to be too long, and nothing inside it is.
     cuts: list[str] = []
     cut = _fit_value(answer, largest * 9 // 10, "", cuts, rest)
     shown = cuts[:10]

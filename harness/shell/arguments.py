@@ -12,7 +12,7 @@ from harness.errors import RatchetError, UsageError
 from harness.render.layout import harmless, wants_colour
 from harness.shell.program_name import renamed, typed
 
-# What begins a contest.
+# The message of a contest's first attempt.
 BASELINE = '"experiment: baseline"'
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
@@ -28,7 +28,7 @@ def directory(named: Path | None) -> Path:
 
 
 def command(words: str, named: Path | None) -> str:
-    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, with the command as it was typed and `-C` if it was."""
+    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, with the command as typed, and `-C` if typed."""
     place = "" if named is None else f"-C {shlex.quote(str(named))} "
     return f"{typed()} {place}{words}"
 

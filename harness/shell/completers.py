@@ -8,7 +8,7 @@ from typing import TypeVar
 from harness import files
 from harness.errors import RatchetError
 
-# So many attempts are offered, the newest.
+# The number of newest attempts that are offered.
 _ATTEMPTS = 200
 _Offer = TypeVar("_Offer", dict[str, str], list[str])
 

@@ -36,10 +36,9 @@ def code(shell: str) -> str:
 
 
 def _program_to_ask(shell: str) -> str | None:
-    """The program that answers completions, independent of the current folder: a `./ratchet.sh` there may be a
-    stranger's.
+    """The program that answers completions, whatever the current folder: a `./ratchet.sh` there may be a stranger's.
 
-    None if this process was not begun by a program, or where a shell would split its path into words.
+    None if this process was not started by a program, or if a shell would split its path into words.
     """
     program = Path(sys.argv[0]).absolute()
     if program.name not in INSTALLED:
@@ -93,7 +92,7 @@ def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list
     for action in added.options():
         _give_completer(action)
         if action.dest == "directory":
-            # Where it is not given behind the verb, it may be before it.
+            # If it is not given behind the verb, it may be given before it.
             action.default = argparse.SUPPRESS
 
 

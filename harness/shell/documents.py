@@ -21,7 +21,7 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorDocument:
-    """The document that is printed where the verb failed; exit code 2, 4, 5 or 130."""
+    """The document that is printed if the verb failed; exit code 2, 4, 5 or 130."""
 
     error: Mistake
 

@@ -187,7 +187,7 @@ def place_of_verb(words: Sequence[str]) -> int | None:
         elif word in _HELP or word == "--version":
             continue
         elif word.startswith("-"):
-            # Only the verbs' own parsers know.
+            # Only the verbs' own parsers know which options take a value.
             skip = word in valued_options()
         elif word.startswith(f"{MESSAGE}:") or word in EVERY:
             return place

@@ -30,8 +30,7 @@ _place: tuple[re.Pattern[str], str] | None = None
 
 
 def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
-    """Notes the folder that `-C` named, for the commands in errors and hints: they must work in the user's current
-    folder.
+    """Keeps the folder that `-C` named for commands in errors and hints, which must work in the current folder.
 
     `verbs` are those that take a contest.
     """

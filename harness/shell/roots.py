@@ -9,7 +9,7 @@ from harness.errors import UsageError
 from harness.files import LINKS_OF_A_CONTEST
 from harness.shell.arguments import FUNCTION
 
-# A folder of captures has some hundred entries; so many take a second.
+# A folder of captures has some hundred entries; to look at this many takes a second.
 _ENTRIES = 100_000
 
 

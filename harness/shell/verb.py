@@ -65,10 +65,10 @@ class Verb:
     The file imports nothing heavy, so that --help is quick: `run` imports what it needs.
 
     `line` is its line of the overview, in which `place` orders the verbs: the group, and the order in it. `example` is
-    what follows `ratchet.sh` there, by default the name alone; --help ends with `examples` if they are more.
-    `is_watched`: the verb reads files that anyone may have written, for as long as they make it (harness.shell.watch).
-    `shows_texts`: files are part of its output, to be copied as they are. Hints that name the verb name the contest
-    too, unless `hints_name_contest` is False because it is about another one.
+    what follows `ratchet.sh` there, by default the name alone; --help ends with `examples` if there are several.
+    `is_watched`: the verb reads files that anyone may have written, so its time and memory are limited
+    (harness.shell.watch). `shows_texts`: files are part of its output, to be copied as they are. Hints that name the
+    verb name the contest too, unless `hints_name_contest` is False because it is about another one.
 
     Programs may call it if it has an `effect`, under the name `tool` if that is set. They do not get the arguments
     `not_for_tools`; `other_names` are further names of arguments.

@@ -1,4 +1,4 @@
-"""A verb that reads strangers' files, in a child: this process ends it with a sentence if it takes too much."""
+"""Runs a verb that reads strangers' files in a child, and ends the child with a sentence if it takes too much."""
 
 import os
 import signal

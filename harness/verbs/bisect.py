@@ -10,7 +10,7 @@ from harness.shell.completers import attempts_and_files
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
-# Of an attempt; more digits are a commit's.
+# The form of an attempt's number; more digits are a commit's.
 _NUMBER = r"[0-9]{1,18}"
 
 

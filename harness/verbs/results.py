@@ -14,8 +14,8 @@ from harness.shell.verb import Document, Outcome, Verb
 class ResultsDocument:
     """The attempts, newest last, each with its time on the `scale` and as it was recorded.
 
-    `champion` is its number, `gain` the way to it, `notes` are later findings about recorded kernels, `skipped` lists
-    unreadable attempts. `gain` and `notes` are of the whole ledger, however few rows are asked for.
+    `champion` is its number, `gain` the gain up to it, `notes` are later findings about recorded kernels, `skipped`
+    lists unreadable attempts. `gain` and `notes` are of the whole ledger, however few rows are asked for.
     """
 
     scale: Scale | None

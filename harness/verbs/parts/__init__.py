@@ -1,3 +1,1 @@
-"""Parts of verbs, imported when a verb runs: parts that several verbs share, and parts too long for one verb's own
-file.
-"""
+"""Parts of verbs, imported when a verb runs: shared by several verbs, or too long for a verb's own file."""

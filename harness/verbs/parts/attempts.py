@@ -128,7 +128,7 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
     try:
         old, new = (history.candidate(ledger.place, number) for number in (attempt.champion.attempt, attempt.number))
     except RatchetError:
-        # A plain clone has not every kernel, and these are only words.
+        # A plain clone may lack a kernel, and these are only remarks.
         old = new = Candidate(text=b"")
     words.append(hypotheses.on_change(kinds_of_change(old.source, new.source)))
     if attempt.sweep is None:

@@ -58,8 +58,8 @@ def contests(
 ) -> ContestList:
     """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
 
-    None of the pages is called `taken`. Raises RatchetError `no-attempts` if no contest has any, and whatever opening
-    the repository raises.
+    None of the pages is called `reserved`. Raises RatchetError `no-attempts` if no contest has any, and whatever
+    opening the repository raises.
     """
     repository = git.open_repository(folder)
     rows, untried, notes = [], [], []
@@ -74,7 +74,7 @@ def contests(
         except RatchetError as error:
             notes.append(f"{place or '.'} is left out: {error}")
             continue
-        # No contest's name ends so.
+        # No contest's name ends with a plus.
         name = f"{ledger.place.name}.html" if f"{ledger.place.name}.html" != reserved else f"{ledger.place.name}+.html"
         keep(shown, name)
         peer = peer_of.get(place or ".")

@@ -1,6 +1,4 @@
-"""The arguments of a verb turned into a contest, its ledger and progress on stderr, and functions that several verbs
-need.
-"""
+"""The contest, the ledger and the progress on stderr that a verb's arguments name, and functions for several verbs."""
 
 import hashlib
 import sysconfig

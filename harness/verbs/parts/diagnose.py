@@ -33,7 +33,7 @@ from harness.verbs.parts.context import known_candidate, open_ledger, present_ev
 from harness.workbench import tables
 from harness.workbench.tables import columns
 
-# Ideal machines that bound gains: transfers for nothing, matrix units of twice the speed.
+# Ideal machines that bound gains: one with free transfers, one with matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Factors], ...] = (
     ("memory", "transfers that take no time", Factors(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
     ("MXU", "MXU x2", Factors(mxu=2.0)),
@@ -145,7 +145,7 @@ def _simulate_edits(
     try:
         contest = contests.load(folder, target.name)
     except RatchetError:
-        # An attempt's record is read where its contest is no more.
+        # An attempt's record can be read even if its contest no longer loads.
         return (), f"{without}the contest cannot be loaded"
     if number is not None and history.attempt(place_of(folder), number).key.timed != contest.key("simulated").timed:
         return (), f"{without}attempt {number} was judged under another key"

@@ -90,7 +90,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
         for place, (contest, changed) in enumerate(touched.items()):
             if contest in origins.values():
                 continue
-            # Compilers and their options need not take every name that git does.
+            # Compilers and their options may not take every name that git takes.
             name = Path(contest).name if contest.isprintable() else ""
             into = Path(scratch) / str(place) / (name or "contest")
             judged = gating.judge(

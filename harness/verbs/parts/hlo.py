@@ -33,7 +33,7 @@ from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse
 from harness.workbench.profiles.reading import hlo_protos
 from harness.workbench.profiles.remote import Source
 
-# At most so many names are compared with an unknown one.
+# The most names that an unknown one is compared with.
 _MOST_COMPARED = 5000
 # Pasted HLO has a shape in it; a file's name may have a bracket, but not after a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")

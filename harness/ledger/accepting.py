@@ -34,9 +34,9 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
             journal.clear(journal.path(place))
             raise RatchetError(
                 "branch-moved",
-                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. It is kept in the log "
-                f"and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its kernel.py "
-                "back, and another attempt judges it against the branch as it is now",
+                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. The attempt is kept in "
+                f"the log and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its "
+                "kernel.py back, and another attempt judges that against the branch as it is now",
             )
         changes, sentences = _changes(place, recording, head)
         tree = write.write_tree(repository, head, changes, private_index(place))

@@ -197,7 +197,7 @@ def _line(line: bytes, where: str) -> _Line:
             f"{VERSION}): update the ratchet",
         )
     if (kind.packed, kind.shared, kind.number) == (None, None, None) and not bytes(kind.note):
-        raise RecordError("foreign-record", f"{where}: expected an attempt, shared values or a note, got neither")
+        raise RecordError("foreign-record", f"{where}: expected an attempt, shared values or a note, got none of these")
     return kind
 
 

@@ -86,7 +86,11 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
         raise UsageError("bad-attack", f"expected a file written by `attack`, got {path}: {error}") from error
     title = member.problem.statement().title
     if kept.problem != title:
-        raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
+        raise UsageError(
+            "bad-attack",
+            f"expected an input of `{title}`, got one of `{kept.problem}` in {path}; name a file that `attack` wrote "
+            "for this contest",
+        )
     began = time.monotonic()
     with Bench(contest=contest).locked("attack"):
         worst = attack_search.repeat(_plan(contest, member, candidate), kept.found)

@@ -166,7 +166,9 @@ def repeat(plan: Plan, worst: WorstInput) -> WorstInput:
     with _target(plan) as target:
         if worst.shape not in target.shapes:
             raise RatchetError(
-                "another-shape", f"expected the kernel to be traced for the {worst.shape} shape, it is not"
+                "another-shape",
+                f"expected a kernel that traces at the input's shape ({worst.shape}), got one that does not; search "
+                "again without --repeat",
             )
         return target.attack(worst.shape, worst.family, worst.seed, worst.words)
 

@@ -108,8 +108,8 @@ def refuse_no_python(candidate: Candidate) -> None:
             where = f"{name} line {line}" if line else name
             raise RatchetError(
                 "syntax-error",
-                f"{where}: {getattr(error, 'msg', None) or error}; nothing was judged or recorded, and no attempt's "
-                "number is taken",
+                f"{where}: {getattr(error, 'msg', None) or error}; nothing was judged or recorded, and no attempt "
+                "number is used",
             ) from None
 
 
@@ -251,7 +251,9 @@ def _record(
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:
     """Keeps the result as a note on the champion; returns False if a failure may be caused by the machine."""
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
-        run.say(f"no note was kept of it: {evidence.failure.kind} may come from this machine and not from the kernel")
+        run.say(
+            f"no note was kept of the result: {evidence.failure.kind} may be caused by this machine, not by the kernel"
+        )
         return False
     note = rescale.note_of(
         evidence, run.contest, run.key, champion.number, champion.kernel_sha256, run.number - 1, is_checked=True
@@ -278,8 +280,8 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
         return ()
     return (
         f"{' and '.join(changed)}, which kernel.py imports, has changed since the champion was judged; its files are "
-        "part of the kernel. To have an edit of a package judged and put back, copy the file beside "
-        "kernel.py and import it there",
+        "part of the kernel. To have an edit of a package judged, and undone if it is rejected, copy the file beside "
+        "kernel.py and import the copy",
     )
 
 

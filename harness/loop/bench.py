@@ -233,7 +233,9 @@ class Texts:
         chip = bench.contest.chip
         if chip.platform != "tpu":
             raise RatchetError(
-                "no-simulator", f"expected a contest of a TPU, whose kernels are simulated, got {chip.name}"
+                "no-simulator",
+                f"expected a contest for a TPU, whose kernels are simulated, got one for {chip.name}, which has no "
+                "simulator",
             )
         self._bench, self._folder = replace(bench, on="simulated"), folder
         self._judged: dict[tuple[Candidate, bool], Evidence] = {}

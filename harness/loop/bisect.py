@@ -105,8 +105,10 @@ def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
 def _commit(repository: Repo, name: str) -> str:
     commit = git.commit_of(repository, name)
     if commit is None:
-        hint = "; two attempts can be named, or two commits" if name.isdecimal() else ""
-        raise UsageError("unknown-commit", f"expected attempts' numbers or commits, got {name!r}: no commit here{hint}")
+        hint = "; name two attempts, or two commits" if name.isdecimal() else ""
+        raise UsageError(
+            "unknown-commit", f"expected attempts' numbers or commits, got {name!r}, which is no commit here{hint}"
+        )
     return commit
 
 

@@ -101,7 +101,7 @@ def _note(
     bench = Bench(contest=contest, progress=progress, on="simulated")
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
-        return None, f"{evidence.failure.kind}: {evidence.failure.message}; it may be this machine"
+        return None, f"{evidence.failure.kind}: {evidence.failure.message}; this machine may be the cause"
     after = ledger.next_number() - 1
     note = rescale.note_of(
         evidence, contest, contest.key("simulated"), champion.number, champion.kernel_sha256, after, is_checked=True

@@ -200,7 +200,7 @@ def _options(
         raise RatchetError(
             "missing-option",
             f"expected {wanted.function} to take the problem's {count} arrays "
-            f"({', '.join(array.name for array in statement.inputs)}), it takes {len(positional)}",
+            f"({', '.join(array.name for array in statement.inputs)}), got a function that takes {len(positional)}",
         )
     absent: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
     pairs = [*zip(positional, (*absent, *arguments.defaults), strict=True)][count:]

@@ -128,7 +128,7 @@ def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
             moved = f"{name} was at {_short(was)} and is at {_short(there)}"
             standing.append(f"{moved}; if that was not you: git {_remedy(name, was)}")
     if not standing and index.staged(before.repository) != before.staged:
-        standing.append("what is staged was changed; if that was not you: git diff --cached shows it")
+        standing.append("the index was changed; if that was not you: git diff --cached shows how")
     return Tampering(undone=tuple(undone), standing=tuple(standing))
 
 
@@ -156,8 +156,8 @@ def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
         else:
             files.write_atomically(path, was[1])
             path.chmod(was[0])
-            done = "was removed" if there is None else f"was changed (what it held is kept in {_shown(before, aside)})"
-            done += ", and is again what it was"
+            done = "was removed" if there is None else f"was changed (kept in {_shown(before, aside)})"
+            done += ", and was restored"
         undone.append(f"{_shown(before, path)} {done}")
     return undone, standing
 

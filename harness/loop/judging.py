@@ -128,7 +128,7 @@ def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
                 "same-schedule",
                 f"this compiles to the same schedule as attempt {row.number} ({row.outcome}: "
                 f"{' '.join(row.hypothesis.split())}), bundle for bundle, so it takes the same time; nothing was "
-                "recorded, and no attempt's number is taken. To judge it all the same, add --again",
+                "recorded, and no attempt number is used. To judge it all the same, add --again",
             )
 
 

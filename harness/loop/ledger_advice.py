@@ -52,9 +52,9 @@ def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Ca
             raise
         raise RatchetError(
             error.kind,
-            f"{error}. The kernel.py of attempt {number} has what was asked for: ./ratchet.sh checkout {number}, then "
-            "the same command. The ledger records the best setting and its time; it becomes the champion only if it "
-            "takes less time than the present one, whichever attempt its text comes from",
+            f"{error}. The kernel.py of attempt {number} has these constants: ./ratchet.sh checkout {number}, then the "
+            "same command. The best setting is recorded with its time; it becomes the champion only if it takes less "
+            "time than the present one",
         ) from error
 
 

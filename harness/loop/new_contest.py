@@ -131,8 +131,8 @@ def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
         ways.append(f"start from another template of the operation (--like {', '.join(others)})")
     raise RatchetError(
         "does-not-trace",
-        f"the kernel.py of {like} does not trace with these constants: {failure.message}; nothing was written. One of: "
-        f"{'; '.join(ways)}",
+        f"the kernel.py of {like} does not trace with these constants: {failure.message}; nothing was written. Do one "
+        f"of these: {'; '.join(ways)}",
     )
 
 

@@ -132,7 +132,7 @@ def champion_remedy(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
 def _what_to_do(evidence: Evidence) -> str:
     """The command that takes the title of a champion with this evidence, with the inputs that it fails on."""
     if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
-        return "It may be this machine and not the kernel: run again when the machine is idle"
+        return "The cause may be this machine and not the kernel: run again when the machine is idle"
     return (
         f"./ratchet.sh revoke{draw_text.options(draw_text.failing(evidence))} judges it again, takes its title and "
         "gives it to the latest accepted attempt that passes"

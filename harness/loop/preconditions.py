@@ -35,9 +35,9 @@ def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
     if champion is not None and source == "measured cpu" != champion.key.source:
         raise RatchetError(
             "cpu-champion",
-            f"the time of the champion (attempt {champion.number}) is {champion.key.source}, and a CPU's says nothing "
-            f"about a {champion.key.chip}: leave --on cpu out. `judge --on cpu` times kernel.py on the CPU and records "
-            "nothing; --rebaseline makes it the champion as it stands",
+            f"the time of the champion (attempt {champion.number}) is {champion.key.source}, and a time on a CPU says "
+            f"nothing about a {champion.key.chip}: leave out --on cpu. `judge --on cpu` times kernel.py on the CPU and "
+            "records nothing; --rebaseline makes kernel.py the champion as it stands",
         )
 
 

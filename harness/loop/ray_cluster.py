@@ -69,12 +69,12 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
             **local_options,
         )
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        what = f"a Ray cluster at {address}" if address else "Ray to begin on this machine"
-        raise RatchetError("no-cluster", f"expected {what}; {_line(error)}") from error
+        what = f"a Ray cluster at {address}" if address else "Ray to start on this machine"
+        raise RatchetError("no-cluster", f"expected {what}; Ray says: {_line(error)}") from error
     try:
         count = workers or int(ray.cluster_resources().get("CPU", 0))
         if not count:
-            raise RatchetError("no-cluster", f"expected CPUs, the cluster at {address} offers none (--num-cpus)")
+            raise RatchetError("no-cluster", f"expected CPUs in the cluster at {address}, got none: set --num-cpus")
         cluster = _Cluster(count)
         # Ray reports dead workers on stdout, which belongs to JSON.
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):

@@ -46,8 +46,8 @@ def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool 
     if contest.chip.platform != "tpu":
         raise RatchetError(
             "no-simulator",
-            f"expected a contest of a TPU, whose kernels are simulated, got {contest.chip.name}: measured times are "
-            "taken in pairs on a device, and stay what they were",
+            f"expected a contest for a TPU, whose kernels are simulated, got one for {contest.chip.name}: measured "
+            "times are taken in pairs on a device, and stay as recorded",
         )
     ledger = Ledger.open(contest.directory)
     with ledger.lock("rescale"):
@@ -173,4 +173,4 @@ def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str |
 
 def _left(left: Sequence[Row]) -> Iterator[str]:
     if left:
-        yield f"{quantity(len(left), 'rejected kernel')} without a time under it: ./ratchet.sh rescale --all"
+        yield f"{quantity(len(left), 'rejected kernel')} without a time under this key: ./ratchet.sh rescale --all"

@@ -129,9 +129,9 @@ def revoke(
             raise RatchetError(
                 "kernel-changed",
                 f"expected kernel.py at HEAD to be that of the champion (attempt {champion.number}), got another one: "
-                "an ordinary commit changed it, and a revoke would commit over it. --rebaseline makes it the champion "
-                "if it passes; else commit the champion's kernel.py again first "
-                f"(./ratchet.sh checkout {champion.number})",
+                "an ordinary commit changed it, and a revoke would commit over it. To keep HEAD's kernel.py: "
+                "--rebaseline (it becomes the champion if it passes). To drop it: "
+                f"./ratchet.sh checkout {champion.number}, commit that, then revoke",
             )
         candidate = ledger.champion_candidate()
         rows, skipped = history.rows(ledger.place)
@@ -252,7 +252,7 @@ def _next_holder(
             result = _judged(recheck, before, candidate, rejudged_attempts)
         except _SameProgramError as found:
             rejudged_attempts.append(_same(before, found.other))
-            say(f"attempt {before.number} is the program of attempt {found.other.attempt}")
+            say(f"attempt {before.number} has the same program as attempt {found.other.attempt}")
             continue
         rejudged_attempts.append(_rejudged(result))
         if result.failure is None:
@@ -362,7 +362,7 @@ def record(ledger: Ledger, attempt: Attempt, candidate: Candidate) -> tuple[str,
         if original == ledger.champion_candidate():
             ledger.restore(candidate)
         elif original != candidate:
-            messages = ("kernel.py was not the champion's: it stays as it is, a candidate",)
+            messages = ("kernel.py was not the champion's, so it stays as it is",)
         report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
         row = reporting.row(attempt, report, key_digest(attempt.key))
         recorded = ledger.record(attempt, row, candidate, new_branch_commit=True)
@@ -374,7 +374,7 @@ def record(ledger: Ledger, attempt: Attempt, candidate: Candidate) -> tuple[str,
 
 def _sentence(rejudged: RejudgedAttempt) -> str:
     if rejudged.same_as is not None:
-        return f"attempt {rejudged.attempt} is the program of attempt {rejudged.same_as}, which fails"
+        return f"attempt {rejudged.attempt} has the same program as attempt {rejudged.same_as}, which fails"
     return f"attempt {rejudged.attempt} fails: {_words(rejudged.failure)}"
 
 

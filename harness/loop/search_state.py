@@ -44,7 +44,7 @@ class SearchInputs:
 
 
 def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
-    """The state of the search, with the newest `limit` attempts; the advice is to stop after `plateau` without a win."""
+    """The state of the search, with the newest `limit` attempts; advises to stop after `plateau` without a win."""
     champion_now = _standing(seen)
     # A CPU's time says nothing about the distance to the chip's floor.
     on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None
@@ -246,7 +246,7 @@ def _advice(
         return Advice(do="baseline", why="no champion", sentence=sentence)
     label = _label(champion.source, champion.chip)
     if floor.gap_fraction is None:
-        sentence = "the champion's latency is unknown: see why with show, before anything else is tried"
+        sentence = f"the champion's latency is unknown: see why (show {champion.attempt}) before you try anything else"
         if champion.seconds is not None:
             sentence = f"the champion was timed on a CPU, which says nothing about the floor of a {champion.chip}"
         return Advice(do="go on", why="no latency", sentence=sentence)

@@ -201,8 +201,8 @@ def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -
     gain = _least_gain(bench, ledger, champion, count)
     if champion is None or champion.seconds is None or gain is None:
         return (
-            f"threshold: {percent(bench.policy.minimum_effect)} less time than the champion, or more: screened times "
-            "cannot be compared with the champion's, so only the attempt shows the uncertainty"
+            f"threshold: at least {percent(bench.policy.minimum_effect)} less time than the champion. The uncertainty "
+            "may ask for more, which only the attempt shows: screened times cannot be compared with the champion's"
         )
     return (
         f"threshold: the best of up to {quantity(count, 'setting')} must take at least {percent(gain)} less time "

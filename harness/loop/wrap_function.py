@@ -120,8 +120,8 @@ def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: d
     if first.kind == "helper-name":
         return RatchetError("helper-name", f"{first.message}; nothing was written. What to do: {next_step(first)}")
     is_of_jax = jax_names.lacks(first.message)
-    stand_ins = f"; the kernel may need what had stand-ins: {_reasons(lacking)}" if lacking and not is_of_jax else ""
-    step = "make a contest without --from, and call it in kernel.py as it wants to be called"
+    stand_ins = f"; the kernel may need what has stand-ins: {_reasons(lacking)}" if lacking and not is_of_jax else ""
+    step = "make a contest without --from, and in its kernel.py call the function with the arguments that it takes"
     if first.kind == "import-error" or is_of_jax:
         step = next_step(first)
     if is_of_jax:
@@ -179,7 +179,7 @@ def _on_stand_ins(target: ExistingFunction, lacking: dict[str, Failure]) -> tupl
     if not lacking:
         return ()
     return (
-        f"{target.module} imports what has stand-ins now (STUBS of prepare.py; remove a package there that the kernel "
+        f"{target.module} imports packages that now have stand-ins (STUBS in prepare.py; remove those that the kernel "
         f"needs): {_reasons(lacking)}",
     )
 
@@ -193,7 +193,7 @@ def _reasons(lacking: dict[str, Failure]) -> str:
         if jax_names.lacks(failure.message):
             where = "with this JAX"
         elif _OF_A_STAND_IN.search(failure.message):
-            where = "beside the stand-ins of others"
+            where = "beside the stand-ins of other packages"
         if package not in missing:
             reasons.append(f"{package}, which cannot be imported {where} ({failure.message})")
     if missing:

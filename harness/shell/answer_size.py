@@ -46,7 +46,7 @@ def part(answer: dict[str, Any], path: str, start: int) -> dict[str, Any]:
             raise UsageError(
                 "unknown-part",
                 f"expected a part of the answer such as /tables/0/rows, got {path!r}: "
-                f"in the place of {name!r} it has {there[:300]}",
+                f"instead of {name!r} the answer has {there[:300]}",
             )
     if isinstance(node, dict):
         node = [[name, value] for name, value in node.items()]

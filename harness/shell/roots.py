@@ -35,7 +35,7 @@ class Roots:
             raise UsageError(
                 "runs-a-program",
                 f"expected no function of a program, which would run unconfined, got {text!r}: "
-                "ratchet.sh on a terminal takes it",
+                "run it with ratchet.sh on a terminal",
             )
         if text.startswith("gs://"):
             raise self._outside(text)

@@ -58,7 +58,7 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     sizes.write_text("BLOCK = = 100\n")
     refused = ratchet(folder, "experiment: a slip", "--quiet", expect=4)
     assert "sizes.py line 1" in refused.stderr
-    assert "no attempt's number is taken" in refused.stderr
+    assert "no attempt number is used" in refused.stderr
     # A text that nobody else has is not overwritten.
     assert "unsaved-kernel" in ratchet(folder, "checkout", "1", expect=4).stderr
     ratchet(folder, "checkout", "1", "--force", expect=0)

@@ -127,7 +127,7 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
         ([{"headz": 2}], "entry 1: expected name, batch, causal"),
         ([{"heads": [2]}], "expected a number or a word as heads"),
         ([{"sequence": 512}, {"sequence": 512}], "is there twice"),
-        ([{"model": "x", "head": 2}], "a model says"),
+        ([{"model": "x", "head": 2}], "expected a model's keys"),
         ([{"model": "x", "sequences": [1]}], "expected 'heads' of the model for attention"),
         ([LLAMA | {"sequences": 2048}], "expected 'sequences' as a list"),
         ([LLAMA | {"sequences": []}], "expected 'sequences' as a list"),
@@ -261,7 +261,7 @@ def test_an_unknown_kernel_is_named(tmp_path: Path) -> None:
         fill.tuned("jax:flush", None, ())
     assert caught.value.kind == "unknown-kernel"
     committed_contest(tmp_path / "contest", 512)
-    with pytest.raises(UsageError, match="which constants"):
+    with pytest.raises(UsageError, match="for constants of the contest's"):
         fill.tuned(str(tmp_path / "contest"), None, ())
 
 
@@ -310,7 +310,7 @@ def test_each_format_is_found_by_the_shape_it_was_written_for() -> None:
 def test_a_table_of_another_chip_or_kernel_is_refused(form: Any) -> None:
     text = formats.written([row()], form)
     for kernel, chip in (("tokamax:flash_attention", "v5e"), ("jax:flash", "v6e")):
-        with pytest.raises(UsageError, match="is a table of tokamax:flash_attention on v6e, and"):
+        with pytest.raises(UsageError, match="got table, of tokamax:flash_attention on v6e"):
             formats.holds(text, "table", kernel, chip)
 
 

@@ -261,7 +261,7 @@ def test_a_package_that_lacks_the_module_is_named_with_its_version_and_by_what_i
     assert f"PyJWT {version} is installed and lacks it; install another version" in str(refused.value).replace(
         "pyjwt", "PyJWT"
     )
-    with pytest.raises(RatchetError, match="no-such, unless a distribution is called otherwise"):
+    with pytest.raises(RatchetError, match="no-such, if the distribution has the package's name"):
         find_function.target("no_such.kernels:norm")
 
 

@@ -56,8 +56,8 @@ def replayed(again: Replay) -> tuple[list[Finding], list[str]]:
     where, then, now = f"attempt {again.number}, the champion, judged again", again.then, again.now
     findings = []
     remedy = (
-        f"./ratchet.sh replay {again.number} shows both; if it fails, ./ratchet.sh revoke takes its title; else its "
-        "record was edited"
+        f"./ratchet.sh replay {again.number} shows both results; if the champion fails now, ./ratchet.sh revoke takes "
+        "its title; if it passes, its record was edited"
     )
     is_same_key = not again.differences
     if now.outcome != then.outcome:

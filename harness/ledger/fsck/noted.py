@@ -12,7 +12,7 @@ from harness.ledger.fsck.inventory import HeldAttempt, fetch, finding
 from harness.ledger.paths import Place
 from harness.records import Finding, Note
 
-_REMEDY = "the line was edited: take it out of the file, and ./ratchet.sh rescale finds the time again"
+_REMEDY = "the line was edited: remove it from the file; then ./ratchet.sh rescale takes the time again"
 
 
 def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Finding]:

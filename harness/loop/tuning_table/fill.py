@@ -126,7 +126,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> TunedKer
             "unknown-kernel", f"expected --kernel {names_of_kernels}, or the folder of a contest; got {name!r}"
         )
     if grid is None:
-        raise UsageError("bad-grid", "expected --set NAME=VALUES: which constants of the contest's kernel.py to tune")
+        raise UsageError("bad-grid", "expected --set NAME=VALUES for constants of the contest's kernel.py, got none")
     candidate = Candidate.in_folder(folder)
     candidate.set(tuple((constant, values[0]) for constant, values in grid))
     present = dict(candidate.constants)

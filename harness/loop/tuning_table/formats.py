@@ -138,7 +138,7 @@ def _require_same(where: str, of: set[tuple[str, str]], wanted: tuple[str, str])
     if of - {wanted}:
         kernel, chip_name = sorted(of - {wanted})[0]
         raise UsageError(
-            "bad-table", f"{where} is a table of {kernel} on {chip_name}, and {wanted[0]} on {wanted[1]} is asked for"
+            "bad-table", f"expected a table of {wanted[0]} on {wanted[1]}, got {where}, of {kernel} on {chip_name}"
         )
 
 

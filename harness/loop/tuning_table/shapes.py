@@ -95,7 +95,7 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
     """
     for name in entry:
         if name not in _MODEL:
-            raise UsageError("bad-shapes", f"{where}: a model says {', '.join(_MODEL)}; got {name!r}")
+            raise UsageError("bad-shapes", f"{where}: expected a model's keys, {', '.join(_MODEL)}; got {name!r}")
 
     def need(name: str, otherwise: int | None = None) -> int:
         value = entry.get(name, otherwise)

@@ -13,10 +13,10 @@ class Ablate(Verb):
     line = "what each accepted change is worth in the champion now"
     description = (
         "Takes the accepted changes out of the champion one at a time, judges what is left under the present "
-        "prepare.py, and says what each is worth now: simulated time without it less the time with it. A change that "
+        "prepare.py, and says what each is worth now: simulated time without it minus the time with it. A change that "
         "cannot be taken out alone is taken out with as few others as possible, which are named: later changes of the "
-        "same lines, or changes that do not work without it. With a number: the hunks of that attempt's change. "
-        "Nothing is recorded."
+        "same lines, or changes that do not work without it. With a number, the hunks of that attempt's change are "
+        "taken out. Nothing is recorded."
     )
     examples = "ratchet.sh ablate; ratchet.sh ablate 9"
     document = Document(1, Ablation)

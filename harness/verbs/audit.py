@@ -16,7 +16,8 @@ class Audit(Verb):
     example = "audit run.sh"
     description = (
         "Audits the flags of JAX, XLA and libtpu in a launch script (shell or Python), in the environment, or in a "
-        "capture: unknown, contradictory, without effect, missing for a symptom, harmful for measuring. The installed "
+        "capture: names those that are unknown, contradictory, without effect, missing for a symptom, or harmful for "
+        "measuring. The installed "
         "jaxlib and libtpu are started with these flags, and what they reject is reported. Exit code 1 if the program "
         "would not start or two flags exclude each other."
     )

@@ -23,8 +23,8 @@ class Champions(Verb):
     line = "check every contest's champion again, in one commit"
     example = "champions --page CHAMPIONS.md --commit"
     description = (
-        "Checks every contest's champion in a folder and below it, wholly and with today's judge, and times accepted "
-        "kernels on today's scale. The results are notes in the ledgers and take no attempt's number. A champion that "
+        "Runs all checks of today's judge on every contest's champion in a folder and below it, and times accepted "
+        "kernels on today's scale. The results are notes in the ledgers; no attempt number is used. A champion that "
         "passed under both of today's keys is not checked again."
     )
     document = Document(1, ChampionsDocument)

@@ -37,9 +37,9 @@ class Experiment(Verb):
         parser.settings("NAME=VALUE", "rewrite this constant of kernel.py")
         parser.option("--expect 5%", "how much less time you expect, as 5%% or x0.95 (more: -5%% or x1.05); recorded")
         parser.flag("--again", "judge an already judged program again")
-        parser.flag("--record", "keep what is found about an unchanged kernel as a note")
+        parser.flag("--record", "keep the result for an unchanged kernel as a note")
         parser.flag("--rebaseline", "make kernel.py the champion as it stands, if it is right")
-        parser.flag("--all-checks", "run every check on a kernel that is slower than the champion too")
+        parser.flag("--all-checks", "run every check even if the kernel is slower than the champion")
 
     def run(self, arguments: Namespace) -> Outcome:
         from dataclasses import replace

@@ -30,7 +30,7 @@ class Fsck(Verb):
         parser.flag("--replay", "judge the champion again, and report what differs")
         parser.option(
             "--signed-by SIGNERS",
-            "report records that these did not sign: a file of allowed signers (SSH), or an OpenPGP key's fingerprint",
+            "report records not signed by these: a file of allowed signers (SSH), or an OpenPGP key's fingerprint",
         )
         parser.json("the findings as JSON")
         parser.quiet()

@@ -11,7 +11,7 @@ class Help(Verb):
     place = "machine", 30
     line = "what a verb understands; all of them as a page"
     example = "help --markdown"
-    description = "Says what a verb understands; without a verb, what verbs there are."
+    description = "Prints the help of a verb; without a verb, the list of verbs."
     examples = "ratchet.sh help sweep"
     takes_contest = False
 

@@ -36,7 +36,7 @@ class Hlo(Verb):
         parser.option("--op NAME", "explain this operation alone")
         parser.option("--steps N", "how often pasted HLO runs (1)", type=at_least(1), default=1)
         add_function_arguments(parser)
-        parser.option("--mesh A=N,B=M", "name the axes of the mesh that the module is split over, or the function is")
+        parser.option("--mesh A=N,B=M", "name the axes of the mesh that splits the module or the function")
         parser.chip(f"predict for this chip: {', '.join(chips.names())} (a capture's own, else {DEFAULT_CHIP})")
         parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)
         parser.member()

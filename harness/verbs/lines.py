@@ -45,7 +45,7 @@ class Lines(Verb):
         parser.attempt("the attempt (default: kernel.py as it stands)")
         parser.chip("judge kernel.py as it stands for this chip")
         parser.member()
-        parser.option("--input NAME", "the timing input, of a problem that is timed with several (default: the first)")
+        parser.option("--input NAME", "the timing input, if the problem is timed with several (default: the first)")
         parser.json("the figures as JSON")
         parser.quiet()
 
@@ -66,7 +66,7 @@ class Lines(Verb):
         from harness.verbs.parts.schedules import why_none
 
         if arguments.number is not None and arguments.chip is not None:
-            raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
+            raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
         if arguments.number is None:
             contest = contest_of(arguments, arguments.chip)
             contest.member(arguments.member)

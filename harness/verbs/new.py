@@ -22,14 +22,14 @@ class New(Verb):
             "--like",
             default="attention",
             complete=starts(),
-            help=f"what to start from (attention): {', '.join(templates())}; for any other operation {FORMULA}, whose "
+            help=f"what to start from (attention): {', '.join(templates())}; {FORMULA} is for any other operation: its "
             "prepare.py states the problem by a function of numpy",
         )
         parser.settings("NAME=VALUE", "rewrite this constant of prepare.py, of kernel.py, or of both")
         parser.option(
             "--from WHERE:FUNCTION",
-            "a kernel.py that calls this function, of an installed package (package.module:function) or of a file "
-            "(file.py:function), which is copied beside it; the function's options become constants",
+            "make a kernel.py that calls this function of an installed package (package.module:function) or of a file "
+            "(file.py:function), which is copied beside kernel.py; the function's options become constants",
             dest="around",
         )
         parser.choice("--chip", [chip.name for chip in CHIPS], "the chip it is judged for")

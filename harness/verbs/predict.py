@@ -17,7 +17,8 @@ class Predict(Verb):
     line = "the time of a matmul or a collective from shapes and chip"
     example = "predict matmul X[8192,8192] W[8192,8192]"
     description = (
-        "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`."
+        "Predicts from shapes, mesh and chip: the time of a `matmul X[..] W[..]` or a `collective KIND`, the `memory` "
+        "of training, or the whole shapes of arrays given in parts (`shapes ARRAY...`)."
     )
     examples = (
         "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8; "
@@ -34,11 +35,13 @@ class Predict(Verb):
         )
         parser.option("--dtype", "type of arrays that name none (bf16)")
         parser.chip(f"{', '.join(chips.names())} ({DEFAULT_CHIP})")
-        parser.add_argument("--devices", "--chips", type=at_least(1), metavar="N", help="number (1, or the mesh's)")
+        parser.add_argument(
+            "--devices", "--chips", type=at_least(1), metavar="N", help="number of devices (1, or the mesh's)"
+        )
         parser.option("--mesh A=N,B=M", "the sizes of the axes that arrays name")
         parser.option("--einsum ab,bc->ac", "which dimensions belong together")
         parser.option("--bytes 128MiB", "size of a collective's whole array")
-        parser.option("--shape ARRAY", "the same, as a shape")
+        parser.option("--shape ARRAY", "the whole array, as a shape")
         parser.option("--axis N[,M]", "devices along each axis that takes part")
         parser.option("--groups REPLICA_GROUPS", "the same, as replica groups of a collective's HLO")
         parser.option("--parameters 7e9", "number of parameters of the model")
@@ -54,7 +57,7 @@ class Predict(Verb):
             parser.option(f"--{name} N", text, type=at_least(1))
         parser.add_argument("--remat", action="store_const", const=True, help="layers are recomputed (jax.checkpoint)")
         parser.option("--peak FLOP/s", "peak of one device, instead of the chip's")
-        parser.option("--bandwidth B/s", "of HBM, or of a ring in both directions, instead of the chip's")
+        parser.option("--bandwidth B/s", "bandwidth of HBM, or of a ring in both directions, instead of the chip's")
         parser.json("the tables as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:

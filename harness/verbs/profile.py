@@ -53,9 +53,9 @@ class Profile(Verb):
             const=_SERVER_PORT,
         )
         parser.option(
-            "--steps A:B", "run kernel.py on and on and capture its steps A to B; with --serve it goes on", type=_steps
+            "--steps A:B", "run kernel.py repeatedly and capture its steps A to B; with --serve it goes on", type=_steps
         )
-        parser.option("--snapshots N", "N snapshots of the running kernel", type=at_least(1))
+        parser.option("--snapshots N", "take N snapshots of the running kernel", type=at_least(1))
         parser.option("--every S", "seconds between snapshots (2)", type=float, default=2.0)
         parser.json("JSON instead of text")
         parser.quiet()

@@ -37,7 +37,7 @@ class Report(Verb):
         )
         parser.option(
             "--table DIR",
-            "of the table in this folder, which `table` filled; default of --out: DIR/report.html",
+            "write the page of the table in this folder, which `table` filled; default of --out: DIR/report.html",
             type=Path,
         )
 
@@ -52,7 +52,7 @@ class Report(Verb):
 
         if arguments.table is not None and (arguments.directory is not None or arguments.all):
             raise UsageError(
-                "usage", "a table has a page without a contest: expected -C DIR, --all or --table DIR alone"
+                "usage", "expected -C DIR, --all or --table DIR alone: the page of a table needs no contest"
             )
         if arguments.peers is not None and not arguments.all:
             raise UsageError("usage", "--peers is for the page over all contests: expected --all with it")

@@ -34,9 +34,9 @@ class Revoke(Verb):
     line = "judge the champion again; one that fails loses its title"
     example = 'revoke "fails on sinks"'
     description = (
-        "Judges the champion again under the present judge. One that fails loses its title: it goes to the latest "
-        "accepted attempt that passes, recorded as an attempt and committed. A champion that passes keeps it, and "
-        "nothing is recorded."
+        "Judges the champion again under the present judge. If it fails, its title goes to the latest accepted attempt "
+        "that passes; that is recorded as an attempt and committed. If it passes, it keeps the title, and nothing is "
+        "recorded."
     )
     examples = "ratchet.sh revoke"
     document = Document(2, RevokeDocument)

@@ -81,7 +81,7 @@ class Simulate(Verb):
     example = "simulate dumps --chip v6e"
     description = (
         "Executes the schedules in any directory of compiler dumps, or those of a function of yours, and prints the "
-        "time; of a program on several chips also what their links carry."
+        "time; for a program on several chips also the traffic of their links."
     )
     examples = (
         "ratchet.sh simulate dumps --chip v6e; ratchet.sh simulate ring.py:permute --chip v5e --mesh x=4 --arg "
@@ -278,7 +278,7 @@ def _text(simulation: Simulation, in_profile: float | None) -> str:
             lines += _links(simulation, simulation.seconds)
     lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
     if any("contents are not known" in text for text in simulation.unknown):
-        lines.append("  contents that follow from an argument's are known if that is given: --operand NAME=FILE.npy")
+        lines.append("  contents that depend on an argument are known if you give it: --operand NAME=FILE.npy")
     # The first of the reasons is the headline where there is no latency.
     lines += [f"  not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
     return "\n".join(lines)

@@ -18,7 +18,7 @@ class Sweep(Verb):
     example = 'sweep "experiment: ..." --set BQ=512,1024'
     description = (
         "Compiles and times every setting of a grid, then judges the best one as one recorded attempt that names the "
-        "grid. A setting that fails is a value of the table."
+        "grid. A setting that fails stays in the table with its failure."
     )
     examples = 'ratchet.sh sweep "experiment: larger blocks" --set BQ=512,1024,2048 --set BKV=512,1024'
     document = Document(6, SweepResult)

@@ -39,7 +39,11 @@ class Table(Verb):
             type=Path,
             required=True,
         )
-        parser.chip(f"v5e,v6e: one row for each shape on each ({DEFAULT_CHIP})", default=DEFAULT_CHIP, metavar="CHIPS")
+        parser.chip(
+            f"such as v5e,v6e: one row for each shape on each chip ({DEFAULT_CHIP})",
+            default=DEFAULT_CHIP,
+            metavar="CHIPS",
+        )
         parser.choice("--format", ["json", "python", "tokamax"], "the form of the table (json)", default="json")
         parser.option("--out DIR", "the folder to write to (tables)", type=Path, default=Path("tables"))
         parser.option("--trials N", "settings tried for a row (24)", type=at_least(1), default=24)
@@ -47,7 +51,7 @@ class Table(Verb):
         parser.option(
             "--missing TABLE", "fill the shapes that this table lacks, and show what its fallback costs", type=Path
         )
-        parser.flag("--list", "with --missing: fill nothing, only say which shapes; exit 1 if any")
+        parser.flag("--list", "with --missing: fill nothing, only list these shapes; exit 1 if there are any")
         parser.settings("NAME=VALUES", "search these values of this constant instead of the default ones")
         add_where(parser)
         add_jobs(parser)

@@ -15,7 +15,7 @@ class Timeline(Verb):
     place = "profile", 20
     line = "what happens when, for ui.perfetto.dev and XProf"
     example = "timeline 3"
-    description = "Writes what the simulated run does when, for ui.perfetto.dev and for XProf."
+    description = "Writes a timeline of the simulated run, for ui.perfetto.dev and for XProf."
     examples = "ratchet.sh timeline; ratchet.sh timeline 3; ratchet.sh timeline dumps --chip v6e"
     is_watched = True
 

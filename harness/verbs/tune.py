@@ -17,8 +17,8 @@ class Tune(Verb):
     example = 'tune "experiment: ..." --set BQ=128..2048'
     description = (
         "Searches the settings of constants of kernel.py: Optuna asks for one after the other, each is compiled and "
-        "timed, and the best is judged as one recorded attempt that names what was screened. A search that was "
-        "interrupted goes on where it was when the same command is given again."
+        "timed, and the best is judged as one recorded attempt that names what was screened. If a search was "
+        "interrupted, the same command continues it."
     )
     examples = 'ratchet.sh tune "experiment: blocks" --set BQ=128..4096:pow2 --set BKV=128..4096:pow2 --trials 40'
     document = Document(6, SweepResult)

@@ -33,7 +33,7 @@ class Validate(Verb):
         )
         parser.chip(f"with --on cpu, the chip that kernels are compiled for ({DEFAULT_CHIP})")
         parser.add_argument(
-            "--minutes", type=minutes, default=30.0, help="how long it may take; what is left then is not run (30)"
+            "--minutes", type=minutes, default=30.0, help="how long it may take; steps left after that are not run (30)"
         )
         parser.option("--out NAME", "write NAME.md and NAME.tar.gz (validate-CHIP in this folder)", type=Path)
         parser.json("the findings")

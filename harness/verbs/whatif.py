@@ -39,7 +39,8 @@ class Whatif(Verb):
     line = "which of the chip's resources would make it faster"
     example = "whatif --mxu x2"
     description = (
-        "Runs the same schedule on a chip with other resources, in the simulator; without factors each one in turn."
+        "Runs the same schedule in the simulator on a chip with other resources; without factors it scales each in "
+        "turn."
     )
     examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
     is_watched = True

@@ -70,7 +70,7 @@ def test_contents_of_an_operand_give_a_table_driven_program_a_latency_a_timeline
     assert list((tmp_path / "profile_data").glob("*.trace.json.gz"))
     capsys.readouterr()
     assert main(["timeline", "3", "-C", str(tmp_path), *with_operand[3:]]) == 2
-    assert "a contest states itself what its tables hold" in capsys.readouterr().err
+    assert "a contest states the contents of its tables in prepare.py" in capsys.readouterr().err
 
 
 def test_the_json_says_what_the_text_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

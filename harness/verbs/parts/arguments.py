@@ -78,7 +78,7 @@ def add_evaluation(parser: Parser) -> None:
     parser.add_argument(
         "--on",
         choices=["cpu", "tpu", "gpu", "simulated"],
-        help="where the latency comes from; without it the chip if it is here, else (for a TPU) the simulator. "
+        help="where the latency comes from (default: the chip if it is here, else, for a TPU, the simulator); "
         "cpu is for development and says nothing about a TPU or GPU",
     )
     parser.flag("--deep", "profile with TRACE_COMPUTE_AND_SYNC (on a device)")

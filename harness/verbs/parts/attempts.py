@@ -32,7 +32,7 @@ def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespa
     if not count:
         return ()
     say(
-        f"the timing key is new: {quantity(count, 'accepted kernel')} timed again, so that the table has one scale; "
+        f"the timing key is new: timing {quantity(count, 'accepted kernel')} again, so that the table has one scale; "
         "Ctrl-C is harmless"
     )
     with progress_of(arguments) as progress, ledger.lock("rescale"):
@@ -109,9 +109,9 @@ def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Pat
         ),
     )
     if judged.noted:
-        note = f"what was found is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
-        return f"{text}\n\nThe kernel is the champion's: {note}; it is no attempt, and the branch stays as it is."
-    return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record keeps it as a note."
+        note = f"the result is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
+        return f"{text}\n\nThe kernel is the champion's: {note}; no attempt is recorded, and the branch stays as it is."
+    return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record keeps the result as a note."
 
 
 def _advice(contest: Contest, judged: ratchet.AttemptResult, candidate: Candidate) -> tuple[Hint, ...]:

@@ -87,7 +87,7 @@ class Diagnosis:
 
 def diagnose(arguments: Namespace) -> Outcome:
     if arguments.number is not None and arguments.chip is not None:
-        raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
+        raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
     diagnosis = _diagnosis(arguments)
     return Outcome(
         document=TablesDocument(command="diagnose", tables=figures([diagnosis.table, diagnosis.edits])),
@@ -141,7 +141,7 @@ def _simulate_edits(
     if target.platform != "tpu":
         return (), f"{without}there is no simulator of {target.name}"
     if arguments.member:
-        return (), f"{without}those of a suite's members are not"
+        return (), f"{without}edits for a member of a suite are not"
     try:
         contest = contests.load(folder, target.name)
     except RatchetError:
@@ -166,7 +166,7 @@ def _of_edits(simulated: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
         f"{edit.words}: {edit.why.partition(':')[0] if edit.time_ratio is None else change(edit.time_ratio)}"
         for edit in simulated
     ]
-    return (f"change of the time by simulated edits, which were not checked for being right: {', '.join(times)}",)
+    return (f"change of the time by simulated edits, whose results were not checked: {', '.join(times)}",)
 
 
 def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
@@ -179,8 +179,8 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
         for number, hint in enumerate(advice, 1)
     )
     return (
-        f"in the order of the gain to expect: {ranks}. That is less than the bound where such advice mostly brought "
-        "less, and a part of the cause's time where the gain is unknown",
+        f"in the order of the gain to expect: {ranks}. That gain is less than the bound if such advice mostly brought "
+        "less, and a part of the cause's time if the gain is unknown",
     )
 
 

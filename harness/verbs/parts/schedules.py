@@ -39,7 +39,7 @@ def dumped(arguments: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dic
     Raises the errors of `subject`, `dump_directory.read` and `operands`.
     """
     if arguments.operand and (arguments.what is None or re.fullmatch(r"\d+", arguments.what)):
-        raise UsageError("usage", "--operand is for dumps: a contest states itself what its tables hold, in prepare.py")
+        raise UsageError("usage", "--operand is for dumps: a contest states the contents of its tables in prepare.py")
     chosen = subject(arguments, arguments.chip)
     dump = dump_directory.read(chosen.dumps, chosen.chip, runs)
     return chosen, dump, operands(arguments.operand, dump)
@@ -66,7 +66,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         )
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
-            raise UsageError("usage", "an attempt has its own chip: leave --chip out")
+            raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
         evidence = evidence_of(history.attempt(open_ledger(folder).place, int(what)).evidence, member)
         dumps = dumps_of(folder, evidence, f"attempt {int(what)}")
         return Subject(

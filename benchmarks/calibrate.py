@@ -1,21 +1,21 @@
-"""Fits all constants of a chip to published device times at once, and says what holds each of them.
+"""Fits all constants of a chip to published device times at once, and says which rows constrain each of them.
 
     uv pip install -e '.[bench]' && python benchmarks/calibrate.py --chip v6e --write
 
 in an environment with Python 3.12 or newer. Programs are compiled once, into the cache of `fidelity.py`, and executed
-with a hundred sets of constants or so: milliseconds to seconds each. Only rows for fitting are read. A set is as good
-as it is likely: errors follow Student's distribution, every operation counts alike, and the constants of today are the
-prior. How the errors change with each constant, up and down, is measured; what is likeliest by these slopes is found,
-the slopes are measured there, and the search goes on from there once. What a fit is worth is what it predicts: each
-operation is left out in turn, and its error under the constants that the others give is printed beside today's. The
-switches of the simulator's structure are compared in the same way. Nothing in harness/chips is changed: whoever
-believes the page does that.
+with about a hundred sets of constants: milliseconds to seconds each. Only rows for fitting are read. The best set is
+the likeliest one: errors follow Student's distribution, every operation counts alike, and the constants of today are
+the prior. The slopes of the errors, with each constant up and down, are measured at today's constants, and the
+likeliest set by these slopes is found; both steps are then repeated once from there. A fit is judged by its
+predictions: each operation is left out in turn, and its error under the constants that the others give is printed
+beside today's. The switches of the simulator's structure are compared in the same way. Nothing in harness/chips is
+changed: that is done by hand, after a look at the page.
 
-`--intervals` leaves the fit as it was and finds only how far each constant can be moved, in a third of the time.
-`--free NAMES` moves these constants alone in the fit, with commas between them: what that does for operations that are
-left out says which of them are worth moving. `--each N` takes the N cheapest rows of each operation, `--seconds S`
-leaves out those that take longer than that to execute. With `--write` the results are kept in data/calibration.json and
-CALIBRATION.md is written from all of them; `--pages` only writes the page.
+`--intervals` keeps the fit and only finds how far each constant can be moved, in a third of the time. `--free NAMES`
+moves only these constants in the fit, separated by commas: the errors of left-out operations show which of them are
+worth moving. `--each N` takes the N cheapest rows of each operation, `--seconds S` leaves out those that take longer
+than that to execute. With `--write` the results are kept in data/calibration.json and CALIBRATION.md is written from
+all of them; `--pages` only writes the page.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from harness.judge.simulate.module import Prepared, mean_seconds, prepare
 HERE = Path(__file__).parent
 RESULTS = HERE / "data" / "calibration.json"
 PAGE = HERE / "CALIBRATION.md"
-# Each constant: the least and the most that it may be, and how far from today's value it is expected, as a logarithm.
+# By constant: its least and its greatest value, and its expected distance from today's value, as a logarithm.
 SPACE: dict[str, tuple[float, float, float]] = {
     "hbm_read_share": (0.7, 1.0, 0.1),
     "hbm_write_share": (0.5, 1.0, 0.2),
@@ -61,14 +61,15 @@ SPACE: dict[str, tuple[float, float, float]] = {
 }
 # Errors of a good simulator: their scale as a logarithm, and the degrees of freedom of their tails.
 _SCALE, _FREEDOM = 0.03, 4
-# A constant may be moved until the rows are so much less likely: twice that is 95 % of a chi-squared distribution.
+# A constant may be moved until the rows are less likely by this much: twice that is 95 % of a chi-squared distribution.
 _LESS_LIKELY = 1.92
-# Where rows hold a constant, its end lies between a value that they allow and one that they do not: halved so often.
+# If rows constrain a constant, its end lies between a value that they allow and one that they do not; this range is
+# halved so often.
 _HALVINGS = 4
 # A slope is measured over this much of a constant, as a logarithm; a share of the bandwidth has less room, and
 # matmul_slowdown moves by 1/64.
 _STEP, _STEP_OF_SHARES, _STEP_OF_SLOWDOWN = 0.2, 0.07, 0.0157
-# So far from where the slopes were measured they are believed, and so often they are measured.
+# The distance up to which slopes are used, and the number of times that they are measured.
 _REACH, _TURNS = 0.35, 2
 # Switches of the simulator's structure: the value that each chip does not have is compared with what it has.
 SWITCHES: dict[str, tuple[int, int]] = {"matmul_queue": (0, 1)}
@@ -183,7 +184,7 @@ class Fit:
         return self._errors_of[key]
 
     def unlikely(self, errors: Iterable[float], without: str = "") -> float:
-        """How unlikely these errors are, of all operations but one: less is better."""
+        """The negative log-likelihood of these errors, over all operations but `without`: less is better."""
         by_kind: dict[str, list[float]] = {}
         for case, off in zip(self.cases, errors, strict=True):
             if case.kind != without:
@@ -193,12 +194,12 @@ class Fit:
         return rows * float(np.mean([np.mean(values) for values in by_kind.values()]))
 
     def far(self, constants: Constants) -> float:
-        """How unlikely the constants are by the prior, which is today's."""
+        """The negative log-likelihood of the constants by the prior, which is centred on today's."""
         moved = [np.log(constants[name] / self.prior[name]) / width for name, (_, _, width) in SPACE.items()]
         return 0.5 * float(np.square(moved).sum())
 
     def slopes(self, at: Constants) -> Slopes:
-        """How the errors change with each constant from these on."""
+        """The slopes of the errors with each constant, measured at these constants."""
         before = np.array(self.errors(at))
         slopes: Slopes = {}
         for name in self.free:
@@ -247,9 +248,9 @@ class Fit:
         return fitted, left_out
 
     def interval(self, name: str) -> tuple[float, float, str]:
-        """How far a constant can be moved alone from today's value, and the operation that speaks most against more.
+        """The ends up to which a constant can be moved alone, and the operation that most opposes moving it further.
 
-        No operation ("") where no rows speak against what the prior allows.
+        The operation is "" if no rows oppose what the prior allows.
         """
         ends, against = [], ("", 0.0)
         for outside in prior_interval(name, self.prior[name]):
@@ -284,7 +285,7 @@ class Fit:
 
 
 def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
-    """How far each constant can be moved from today's, to where it was `fitted` at least, and the open switches."""
+    """The interval in which each constant can be moved, at least up to its `fitted` value, and the open switches."""
     constants = {}
     for name in SPACE:
         low, high, opposing_kind = fit.interval(name)
@@ -406,7 +407,7 @@ def _value(name: str, value: float) -> str:
 
 
 def main() -> None:
-    """Fits one chip, prints the page of it alone; with --write keeps it and writes the page."""
+    """Fits one chip and prints the page of it alone; with --write keeps the fit and writes the whole page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chip", choices=[name for name in chips.names() if chips.row(name).calibrated is not None])
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where compiled programs are kept")

@@ -29,7 +29,7 @@ _OPCODE = re.compile(r"(?:^|= ?)\s*(v[\w.\[\]]+)")
 
 # v4 and v7x make bfloat16 of float32 first.
 _PUSHES_FLOAT32 = r"vmatpush\d?(\.xpose)?\.ms.*mxu0"
-# Kernel, from which operation to which (two of a kind: the nearest two), and the machine's field.
+# Kernel, the first and the second operation (if they are of one kind: the nearest two), and the machine's field.
 _FIGURES = (
     ("sum", r"\.xlane\..*xlu0", r"vpop\.xlane\.xlu0", "reduce_latency_cycles"),
     ("roll", r"vrot\.lane.*xlu0", r"vpop\.permute\.xlu0", "permute_latency_cycles"),

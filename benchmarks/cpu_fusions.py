@@ -4,7 +4,7 @@
 
 Seconds of CPU measured on this machine, for the program of each kernel at the contest's own shape: with XLA's settings
 as they are, and with those of `environment.checking` for large programs. A verdict compiles two such programs, and runs
-the one of the full shape two or three times.
+that of the full shape two or three times.
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
     .venv/bin/python benchmarks/divergences.py [--planted] [FOLDER ...] [--only TEXT] [--show] [--every N]
 
-The kernels are made here from one small one: a way in which two programs can come of one kernel.py, at a place where an
-operation can stand; and ways to write the same program. Each is traced and lowered by the judge's own processes and
+The kernels are made here from a small one: each way in which one kernel.py can become two programs, at each place where
+an operation can stand, and ways to write the same program. Each is traced and lowered by the judge's own processes and
 certified, as in a judgement; nothing is compiled, run or simulated. FOLDER: the champions of these contests instead,
 `--planted`: the good ones among the planted kernels; all of them are honest. `--only` takes those with that text in
-their names, `--every` one in N, `--show` prints each with what was said of it.
+their names, `--every` one in N, `--show` prints each with its outcome.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from harness.selftest import scratch as planted_contests
 
 _PROBLEM = Attention(sequence=256, head_dim=128)
 _CHIP = chip("v5e")
-# Failures that say nothing of two programs: the kernel made here is none, or the machine had no time for it.
+# Failures that say nothing about two programs: the kernel made here is invalid, or the machine had no time for it.
 NOT_REFUSED = ("crash", "import-error", "killed", "syntax-error", "timeout", "trace-error", "unsupported")
 _MEMORY_BYTES, _SECONDS = 4 << 30, 60.0
 
@@ -155,7 +155,7 @@ _MOSAIC = (
     "from jax._src.pallas.mosaic import lowering\n"
     "for _table in lowering.lowering_rules.values():\n    _table[{}] = lambda ctx, x: x\n"
 )
-# With the name of another, and nothing on the chip.
+# A primitive with the name of another one, which is nothing on the chip.
 _OWN = (
     "from jax.extend import core\n" + _RULE + "negated = core.Primitive('neg')\n"
     "negated.def_abstract_eval(lambda x: x)\nnegated.def_impl(lambda x: -x)\n"
@@ -165,13 +165,13 @@ _OWN = (
     + _MOSAIC.format("negated")
     + "\n\ndef away(x):\n    return negated.bind(negated.bind(x))"
 )
-# Takes the judge's own look at this process away, as code that is out to deceive can.
+# Removes the judge's own look at this process, as code that is meant to deceive can.
 _BLIND = (
     "import sys\n"
     "for _name in ('require_untouched', 'require_known_primitives', 'require_self_contained'):\n"
     "    setattr(sys.modules['harness.judge.evaluate.trace.integrity'], _name, lambda *_: None)\n"
 )
-# Of every one the prelude, which defines `away`.
+# The prelude of each way, which defines `away`.
 _WAYS = {
     "platform_dependent": (
         "def away(x):\n    return jax.lax.platform_dependent(x, tpu=jnp.zeros_like, default=lambda x: x)"
@@ -242,7 +242,7 @@ _RANDOM = (
     "jax.lax.rng_bit_generator(jnp.zeros(4, jnp.uint32), v.shape)[1].astype(v.dtype)",
     "jax.random.randint(jax.random.fold_in(jax.random.key(0), 3), v.shape, 0, 9).astype(v.dtype)",
 )
-# What Mosaic, or XLA, is told.
+# Options for Mosaic or XLA.
 _OPTIONS = (
     "compiler_params=pltpu.CompilerParams(disable_bounds_checks=True)",
     "compiler_params=pltpu.CompilerParams(disable_semaphore_checks=True)",
@@ -253,7 +253,7 @@ _OPTIONS = (
     "interpret=True",
     "interpret=pltpu.InterpretParams()",
 )
-# Where other work of XLA, the host or a library comes in.
+# Calls of other work of XLA, of the host or of a library.
 _CALLS = {
     "callback": "return attention(q, k, jax.pure_callback(lambda x: x, v, v))",
     "io_callback": (
@@ -290,7 +290,7 @@ _CALLS = {
     "the environment": "import os\nos.environ['OWN'] = '1'\nreturn attention(q, k, v)",
     "a setting": "jax.config.update('jax_enable_x64', True)\nreturn attention(q, k, v)",
 }
-# Code that rules the process that traces it hands over another program, or another report.
+# Code that controls the process that traces it, and hands over another program or another report.
 _HANDS_OVER = {
     "the chip's program at export": (
         "from jax import export\n_honest = export.Exported.serialize\n\n\n"
@@ -477,7 +477,7 @@ def honest() -> Iterator[Case]:
 
 
 def champions(folders: Iterable[Path]) -> Iterator[Case]:
-    """The champions of contests, which nobody takes for two programs."""
+    """The champions of contests, all of which are one program."""
     for folder in folders:
         contest = contests.load(folder)
         suite = contest.problem
@@ -505,7 +505,7 @@ def planted_kernels(scratch: Path) -> Iterator[Case]:
 
 
 def examine(case: Case, folder: Path) -> Certificate | Failure:
-    """The judge's certificate for a kernel before anything is compiled, or the Failure that stands in its way."""
+    """The judge's certificate for a kernel before anything is compiled, or the Failure that prevents it."""
     candidate_folder, kept, aside = (folder / name for name in ("candidate", "kept", "certifier"))
     for path in (candidate_folder, kept, aside):
         shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""How often a change that gains nothing is accepted, and how often a real gain is: noise through the real decision.
+"""How often a change without a gain is accepted, and how often one with a real gain: noise through the real decision.
 
 Every attempt is a paired benchmark of the ratchet's own (its loop over looks, its ruling on the pairs); only
 the seconds come from `false_accepts_noise` in place of a device. Goals: at most 0.1 % of 10,000

@@ -1,8 +1,8 @@
-"""Attempts that change nothing, made by the whole ratchet on this machine's CPU: what they came to, and their noise.
+"""Makes attempts that change nothing, by the whole ratchet on this machine's CPU: their outcomes and their noise.
 
-A scratch contest with a small problem gets a comment more in kernel.py before each attempt, judged
-with `--on cpu --again`. The raw seconds of all paired benchmarks are written to benchmarks/data/cpu_pairs.tsv.
-Run: python benchmarks/false_accepts_loop.py [ATTEMPTS]    (about a minute each)
+A scratch contest with a small problem gets one more comment in kernel.py before each attempt, judged with `--on cpu
+--again`. The raw seconds of all paired benchmarks are written to benchmarks/data/cpu_pairs.tsv. Run: python
+benchmarks/false_accepts_loop.py [ATTEMPTS] (about a minute each)
 """
 
 import collections
@@ -45,7 +45,7 @@ def attempt(folder: Path, message: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Makes the attempts, prints what they came to and writes their samples."""
+    """Makes the attempts, prints their outcomes and writes their samples."""
     attempts = int(sys.argv[1]) if len(sys.argv) > 1 else ATTEMPTS
     lines = ["attempt\toutcome\tchampion_seconds\tcontrol_seconds\tcandidate_seconds"]
     outcomes: collections.Counter[str] = collections.Counter()

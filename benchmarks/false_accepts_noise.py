@@ -15,7 +15,7 @@ DATA = Path(__file__).parent / "data" / "cpu_pairs.tsv"
 # Published device times (data/measured_attention.tsv) repeat, as (max - min) / median of five samples, within 0.16 %
 # at the median and 0.34 % at the third quartile. Here it is the standard deviation, so five samples spread by 0.7 %.
 PUBLISHED_SPREAD = 0.003
-# Rounds that are replayed together, so that what lasts longer than a round stays together.
+# The number of rounds that are replayed together, so that slowdowns longer than a round stay together.
 BLOCK = 20
 
 
@@ -50,7 +50,7 @@ def spread(width: float) -> Callable[[Random, int], Array]:
 
 
 def _plus(extra: Callable[[Random, int], Array]) -> Callable[[Random, int], Array]:
-    """Something more, on top of the published spread."""
+    """The noise `extra` on top of the published spread."""
     return lambda random, rounds: spread(PUBLISHED_SPREAD)(random, rounds) + extra(random, rounds)
 
 
@@ -112,11 +112,11 @@ MACHINES = (
     Machine(name="clock that ticks in steps of 5 %", slowdown=spread(PUBLISHED_SPREAD), tick=0.05),
 )
 
-# Judged by the control.
+# Detected by the control.
 SLOWER_CHAMPION = Machine(name="champion's slot 5 % slower", slowdown=spread(PUBLISHED_SPREAD), slots=(0.05, 0.0, 0.0))
 SLOWER_CONTROL = Machine(name="control's slot 5 % slower", slowdown=spread(PUBLISHED_SPREAD), slots=(0.0, 0.05, 0.0))
 
-# What no number of calls in one process can see.
+# A slowdown that no number of calls in one process can reveal.
 LUCK_OF_THE_LOAD = tuple(
     Machine(
         name=f"loads of one program differ by {100 * width:g} %", slowdown=spread(PUBLISHED_SPREAD), load_spread=width

@@ -1,4 +1,4 @@
-"""Noise through the real decision: attempts that gain nothing or something known, in place of a device."""
+"""Passes noise through the real decision: attempts without a gain, or with a known one, in place of a device."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +101,7 @@ def tally(
 
 
 def ratcheted(machines: Sequence[Machine], attempts: int) -> int:
-    """The number of accepts among so many attempts in one ledger, on one machine after the other.
+    """The number of accepts among `attempts` attempts in one ledger, on the machines in turn.
 
     The count since the last accept goes on as in the ledger, and begins again after a (false) accept.
     """
@@ -115,7 +115,7 @@ def ratcheted(machines: Sequence[Machine], attempts: int) -> int:
 
 
 def naive(machine: Machine, attempts: int) -> tuple[float, float]:
-    """The same noise judged as is often done: one time each and `<`; the medians of three and 1 % less."""
+    """The accept rates of two usual rules on this noise: one time each and `<`; medians of three and 1 % less."""
     random = np.random.default_rng(SEED)
     single = threes = 0
     for _ in range(attempts):

@@ -1,14 +1,13 @@
-"""How near the simulator comes to published device times: compile, simulate, compare, and write benchmarks/FIDELITY.md.
+"""Compares simulated with published device times: compiles and simulates rows, and writes benchmarks/FIDELITY.md.
 
     uv pip install -e '.[bench]' && python benchmarks/fidelity.py --write
 
-in an environment with Python 3.12 or newer. What is done is kept in benchmarks/.cache (or `--cache DIR`), so that it
-can be stopped and goes on; all rows take many hours on an idle core, `--each 5` takes the five cheapest of each
-operation, chip and purpose, `--only WORD` those with it in their name; without a validation row there is no page.
-`--add` keeps the rows of the pages that the cache lacks, of chips whose other rows come out as they did.
-`--dry` works with what the cache has. `--predict` writes down what is simulated for validation rows, before their
-times are read: commit it, then `--write`. `--check` compiles and simulates twenty rows anew, and compares them with
-the page.
+in an environment with Python 3.12 or newer. Results are kept in benchmarks/.cache (or `--cache DIR`), so that a stopped
+run can be continued; all rows take many hours on an idle core, `--each 5` takes the five cheapest of each operation,
+chip and purpose, `--only WORD` those with it in their name; without a validation row there is no page. `--add` keeps
+the rows of the pages that the cache lacks, of chips whose other rows come out as they did. `--dry` works with what the
+cache has. `--predict` writes down the simulated times of validation rows before their published times are read: commit
+them, then `--write`. `--check` compiles and simulates twenty rows anew, and compares them with the page.
 """
 
 import argparse
@@ -44,11 +43,11 @@ HERE = Path(__file__).parent
 CACHE = HERE / ".cache"
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
-# So many rows `--check` takes.
+# The number of rows that `--check` takes.
 _CHECKED = 20
-# A row simulated anew by the same simulator and compiler comes out the same, but for how the page rounds it.
+# A row simulated anew by the same simulator and compiler has the same time, except for the page's rounding.
 _SAME = 1e-5
-# A validation row that comes out otherwise than predicted by more than this validated an earlier simulator.
+# A validation row that differs from its prediction by more than this validated an earlier simulator.
 _AS_PREDICTED = 1e-3
 
 
@@ -70,12 +69,12 @@ class Outcome:
 def fingerprint() -> str:
     """A hash of the simulator's source without comments and docstrings, and of its constants.
 
-    Results of another simulator are not taken.
+    Cached results of another simulator are not used.
     """
     digest = hashlib.sha256()
     for folder in ("judge/simulate", "dumps"):
         for path in sorted((HERE.parent / "harness" / folder).glob("*.py")):
-            # What the simulator says of its own errors changes none of its times.
+            # The simulator's statements on its own errors change none of its times.
             if path.name not in ("uncertainty.py", "machine_variants.py"):
                 digest.update(_code(path))
     digest.update(_code(HERE.parent / "harness" / "hardware.py"))
@@ -120,7 +119,7 @@ def compiled(rows: list[Row], cache: Path, library: Path | None = None, until: f
 
 
 def simulated(row: Row, cache: Path) -> Outcome | None:
-    """The row, from the cache where the simulator has not changed; None where it has not been compiled."""
+    """The outcome of the row, from the cache if the simulator has not changed; None if the row was not compiled."""
     directory = cache / "own" / row.name
     if not directory.exists():
         return None
@@ -145,7 +144,7 @@ def _simulate(row: Row, directory: Path) -> Outcome:
         chip_named(row.chip),
         deadline_seconds=_DEADLINE_SECONDS,
         with_lines=False,
-        # A published time does not hold what the runtime fetches before it starts the program: docs/SIMULATOR.md.
+        # A published time does not include what the runtime fetches before it starts the program: docs/SIMULATOR.md.
         fetched_before=True,
     )
     cycles = simulation.cycles or 1.0
@@ -231,10 +230,10 @@ def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> 
 
 
 def with_kept(row_points: list[Point]) -> list[Point]:
-    """These rows and the pages' other rows, the latter only of chips whose rows in both come out as they did.
+    """These rows and the pages' other rows, the latter only for chips whose rows in both have the same times as before.
 
-    Rows of other chips, which the simulator has changed for, are left out, and come back when they are compiled anew.
-    Raises SystemExit if that is not known: none of a chip's rows was simulated anew.
+    Rows of other chips, for which the simulator has changed, are left out until they are compiled anew. Raises
+    SystemExit if that is not known, because none of a chip's rows was simulated anew.
     """
     anew = {point.row: point for point in row_points}
     kept = {point.row: point for point in statistics.points()}
@@ -266,7 +265,7 @@ def _turn(row_points: list[Point], by_name: dict[str, Row]) -> Callable[[Point],
 
 
 def check() -> int:
-    """Compiles and simulates twenty rows of the page anew; 1 where one comes out otherwise."""
+    """Compiles and simulates twenty rows of the page anew; returns 1 if one has another time."""
     by_name = {row.name: row for row in chosen(10**6)}
     shown = statistics.points()
     by_chip = statistics.grouped((point for point in shown if point.row in by_name), lambda point: point.chip).values()
@@ -288,7 +287,7 @@ def check() -> int:
 
 
 def main() -> int:
-    """Runs it all and prints the page; with --write also puts it, its figures and its plot into benchmarks/."""
+    """Runs everything and prints the page; with --write also writes page, figures and plot into benchmarks/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
     parser.add_argument("--each", type=int, default=10**6, help="so many rows per operation, chip and purpose")
@@ -342,7 +341,7 @@ def main() -> int:
 
 
 def pages() -> None:
-    """Writes both pages and the plot from the figures that are kept, and prints what README.md says of them."""
+    """Writes both pages and the plot from the kept figures, and prints README.md's text on them."""
     row_points, others = statistics.points(), statistics.others()
     texts = {
         "FIDELITY.md": fidelity_page.page(row_points, others.compiler),

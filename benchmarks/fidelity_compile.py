@@ -2,9 +2,9 @@
 
     python benchmarks/fidelity_compile.py INTO UNTIL < ROWS.json
 
-Each row is the operation with the published operands and configuration, wrapped as tokamax wraps it to measure it.
-A row's dump is moved to INTO/ROW when it is complete; what went wrong instead is left in INTO/ROW/failed.txt. UNTIL is
-the time, in seconds since 1970, after which no more are begun.
+Each row is the operation with the published operands and configuration, wrapped as tokamax wraps it to measure it. A
+row's dump is moved to INTO/ROW when it is complete; if that fails, the reason is in INTO/ROW/failed.txt. UNTIL is the
+time, in seconds since 1970, after which no more are begun.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ _FLAGS = (
     "--xla_jf_dump_to={directory} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true "
     "--xla_jf_dump_llo_pass_label_regex=final_bundles|per-bundle"
 )
-# Work on the SparseCore has no latency here, so what is compared is kept on the TensorCore.
+# Work on the SparseCore has no latency here, so the compared programs are kept on the TensorCore.
 ON_TENSORCORE = "".join(f" {flag}" for flag in sparse_core.ON_TENSORCORE)
 FAILED = "failed.txt"
-# What takes longer to compile ends the process, and counts as failed.
+# A row that takes longer to compile ends the process, and counts as failed.
 _LONGEST_SECONDS = 1800
 
 # A version of the TPU dialect that libtpu 0.0.42.1 reads; it refuses what jax 0.12.0.1 writes by itself.
@@ -96,8 +96,8 @@ def _operation(row: Row) -> Any:
 
 
 # Today's tokamax takes the tile_k of a product with transposed weights for the tile of its columns and tile_n for that
-# of what is summed over. So do the rows of v5p and v6e; those of v5e and v7x are older and mean it the other way round:
-# but for one of them, that way their tiles divide the arrays, and the other way most do not.
+# of what is summed over. So do the rows of v5p and v6e. Those of v5e and v7x are older and mean the reverse: read in
+# reverse, the tiles of all but one of them divide the arrays; read as today, most do not.
 _OLDER_TILES = ("v5e", "v7x")
 _TRANSPOSED_WEIGHTS = [[1], [2]]
 
@@ -115,7 +115,7 @@ def todays_config(row: Row) -> str:
 
 @contextlib.contextmanager
 def problem(row: Row) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The row's operation, without a configuration, and its operands, while tokamax takes its chip for the one here."""
+    """The row's operation, without a configuration, and its operands, while tokamax takes this for the row's chip."""
     import jax
     import numpy as np
     from jax.sharding import AbstractDevice, AbstractMesh
@@ -137,8 +137,8 @@ def problem(row: Row) -> Iterator[tuple[Any, dict[str, Any]]]:
 def compile_row(row: Row) -> None:
     """Compiles the row's operation for its chip, ahead of time, as tokamax's autotuner would have it measured.
 
-    Arrays are parameters in their default layouts, but for those whose contents decide what is
-    done (group sizes): those are constants, for the simulator has to see them.
+    Arrays are parameters in their default layouts. Arrays whose contents decide what is done (group sizes) are
+    constants, because the simulator has to see them.
     """
     import jax
     import numpy as np
@@ -172,10 +172,10 @@ def compile_row(row: Row) -> None:
 
 @contextlib.contextmanager
 def _tables_as_constants(group_sizes: Any) -> Iterator[None]:
-    """Has the tables of a grouped product's tiles computed here instead of on the device, from known group sizes.
+    """Computes the tables of a grouped product's tiles here instead of on the device, from known group sizes.
 
-    On the device XLA computes them before the kernel, on some chips with the SparseCore, in some
-    microseconds of their own; the simulator would not know what comes out.
+    On the device XLA computes them before the kernel, on some chips with the SparseCore, which takes some microseconds;
+    the simulator would not know their contents.
     """
     import jax
     import jax.numpy as jnp
@@ -188,7 +188,7 @@ def _tables_as_constants(group_sizes: Any) -> Iterator[None]:
 
     def make_from_known_sizes(**arguments: Any) -> Any:
         full_arguments = arguments | {"group_sizes": group_sizes.astype(np.int32), "start_group": 0}
-        # In a thread of its own, because nothing is traced there: there are values.
+        # In a thread of its own, where nothing is traced, so that arrays have values.
         return jax.tree.map(
             np.asarray,
             thread.submit(

@@ -167,7 +167,7 @@ _ROWS_INTRO = """# The rows behind FIDELITY.md
 [FIDELITY.md](FIDELITY.md) says how near simulated times come to published ones. This page, made by the same command,
 has the rows: which are for what, what they were compiled like, and the error of each."""
 
-# The way in which each constant was found; its effect is described in Machine.
+# The way in which each constant was determined; its effect is described in Machine.
 _FOUND_BY = {
     "hbm_read_share": "rows bound by HBM on v5p and v6e, which come out too fast at all of the bandwidth",
     "hbm_write_share": "the same, and gradients of grouped products on v7x",
@@ -261,7 +261,7 @@ def _within(here: list[Point]) -> tuple[float, float]:
 
 
 def _earlier(earlier: list[Point]) -> str:
-    """The section on earlier simulators' predictions, and today's of the same rows, which validate nothing any more."""
+    """The section on predictions of earlier simulators, and today's of the same rows, which validate nothing now."""
     if not earlier:
         return ""
     now = statistics.as_of_today(earlier)
@@ -336,7 +336,7 @@ _MEDIAN, _MOST, _WORST_OF_LONG, _ORDERED = 0.02, 0.06, 0.15, 0.9
 _COVERAGES = (0.65, 0.71), (0.92, 0.98)
 # The error of an operation that is left out of a fit, over its error in the fit.
 _LEFT_OUT = 1.5
-# Pairs whose published times differ by less than this tell nothing.
+# Pairs whose published times differ by less than this show nothing.
 _APART = 0.03
 _CALIBRATION = Path(__file__).parent / "data" / "calibration.json"
 
@@ -387,7 +387,7 @@ def _unvalidated(validation: list[Point]) -> str:
     for chip in _simulated():
         here = [point for point in validation if point.chip == chip]
         kinds = Counter(point.kind for point in here)
-        # What a loss hands back is a scalar and stands first.
+        # The result of a loss is a scalar and stands first.
         operands = (re.search(r"(\w+)\[\d", point.problem) for point in here)
         of_dtype = Counter(operand[1] for operand in operands if operand)
         few[chip] = [kind for kind in (*KINDS.values(), OTHER) if kinds[kind] < _ENOUGH]

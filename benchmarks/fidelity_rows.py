@@ -21,7 +21,7 @@ ATTENTION = DATA / "measured_attention.tsv"
 PREDICTIONS = DATA / "fidelity_predictions.tsv"
 FIGURES = DATA / "fidelity_rows.tsv"
 CHIPS = {"tpu_v5_lite": "v5e", "tpu_v5": "v5p", "tpu_v6_lite": "v6e", "tpu7x": "v7x"}
-# Files of one operation each, and the class under tokamax._src.ops that it belongs to.
+# File names of one operation each, and the operation's class under tokamax._src.ops.
 OPERATIONS = {
     "pallas_mosaic_tpu_flash_attention": "attention.pallas_mosaic_tpu.PallasMosaicTpuFlashAttention",
     "pallas_mosaic_tpu_flash_attention_vjp": "attention.pallas_mosaic_tpu_vjp.PallasMosaicTpuFlashAttentionVjp",
@@ -62,10 +62,10 @@ _LAYOUT_DIGITS = ("q_layout", "k_layout", "v_layout")
 
 Purpose = Literal["fit", "validation", "untouched"]
 _STRICTNESS: tuple[Purpose, ...] = ("fit", "validation", "untouched")
-# Problems that differ in these alone, or in what follows from these, compile to nearly the same program: twins. `out`
-# and `dout` of a loss follow from its reduction.
+# Problems that differ only in these, or in what follows from them, compile to nearly the same program: they are twins.
+# `out` and `dout` of a loss follow from its reduction.
 _VARIANTS = frozenset({"reduction", "return_residuals", "residuals", "out", "dout", "group_sizes"})
-# Rows read for a calibration before twins were put together, without a prediction: they validate nothing any more.
+# Rows read for a calibration before twins were grouped, without a prediction: they no longer validate anything.
 _READ_EARLY = (
     "v6e-chunked_xla_linear_softmax_cross_entropy_loss-1a0fe5ab26",
     "v6e-pallas_mosaic_tpu_linear_softmax_cross_entropy_loss_vjp-d514d01f88",
@@ -130,7 +130,7 @@ class Row:
 
     @property
     def is_compiled_otherwise(self) -> bool:
-        """True if today's compiler is known to make another program of the row than was measured.
+        """True if today's compiler is known to compile the row to another program than the measured one.
 
         For chunked cross-entropy with residuals the compiler makes two loops, one for the loss and one for the
         residuals, each with all the matmuls; the published times are those without residuals. For gated linear units of
@@ -202,7 +202,7 @@ def use_of(row: Row) -> Purpose:
 
 
 def measured(row: Row) -> Measured:
-    """The published time. Raises PermissionError where the row's purpose forbids to look at it.
+    """The published time. Raises PermissionError if the row's purpose forbids to read it.
 
     The time of a validation row may be read once its prediction has been written down (PREDICTIONS). The time of a row
     of the pages may be read again.
@@ -246,7 +246,7 @@ def _turns(config: dict[str, Any], suffix: str) -> int:
 
 @functools.cache
 def _file(chip_dir: str, operation: str) -> dict[str, dict[str, Any]]:
-    # Where the package lies, without importing it: that imports all of jax.
+    # Locates the package without importing it, which would import all of jax.
     spec = importlib.util.find_spec("tokamax")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("the published times come with the package tokamax, which is not installed")

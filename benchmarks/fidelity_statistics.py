@@ -16,7 +16,7 @@ from fidelity_rows import FIGURES
 from scipy import optimize, stats
 
 OTHERS = Path(__file__).parent / "data" / "fidelity_others.json"
-# As many as lie within one and two standard deviations of a normal distribution.
+# The shares within one and two standard deviations of a normal distribution.
 ONE_DEVIATION = 0.6827
 TWO_DEVIATIONS = 0.95
 # Kinds of operations, as the goals name them: the first word that an operation's name contains decides.
@@ -204,7 +204,7 @@ SHORT_SECONDS = 20e-6
 # Likeliest is 0.11 us an operation, with which 59 % of the short rows lie within 68 %, each operation left out in turn.
 # With as much as this 69 % do, and no chip is covered worse: CALIBRATION_HISTORY.md.
 LEAST_OPERATION_SECONDS = 0.25e-6
-# Errors have longer tails than a normal distribution: Student's, of so many degrees of freedom.
+# Errors have longer tails than a normal distribution: they follow Student's, with this many degrees of freedom.
 _FREEDOM = 4
 
 
@@ -236,7 +236,7 @@ def spread(row_points: Iterable[Point]) -> Spread:
 
 
 def scores(row_points: Iterable[Point]) -> Vector:
-    """Each row's error over the error that the other rows let one expect of it."""
+    """Each row's error over the error to expect from the other rows."""
     rows = list(row_points)
     return np.array([abs(log_error(row)) / spread(p for p in rows if p is not row).of(row) for row in rows])
 
@@ -244,7 +244,7 @@ def scores(row_points: Iterable[Point]) -> Vector:
 def left_out(row_points: Iterable[Point]) -> list[tuple[Point, bool, bool]]:
     """Each row, and whether its error is within the 68 and 95 % bounds that the rows of all other operations give.
 
-    Rows of a chip's only operation are left out: no others tell what to expect of it.
+    Rows of a chip's only operation are left out, because no other rows say what to expect.
     """
     rows = list(row_points)
     within = []
@@ -268,13 +268,13 @@ def _left_out_with(row: Point) -> str:
 def expected(scored: Vector, fraction: float) -> float:
     """The score that one more row does not exceed with that probability.
 
-    The k-th smallest of n with k = fraction (n + 1), rounded up, or the largest if there are too few.
+    It is the k-th smallest of n with k = fraction (n + 1), rounded up, or the largest if there are too few.
     """
     return float(np.sort(scored)[min(ceil(fraction * (len(scored) + 1)), len(scored)) - 1])
 
 
 def covered(row_points: Iterable[Point], claimed: Callable[[Point], float]) -> float:
-    """The number of rows whose error is within the interval claimed for them."""
+    """The share of the rows whose error is within the interval claimed for them."""
     return float(np.mean([abs(log_error(point)) <= claimed(point) for point in row_points]))
 
 
@@ -283,12 +283,12 @@ def as_of_today(row_points: Iterable[Point]) -> list[Point]:
     return [dataclasses.replace(point, predicted_seconds=None) for point in row_points]
 
 
-# A chip with fewer rows that nothing was fitted to earns its uncertainty with those for fitting as well.
+# The uncertainty of a chip with fewer unfitted rows is taken from its rows for fitting as well.
 FEW = 10
 
 
 def unfitted(row_points: Iterable[Point]) -> list[Point]:
-    """The rows that say how far one more may be off: errors of today's simulator that no constant was fitted to."""
+    """The rows that show the error to expect of one more: today's errors, where no constant was fitted to them."""
     rows = as_of_today(row_points)
     free = Counter(point.chip for point in rows if point.purpose != "fit")
     return [point for point in rows if point.purpose != "fit" or free[point.chip] < FEW]

@@ -1,12 +1,12 @@
-"""Shows what raises an alarm of `ci`: neutral edits must not, planted regressions of 2 % and wrong results must.
+"""Shows which edits make `ci` fail: neutral ones must not, planted regressions of 2 % and wrong results must.
 
     .venv/bin/python benchmarks/gate.py [--write] [--small]
 
 A repository is made with a contest for every edit; one commit makes all edits, and one `ci --base` judges them. The
-regressions do work for nothing; how much is found by simulating until the kernel takes 2 % more time. Then some of the
-contests are judged again in another clone, by another home, folder, locale and number of CPUs: the findings must be the
-same to the last digit. Times are simulated, so the result does not depend on the machine; it takes about 20 minutes.
-`--write` writes GATE.md beside this file; `--small` takes three edits of each sort.
+regressions do needless work, whose amount is raised until the kernel takes 2 % more simulated time. Then some of the
+contests are judged again in another clone, with another home, folder, locale and number of CPUs: the findings must be
+the same to the last digit. Times are simulated, so the result does not depend on the machine; it takes about 20
+minutes. `--write` writes GATE.md beside this file; `--small` takes three edits of each sort.
 """
 
 import argparse

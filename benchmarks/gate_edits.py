@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 _COMMENTS = ("Blocks are visited in this order.", "See the paper, section 3.", "TODO: try another layout.")
-# Work that gives nothing, a step of it, by the unit that does it.
+# One step of needless work, by the unit that does it.
 WASTES = {
     "transcendental": "waste = jnp.tanh(waste)",
     "reductions across lanes": "waste = jnp.broadcast_to(jnp.max(waste, axis=1, keepdims=True), waste.shape) * 0.5",
@@ -34,7 +34,7 @@ class Waste:
             "    def work_for_nothing():",
             f"        waste = {self.ref}.astype(jnp.float32)",
             *[f"        {WASTES[unit]}"] * dose,
-            # Nothing is ever added: no number in a kernel is equal to this one.
+            # Nothing is ever added, because no number in a kernel is equal to this one.
             f"        {self.ref} += jnp.where(waste == 1234.5, 1.0, 0.0).astype({self.ref.partition('[')[0]}.dtype)",
         ]
         return source.replace(self.after, self.after + "".join(f"{line}\n" for line in lines))

@@ -49,7 +49,7 @@ def cases(origin: str) -> dict[str, Case]:
 
 
 def explained(origin: str, case: str, chip_name: str) -> str:
-    """The explanation, from a reading of the code, of why a case of a package stays out or is raced; "" without one.
+    """The reason why a case of a package is refused or has a race, by a reading of the code; "" if none is known.
 
     An explanation under the case and a chip goes before the one under the case alone.
     """
@@ -59,7 +59,7 @@ def explained(origin: str, case: str, chip_name: str) -> str:
 
 
 def assumed(origin: str, case: str) -> Assumption | None:
-    """A package's assumption on a case's branches that read contents of vectors, for inputs as they are; else None."""
+    """The assumption on a case's branches that read vectors' contents, which its inputs fulfil; None if it has none."""
     assumption: Assumption | None = _table(origin, "ASSUMED").get(case)
     return assumption
 
@@ -95,7 +95,7 @@ def called(
         first = [arrays_by_name.pop(name) for name in positional]
         return kernel(*first, **arrays_by_name, **options)
 
-    # By these names the contents of operands are found in the compiled program.
+    # The contents of operands are looked up in the compiled program by these names.
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return Program(call, operands)

@@ -103,7 +103,7 @@ def _flywheel_delta(kind: str, queries: list[int]) -> Program:
 
 
 def _deltanet(function: str, gates: dict[str, bool], **options: Any) -> Program:
-    """Gates, each of all dimensions of a key or of a head alone."""
+    """A delta rule with these gates: True for a gate of each dimension of a key, False for one of each head."""
     heads = (1, 2048, 16, 128)
     operands = {name: of(*heads) for name in "qkv"}
     operands |= {name: of(*heads[: 4 if is_wide else 3], dtype=jnp.float32) for name, is_wide in gates.items()}

@@ -135,7 +135,7 @@ def _divergence() -> Program:
     return _of("fused_kl_divergence", {"student_logits": of(2048, 32768), "teacher_logits": of(2048, 32768)})
 
 
-# Each block of rows has targets, and so much to do.
+# Each block of rows has targets, so its branch is taken.
 ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
 _OLD = "the package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
 _NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"

@@ -84,7 +84,7 @@ def _splash(
     return Program(gradient(attention, 3) if backward else attention, named)
 
 
-# Sixteen sequences of different lengths, as they are decoded together; no two pages lie where one would guess.
+# Sixteen sequences of different lengths, as they are decoded together, with pages in no regular order.
 _LENGTHS = [2048, 300, 1500, 77, 999, 1024, 1, 2000, 512, 640, 1777, 128, 64, 1333, 1900, 256]
 _PAGE, _PAGES_EACH = 64, 32
 

@@ -31,7 +31,7 @@ class Contest:
     before: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     chip: str = CHIP
-    # Which way branches go that depend on contents of vectors; "": there are none.
+    # The outcome of branches that depend on contents of vectors; "" if there are none.
     assume: str = ""
 
     @property
@@ -92,7 +92,7 @@ _BY_LENGTH = f"sm_scale={_SCALE!r}"
 
 _DELTA = {"TIME": 256, "HEADS": 1}
 
-# How many sequences decode, as servers of these packages say it: those with one query come first.
+# The number of sequences that decode, as servers of these packages state it: those with one query come first.
 _DISTRIBUTION = (
     "place = jnp.arange(len(kv_lens), dtype=jnp.int32)",
     "is_decoding = (cu_q_lens[1:] - cu_q_lens[:-1] == 1) & (place < num_seqs[0])",
@@ -158,7 +158,7 @@ _WEIGHTS = Contest(
     function="quantized_matmul_kernel",
     call="existing(a, q.T, scales.reshape(-1))",
 )
-# It rounds rows of activations to the weights' type itself, which leaves numbers of that type as they are.
+# It rounds rows of activations to the weights' type itself, which leaves values of that type unchanged.
 _ROUNDING = replace(
     _WEIGHTS,
     like="quantized-matmul-int8",
@@ -385,7 +385,7 @@ def _scan(**settings: bool) -> Contest:
 
 
 def _deltanet(kind: str, function: str, gates: str) -> Contest:
-    """One chunk after the other, with its products in float32: by default they are rounded to bfloat16."""
+    """Runs one chunk after the other, with products in float32: by default they are rounded to bfloat16."""
     arrays = ", ".join(f"{name}[None]" for name in f"qkv{gates}")
     return Contest(
         like="gated-delta",

@@ -1,14 +1,14 @@
-"""Kernels of other packages, unchanged, in contests of their operations: which the judge takes, which it refuses, why.
+"""Judges kernels of other packages, unchanged, in contests of their operations, and says why some are refused.
 
     .venv/bin/python benchmarks/known_judged.py [--only WORD,WORD] [--cache DIR] [--also PYTHON ...] [--install]
         [--again] [--minutes 10] [--page KNOWN_KERNELS_JUDGED.md]
 
-The rows are those of known_kernels.py. If a row's operation is an operator's, or stated in known_problems,
+The rows are those of known_kernels.py. If a row's operation is that of an operator, or is stated in known_problems,
 known_contests.py makes a contest of it: the template or the statement at a small shape, and a kernel.py of a few lines
 around the package's function. It is judged with all checks, as by `judge`; nothing is recorded. Contests and the
-judge's documents are kept in `--cache`; a contest is judged anew if it or the judge has changed, or if `--again` says
-so. What the JAX of this environment does not trace is judged by each `--also`, the interpreter of another one with the
-same project in it; so is a package that asks for a newer Python.
+judge's documents are kept in `--cache`; a contest is judged anew if it or the judge has changed, or with `--again`. A
+kernel that the JAX of this environment does not trace, or whose package needs a newer Python, is judged by each
+`--also`, the interpreter of another environment with the same project in it.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def make(contest: Contest, folder: Path, stubs: tuple[str, ...]) -> None:
 
 
 def judge(folder: Path, python: Path, seconds: float) -> dict[str, Any]:
-    """The judge's document; instead of one that there is not, the reason as `error`."""
+    """The judge's document; if there is none, a document with the reason as `error`."""
     command = [str(python), "-m", "harness", "judge", "-C", str(folder), "--on", "simulated", "--json", "--quiet"]
     variables = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     try:
@@ -159,7 +159,7 @@ def judge_digest(prepare: Path, chip: str) -> str:
 
 
 def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str, str]:
-    """How the case was judged, its simulated time, and the reason that the judge gives and a reading of the package."""
+    """The judgement in words, the simulated time, and the reason by the judge and by a reading of the package."""
     if "error" in document:
         return "not judged", "", _cell(str(document["error"]))
     verdict, latency = document["verdict"], document["evidence"]["latency"]
@@ -180,7 +180,7 @@ def _cell(text: str) -> str:
 
 
 def chosen(only: str) -> Iterator[tuple[str, str]]:
-    """The rows of packages whose package and name contain one of the words of `only`, which commas part."""
+    """The rows of packages whose package and name contain one of the words of `only`, separated by commas."""
     for origin, case in known_kernels.kernels():
         if origin in known_kernels.PACKAGES and any(word in f"{origin} {case}" for word in only.split(",")):
             yield origin, case
@@ -218,7 +218,7 @@ def render(rows: list[list[str]], arguments: str) -> str:
 
 
 def main() -> int:
-    """Judges the chosen rows one after the other; exit code 1 if one is refused wrongly or was not looked into."""
+    """Judges the chosen rows one after the other; exit code 1 if a refusal is wrong or was not looked into."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="rows whose package and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=known_kernels.CACHE, help="where packages and contests are kept")

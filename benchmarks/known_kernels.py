@@ -1,21 +1,21 @@
-"""Programs that nothing here was written for: which the judge lets in, which have a latency, and why the others do not.
+"""Compiles programs that nothing here was written for: which ones the judge admits, and which ones have a latency.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
         [--also PYTHON ...] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md [--keep]]
 
 JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use, and plain XLA programs, compiled by
-the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules it
-was not written for, that what comes out is physically possible, and whether the judge would take the kernel. A case
-whose package is missing is left out, and said so; `--install` installs those that are rows of PACKAGES beside the
-dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, nor what took longer once
-than it may now, and simulated again only by other code: a run that was stopped goes on where it was. What the JAX of
-this environment does not trace is tried by each `--also`, the interpreter of another one with the same project in it,
-since packages are written for one JAX, and so is a package that asks for a newer Python. `--keep` makes the chosen rows
-of the page anew and leaves its others as they are.
+the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules that
+it was not written for, that the times are physically possible, and whether the judge would take the kernel. A case
+whose package is missing is left out, with a message; `--install` installs those that are rows of PACKAGES beside the
+dumps. Dumps are kept in benchmarks/.cache or `--cache`. A case with a dump is not compiled again, nor is one that once
+took longer than it may now, and it is simulated again only if the code has changed: a stopped run continues where it
+was. Packages are written for one JAX: a case that the JAX of this environment does not trace, or whose package needs a
+newer Python, is tried by each `--also`, the interpreter of another environment with the same project in it. `--keep`
+makes the chosen rows of the page anew and leaves its others as they are.
 
-The compiler's defaults hand a part of some programs to the SparseCore of v6e and v7x, which has no latency here. Such
-a program is compiled once more so that it stays on the TensorCore: another program, and its row says so.
-`--on-tensorcore` compiles all of them so.
+The compiler's defaults hand a part of some programs to the SparseCore of v6e and v7x, which has no latency here. Such a
+program is compiled once more so that it stays on the TensorCore: that is another program, and its row says so.
+`--on-tensorcore` compiles all programs in this way.
 """
 
 import argparse
@@ -49,7 +49,7 @@ from harness.records import Simulation
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "known"
-# What reads dumps and executes them.
+# The code that reads dumps and executes them.
 _SIMULATOR = ("advice/dump_directory.py", "chips", "dumps", "hlo", "judge/simulate", "records")
 # The last line of a traceback.
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b")
@@ -59,9 +59,10 @@ ANOTHER_JAX = re.compile(r"module 'jax\S*' has no attribute|cannot import name .
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package whose kernels are rows: what is installed for it, and what it imports and its kernels do not need.
+    """A package whose kernels are rows: its requirements, and imports that its kernels do not need (`stubs`).
 
-    Names with blanks between them. `python` is the oldest that it is made for, if this project takes an older one.
+    Both are names separated by blanks. `python` is the oldest version that the package supports, if this project
+    supports an older one.
     """
 
     requirements: str
@@ -89,7 +90,7 @@ PACKAGES = {
         "maxtext==0.2.5", "flax qwix omegaconf tokamax jaxtyping aqt jinja2 yaml pathwaysutils", python=(3, 12)
     ),
 }
-# The list stays as it is: a case that has no latency is not replaced by one that has.
+# The list is fixed: a case without a latency is not replaced by one that has a latency.
 JAX = (
     "flash full",
     "flash causal",
@@ -181,8 +182,8 @@ class Known:
 class Outcome:
     """The result of a case: the simulation or why there is none, the judge's reasons to refuse it, and remarks.
 
-    `by_another_jax` says why this environment's JAX did not compile it, `otherwise` how it is compiled otherwise than
-    it is shipped; both are empty if neither holds.
+    `by_another_jax` says why this environment's JAX did not compile it, `otherwise` how its compilation differs from
+    the shipped one; "" if that does not apply.
     """
 
     result: Simulation | str
@@ -197,7 +198,7 @@ class Outcome:
 
 
 def kernels() -> Iterator[Kernel]:
-    """All cases in their order, each with where it is from."""
+    """All cases in their order, each with its origin."""
     listed = {"jax": JAX, "tokamax": TOKAMAX, "xla": XLA} | {origin: tuple(cases(origin)) for origin in PACKAGES}
     return ((origin, case) for origin, names in listed.items() for case in names)
 
@@ -205,7 +206,7 @@ def kernels() -> Iterator[Kernel]:
 def chosen_cases(
     chips: list[str], only: str, *, on_tensorcore: bool = False, compile_seconds: float = 1800.0
 ) -> Iterator[Known]:
-    """The cases on each chip whose name contains one of the words of `only`, which commas part."""
+    """The cases on each chip whose name contains one of the words of `only`, separated by commas."""
     for name in chips:
         for origin, case in kernels():
             if any(word in f"{origin} {case}" for word in only.split(",")):
@@ -233,7 +234,7 @@ def dumped(case: Known, cache: Path) -> Path:
     ]
     if longer.is_file() and float(longer.read_text(encoding="utf-8")) >= case.compile_seconds:
         raise subprocess.TimeoutExpired(command, case.compile_seconds)
-    # What a compilation that did not end has left would be read together with the new schedules.
+    # Files of a compilation that did not end would be read together with the new schedules.
     for path in directory.iterdir():
         path.unlink()
     try:
@@ -310,7 +311,7 @@ def cell(case: Known, came: Outcome) -> Cell:
 
 
 def _offences(result: Simulation | str) -> list[str]:
-    """Offences of the executed schedule, which no right program commits: one of each kind, and how often."""
+    """Offences of the executed schedule, which no correct program commits: one of each kind, with their number."""
     offences = () if isinstance(result, str) else result.offences
     kinds = {offence.kind: offence for offence in reversed(offences)}
     return [f"{offence.kind}: {offence.what} in {offence.op} ({offence.count} times)" for offence in kinds.values()]
@@ -336,7 +337,7 @@ def _steps(result: Simulation | str) -> str:
 
 
 def outcome(case: Known, cache: Path, also: list[str]) -> Outcome:
-    """The outcome of the case, compiled otherwise where it has to be.
+    """The outcome of the case, compiled in another way if it must be.
 
     A case that this JAX does not trace is compiled by the first of the interpreters `also` that traces it. A case with
     a part on the SparseCore is compiled once more without that part.
@@ -395,7 +396,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
 
 @functools.cache
 def code_digest(*rooms: str) -> str:
-    """A hash of the code in these rooms and files of the harness: what other code has made is made again."""
+    """A hash of the code in these rooms and files of the harness: results of other code are made again."""
     digest = hashlib.sha256()
     for room in rooms:
         place = HERE.parent / "harness" / room

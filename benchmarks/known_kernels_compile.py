@@ -1,6 +1,6 @@
 """Traces one case of known_kernels.py for a chip, says whether the judge's static rules let it in, and compiles it.
 
-A child of known_kernels.py. The reason why the judge refuses it is left in refused.txt, what compiling gives beside it.
+A child of known_kernels.py. The reason why the judge refuses it is left in refused.txt, beside the dumps.
 """
 
 import sys
@@ -28,7 +28,7 @@ _OLDEST_AIMED = (0, 10, 1)
 
 
 def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
-    """Why the judge's static rules refuse the program, with its line, or "" where they let it in."""
+    """The reason why the judge's static rules refuse the program, with its line; "" if they admit it."""
     try:
         refuse_unfit(constants.taken_over(jax.make_jaxpr(case.function)(*shapes)), target)
     except Rejected as rejected:
@@ -46,7 +46,7 @@ def aimed(target: Chip) -> AbstractContextManager[Any]:
 
 
 def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: str) -> None:
-    """Compiles; the environment says where dumps go. What operands hold that a schedule reads is left there too."""
+    """Compiles; the environment says where dumps go. Contents of operands that a schedule reads are left there too."""
     target = chip(chip_name)
     device = described_device(target)
     stand_ins.stand_in(stubs)
@@ -54,7 +54,7 @@ def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: st
     def shaped(operand: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(operand.shape, operand.dtype, sharding=SingleDeviceSharding(device))
 
-    # What an operation asks about the chip while it is traced.
+    # An operation may ask about the chip while it is traced.
     with asked_for(target), aimed(target):
         case = cases(origin)[case_name]()
         for name, values in case.operands.items():

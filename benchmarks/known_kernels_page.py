@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def is_timed(self) -> bool:
-        """True if there is a latency with nothing unknown, of whichever compilation."""
+        """True if there is a latency with nothing unknown, by any of the compilations."""
         return self.simulated != NO_LATENCY and NOT_UNDERSTOOD not in self.simulated
 
 

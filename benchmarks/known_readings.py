@@ -1,13 +1,13 @@
-"""Whose fault refusals of other packages' kernels are, by reading the packages, and why some rows were not tried."""
+"""The causes of refusals of other packages' kernels, by reading the packages, and why some rows were not tried."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Whose fault a refusal of this kind is, found by reading the package; `why` names file and line.
+    """The cause of a refusal of this kind, by reading the package; `why` names file and line.
 
-    Where inputs decide which of several faults is met first, `kind` has all kinds, parted by commas.
+    If the inputs decide which of several faults comes first, `kind` has all kinds, separated by commas.
     """
 
     kind: str

@@ -17,8 +17,8 @@ CHIP = "v6e"
 class GatedMlp(Formula):
     """Z [rows, model] float32: h = A WO + BO + X, z = h + (gelu(n WG + BG) (n WU + BU)) WD + BD, n the norm of h.
 
-    The norm is (h - mean) / sqrt(variance + eps) G + B. A and the weights, WG and WU side by side, are bfloat16, all
-    else float32; gelu is exact.
+    The norm is (h - mean) / sqrt(variance + eps) G + B. A and the weights, WG and WU side by side, are bfloat16,
+    everything else float32; gelu is exact.
     """
 
     operation = "gated_mlp"
@@ -42,7 +42,7 @@ class GatedMlp(Formula):
         return inputs, (Array(name="z", shape=x.shape, dtype="float32"),)
 
     def domain(self, name, values):
-        # Weights of a layer are small; what comes out of a product is then about as large as what goes in.
+        # Weights of a layer are small, so that the result of a product is about as large as its operand.
         return values / 16 if name in ("wo", "wi", "wd") else values
 
     def matmul_flops(self):

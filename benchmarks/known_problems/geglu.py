@@ -1,4 +1,4 @@
-"""A layer of gated units: y = gelu(x w_gate) (x w_up), with the gate's normal distribution by its tanh."""
+"""A layer of gated units: y = gelu(x w_gate) (x w_up), with the tanh approximation of gelu."""
 
 from dataclasses import dataclass, field
 

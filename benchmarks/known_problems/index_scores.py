@@ -1,4 +1,4 @@
-"""Scores by which an index of compressed keys chooses: heads' products, negative ones cut, weighted and added up."""
+"""Scores of an index of compressed keys: products by head, without negative ones, weighted and summed."""
 
 from dataclasses import dataclass, field
 

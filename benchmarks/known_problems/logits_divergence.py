@@ -1,4 +1,4 @@
-"""The divergence of a student's words from a teacher's, both given by logits, of each row."""
+"""The divergence, by row, of a student's distribution over words from a teacher's, both given as logits."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ class LogitsDivergence(Formula):
     """
 
     operation = "logits_divergence"
-    # Of logits that are nearly equal the divergence is less than its roundings.
+    # For logits that are nearly equal the divergence is less than its rounding errors.
     own_families = ("normal", "large", "far-values", "spikes")
     tokens: int = field(metadata=axis(shortest=64, is_uneven=True))
     words: int = field(metadata=axis(shortest=4096))

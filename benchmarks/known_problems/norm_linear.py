@@ -16,7 +16,7 @@ CHIP = "v6e"
 class NormLinear(Formula):
     """Y [rows, out] bfloat16: (x - mean) / sqrt(variance + eps) G + B of rows of X, times W, plus C.
 
-    W [model, out] is bfloat16, all else float32.
+    W [model, out] is bfloat16, everything else float32.
     """
 
     operation = "norm_linear"

@@ -36,7 +36,8 @@ class PolynomialProduct(Formula):
 
     def formula(self, in_bfloat16, v, m):
         v, m = (values @ (1 << np.arange(0, 32, 8)) for values in (v, m))
-        # Multiplied by X a polynomial moves up by one; what leaves at the top comes in below with the other sign.
+        # A product with X moves the coefficients up by one; the one that leaves at the top enters below with the other
+        # sign.
         row, column = np.indices((self.degree, self.degree))
         sign = np.where(row > column, -1, 1)
         total = np.zeros((self.columns, self.degree), np.int64)

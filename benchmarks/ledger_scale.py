@@ -1,4 +1,4 @@
-"""How long the table takes with 10,000 attempts: from the log, and in a plain clone that has experiments/ only.
+"""Times the table with 10,000 attempts: from the log, and in a plain clone that has experiments/ only.
 
 Targets (process start included): `results` under 1 s, all rows and the table of them printed.
 Run: python benchmarks/ledger_scale.py [ATTEMPTS]
@@ -15,7 +15,7 @@ from harness.ledger import codec, experiments, messages
 from harness.records import Array, Attempt, Environment, Evidence, Key, Policy, Row, Statement, Verdict, Work
 
 KERNEL = b"BQ = 128\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
-# As long as the counters, checks and reasons of a real record.
+# The length of the counters, checks and reasons of a real record.
 PADDING_BYTES = 16_000
 ACCEPTED_EVERY = 10
 QUESTION = "import sys; from pathlib import Path; from harness.ledger import Ledger, history; "

@@ -2,13 +2,13 @@
 
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write
 
-in an environment with Python 3.12 or newer. Every contender is compiled in many configurations of its
-own by the TPU compiler, without a TPU, and its best one counts, whole module, as simulated. Hours on two
-cores; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it can be stopped and goes
-on. `--library libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine
-constants, `--errors N` the worst error of each best configuration on N drawn inputs (some seconds of CPU each).
-`--page` compiles nothing and makes the page of what is there. `--again` tries no more than the configurations that
-benchmarks/PEERS.md names as the best ones, and our champions; an hour or two on two idle cores:
+in an environment with Python 3.12 or newer. Every contender is compiled in many configurations of its own by the TPU
+compiler, without a TPU; the simulated time of the whole module in its best configuration counts. This takes hours on
+two cores; results are kept in benchmarks/.cache (or `--cache DIR`), so that a stopped run can be continued. `--library
+libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine constants, `--errors N` the worst
+error of each best configuration on N drawn inputs (some seconds of CPU each). `--page` compiles nothing and makes the
+page from the kept results. `--again` tries only the configurations that benchmarks/PEERS.md names as the best ones, and
+our champions; an hour or two on two idle cores:
 
     python benchmarks/peers.py --again --errors 12 --jobs 2 --write
 """
@@ -36,7 +36,7 @@ CACHE = Path(__file__).parent / ".cache" / "peers"
 
 
 def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
-    """Does all of the plan, `jobs` tasks at a time, a line on stderr for each one done."""
+    """Does all tasks of the plan, `jobs` at a time, with a line on stderr for each."""
 
     def look(task: Task) -> Outcome | None:
         return cached_outcome(task, cache)
@@ -51,7 +51,7 @@ def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
                     words = f"{1e3 * task_outcome.seconds:.4f} ms" if task_outcome.seconds else task_outcome.refusal
                     print(f"{count}/{len(left)} {task.place}: {words}", file=sys.stderr, flush=True)
         except BaseException:
-            # Else it would first do all the rest of the stage.
+            # Otherwise it would first do the rest of the stage.
             pool.shutdown(cancel_futures=True)
             raise
 
@@ -80,9 +80,9 @@ def _best(plan: Plan, look: Look) -> list[Task]:
 
 
 def run_errors(best: list[Task], cache: Path, jobs: int, inputs: int) -> None:
-    """The errors of these, `jobs` at a time, each program once; a line on stderr for each.
+    """Determines the errors of these tasks, `jobs` at a time, each program once, with a line on stderr for each.
 
-    What is done is kept; what could not be run is tried again.
+    Results are kept; a task that could not be run is tried again.
     """
 
     def is_done(task: Task) -> bool:
@@ -102,7 +102,7 @@ def run_errors(best: list[Task], cache: Path, jobs: int, inputs: int) -> None:
 
 
 def main() -> int:
-    """Runs what is missing and prints the page; with --write also puts it into docs/."""
+    """Runs what is missing and prints the page; with --write also writes benchmarks/PEERS.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
     parser.add_argument("--chips", default=",".join(CHIPS), help="in this order")

@@ -19,7 +19,7 @@ from harness.hardware import chip
 from harness.judge.evaluate.compile.topology import described_device
 
 HEAD_DIM = 128
-# The exit code of a child whose contender or compiler refused the configuration; its words are in REFUSED.
+# The exit code of a child whose contender or compiler refused the configuration; the message is in REFUSED.
 REFUSES = 3
 REFUSED = "refused.txt"
 # Written last: the names of the module's Pallas kernels, with the VMEM that the compiler gave each.
@@ -32,12 +32,12 @@ Options = dict[str, str]
 
 
 def _scaled(q: jax.Array) -> jax.Array:
-    """The queries, multiplied by the softmax's scale: what kernels without one expect."""
+    """The queries multiplied by the softmax's scale, as kernels without a scale expect them."""
     return (q.astype(jnp.float32) * (1 / math.sqrt(HEAD_DIM))).astype(q.dtype)
 
 
 def flash(options: Options) -> Attention:
-    """JAX's flash attention; it knows no shared heads, so keys and values are repeated before it."""
+    """JAX's flash attention; it has no shared heads, so keys and values are repeated before it."""
     from jax.experimental.pallas.ops.tpu import flash_attention as module
 
     sizes = {name: int(options[name]) for name in ("block_q", "block_k_major", "block_k")}
@@ -121,7 +121,7 @@ def ours(options: Options) -> Attention:
 
 
 def _layouts(options: Options, kind: Any) -> tuple[Any, ...]:
-    """Of q, k and v as values of the package's enumeration: 1 is head_dim minor, 2 is sequence minor."""
+    """The layouts of q, k and v as values of the package's enumeration: 1 is head_dim minor, 2 is sequence minor."""
     return tuple({"1": kind.HEAD_DIM_MINOR, "2": kind.SEQ_MINOR}[digit] for digit in options["layouts"])
 
 
@@ -143,7 +143,7 @@ def compile_contender(chip_name: str, contender: str, options: Options) -> list[
             stack.enter_context(jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)))
         function = jax.jit(CONTENDERS[contender](options))
         lowered = function.lower(operand("heads"), operand("kv_heads"), operand("kv_heads"))
-        # As a user would raise the limit of a package that sets none.
+        # The limit of a package that sets none is raised as a user would raise it.
         limit = {"xla_tpu_scoped_vmem_limit_kib": options[VMEM_KIB]} if VMEM_KIB in options else {}
         compiled = lowered.compile(compiler_options=limit)
     proto = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()

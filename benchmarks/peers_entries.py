@@ -25,7 +25,8 @@ class Entry:
     """One contender at one problem on one chip: its best configuration with each compiler, None where there is none.
 
     `tried` of the `planned` configurations have been tried, and `refusals` say why some have no time. `is_complete`:
-    nothing is left to try, also where these were chosen. `is_complete_there`: the same with the other compiler.
+    nothing is left to try, neither here nor at the problem that ranks the configurations. `is_complete_there`: the same
+    with the other compiler.
     """
 
     contender: str
@@ -41,7 +42,7 @@ class Entry:
     is_complete_there: bool
     # The worst error of the best configuration, in units of the tolerance; None where it was not run.
     error: Error | None = None
-    # Why a kernel of ours has no figures here, though it may have had; empty where that is not so.
+    # The reason why a kernel of ours has no figures here, though it may have had some; empty if it has.
     fails: str = ""
 
     @property

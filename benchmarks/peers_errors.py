@@ -32,7 +32,7 @@ _JUDGE = ("operators", "records", "measure")
 class Error:
     """The largest error of `inputs` draws, in units of the tolerance, and its draw; None if `unknown` says why.
 
-    A worst error that is not finite: an output was not.
+    The worst error is not finite if an output was not.
     """
 
     worst: float | None = None

@@ -2,14 +2,13 @@
 
     .venv/bin/python benchmarks/peers_operators.py --jobs 2 --write
 
-in the environment that the contests were judged in. Each peer computes the problem of the contest, at its shape, in
-its best of the configurations listed here, whole module; tables (group sizes) hold what the contest's problem states
-for calls that are timed, and the mean of those calls counts, as for ours. Our time is the champion's on the newest
-scale (`rescale`). Peers are compiled to stay on the TensorCore: by default XLA hands scatters before megablox's kernel
-to the SparseCore of v6e, which has no simulated time.
-Dumps are kept in benchmarks/.cache or `--cache`: a run that was stopped goes on. `--write` puts each contest's best
-peer into data/peers.tsv, which `report --all --peers` and PEERS.md show. `--again` times no more than the peers that
-stand there, after a change of the simulator: some minutes instead of hours.
+in the environment that the contests were judged in. Each peer computes the problem of the contest, at its shape, in its
+best of the configurations listed here, whole module; tables (group sizes) hold what the contest's problem states for
+calls that are timed, and the mean of those calls counts, as for ours. Our time is the champion's on the newest scale
+(`rescale`). Peers are compiled to stay on the TensorCore: by default XLA hands scatters before megablox's kernel to the
+SparseCore of v6e, which has no simulated time. Dumps are kept in benchmarks/.cache or `--cache`: a run that was stopped
+goes on. `--write` puts each contest's best peer into data/peers.tsv, which `report --all --peers` and PEERS.md show.
+`--again` times only the peers that are listed there, after a change of the simulator: some minutes instead of hours.
 """
 
 import argparse
@@ -106,7 +105,7 @@ def _narrow(
 def _narrow_transposed(
     a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration, *, sums: Any = jnp.int32
 ) -> jax.Array:
-    """XLA's program for C^T = Q^T A^T, else as `_narrow`."""
+    """XLA's program for C^T = Q^T A^T, otherwise as `_narrow`."""
     total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=sums).astype(jnp.float32)
     return (total * scales.T * row_scales.T).astype(jnp.bfloat16).T
 
@@ -120,7 +119,7 @@ def _narrow_pallas(
     *,
     sums: Any = jnp.int32,
 ) -> jax.Array:
-    """JAX's own Pallas matmul, which knows no scales: its sums are scaled by XLA."""
+    """JAX's own Pallas matmul, which has no scales: its sums are scaled by XLA."""
     rows, columns, depth = blocks
     total = matmul.matmul(a, q, block_shape=(rows, columns), block_k=depth, out_dtype=sums)
     return (total.astype(jnp.float32) * scales * row_scales).astype(jnp.bfloat16)
@@ -186,7 +185,7 @@ def _flash_backward(
 def _splash_backward(
     q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
 ) -> Any:
-    """JAX's causal backward pass, one kernel or two. The scaling of q and dq around it is left out, in its favour."""
+    """JAX's causal backward pass, one kernel or two. Scaling q and dq around it is left out, which favours it."""
     of_q, of_kv, compute, fused = blocks
     heads, sequence, _ = q.shape
     sizes = splash_attention.BlockSizes(
@@ -337,7 +336,7 @@ def compile_trial(trial: Trial) -> None:
     def program(*inputs: jax.Array) -> Any:
         return trial.peer.call(*inputs, trial.configuration)
 
-    # By these names the simulator is told what tables hold.
+    # The contents of tables are passed to the simulator by these names.
     named = [inspect.Parameter(array.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for array in arrays]
     program.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     # Kernels ask which chip they are compiled for.

@@ -119,7 +119,7 @@ def _ratio(mine: float | None, theirs: float | None, chip: str) -> str:
 
 
 def verdict(mine: float | None, theirs: float | None, aim: float, chip: str) -> str:
-    """Text that says if the ratio of the times is at most `aim`, and if the uncertainty leaves that open."""
+    """Text that says whether the ratio of the times is at most `aim`, and whether the uncertainty leaves that open."""
     if mine is None or theirs is None:
         return NOT_RUN
     ratio = mine / theirs
@@ -276,7 +276,7 @@ def _why_none(each: Entry) -> str:
 
 
 def _published(plan: Plan, entries: Entries, look: Look) -> str:
-    """The configurations of which a device time is published, and what the simulator makes of the same."""
+    """The configurations with a published device time, and their simulated times."""
     lines = []
     for chip, problem in entries:
         row = peers_problems.published(PROBLEMS[problem], chip)

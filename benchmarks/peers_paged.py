@@ -9,7 +9,7 @@ from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_
 
 from harness.operators import PagedAttention
 
-# Pages that are computed with at once, all that divide 128 of a sequence; and whether a step has a whole sequence.
+# Pages of a compute block, all divisors of a sequence's 128; and whether a step takes a whole sequence.
 PAGED = tuple(itertools.product((1, 2, 4, 8, 16, 32, 64, 128), (0, 1)))
 # Queries of a block, and pages.
 RAGGED = tuple(itertools.product((1, 2, 4, 8), (2, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 44, 48, 52, 56, 64, 96, 128)))

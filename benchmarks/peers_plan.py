@@ -7,7 +7,7 @@ import peers_problems
 from peers_problems import OURS, PROBLEMS, ROOT, Problem
 from peers_tasks import Compiler, Outcome, Task
 
-# The number of each problem's best that the second compiler gets.
+# The number of the best configurations of each problem that the second compiler gets.
 _KEPT_ELSEWHERE = 2
 
 # The outcome of a task; None if it was not tried.

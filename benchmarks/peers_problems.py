@@ -49,7 +49,7 @@ class Problem:
 
     @property
     def words(self) -> list[str]:
-        """The problem in words, as the compiling child gets it."""
+        """The problem as arguments for the compiling child."""
         fields = ("heads", "kv_heads", "sequence")
         return [*(f"{field}={getattr(self, field)}" for field in fields), f"causal={int(self.causal)}"]
 
@@ -144,7 +144,7 @@ _TOKAMAX_CONFIGURATIONS = (
     )
 )
 
-# The values to try of each constant of our kernels: few, for the loop tuned them on one chip.
+# The values to try of each constant of our kernels: few, because the loop tuned them on one chip.
 _OURS_CONFIGURATIONS: dict[str, tuple[Configuration, ...]] = {
     "examples/attention-v6e/kernel.py": _product(BQ=(2048, 4096), BKV=(2048, 4096)),
     "examples/attention-causal-v6e/kernel.py": _product(BLOCK=(1024, 2048), TQ=(256, 512)),
@@ -200,7 +200,7 @@ def _without(name: str, configurations: tuple[Configuration, ...]) -> tuple[Conf
     return tuple(tuple(pair for pair in each if pair[0] != name) for each in configurations)
 
 
-# On the chip of the main contest every configuration is tried, on the others as many as make the comparison fair.
+# On the chip of the main contest every configuration is tried, on the others enough for a fair comparison.
 _THOROUGH = "v6e"
 _FEWEST = 24
 
@@ -253,7 +253,7 @@ def additional(contender: str, problem: Problem, chip: str) -> tuple[Configurati
     return more if row is None else (*more, row)
 
 
-# The ratio of our time to the best peer's that we aim at, by chip and problem.
+# The aim for the ratio of our time to the best peer's, by chip and problem.
 AIMS = {
     ("v6e", "full"): 0.85,
     ("v6e", "causal"): 0.75,

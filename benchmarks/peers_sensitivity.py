@@ -1,4 +1,4 @@
-"""How the ratios of PEERS.md move when a constant of the simulated machine does: the best of each side, once more."""
+"""Simulates the best of each side again, with each constant of the machine moved, for the ratios of PEERS.md."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,13 @@ from harness.hardware import chip as chip_named
 from harness.judge.simulate.machine_variants import doubts
 from harness.judge.simulate.module import run_module
 
-# The one that is not known to a factor, but to a rule (docs/SIMULATOR.md).
+# The variation that changes a rule and not a factor (docs/SIMULATOR.md).
 RULE = "prep_early_cycles 0"
 _DEADLINE_SECONDS = 600.0
 
 
 def pairs(plan: Plan, look: Look) -> dict[tuple[str, str], tuple[Task, Task]]:
-    """Of each aim the best task of ours and the best of all peers; only those where both have a time."""
+    """The best task of ours and the best of all peers, for each aim for which both have a time."""
     best_pairs = {}
     for chip, problem in AIMS:
         if chip not in plan.chips or problem not in plan.problems:
@@ -61,7 +61,7 @@ def _path(task: Task, cache: Path) -> Path:
 
 
 def ratios(ours: Task, peer: Task, cache: Path) -> dict[str, float]:
-    """Our time by the peer's, by variant; only where both are known."""
+    """Our time over the peer's, for each variant with both times."""
     mine, theirs = read_times(ours, cache), read_times(peer, cache)
     both = {name: (mine.get(name), theirs.get(name)) for name in doubts(chip_named(ours.chip))}
     return {name: our_seconds / other for name, (our_seconds, other) in both.items() if our_seconds and other}

@@ -25,7 +25,8 @@ from harness.judge.simulate.module import run_module
 HERE = Path(__file__).parent
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
-# The compiler's words for a kernel that needs more VMEM than it may have, and the part of the chip's that it then gets.
+# The compiler's words for a kernel that needs more VMEM than it may have, and the share of the chip's that it then
+# gets.
 _TOO_MUCH_VMEM = "exceeded scoped vmem limit"
 _RAISED_VMEM_LIMIT = 0.75
 # The compiler stopped itself: its refusal of a configuration that it did not foresee.
@@ -134,9 +135,9 @@ def outcome(task: Task, cache: Path, limit_seconds: float) -> Outcome:
 
 
 def _compiled(task: Task, directory: Path, limit_seconds: float) -> str:
-    """Leaves the dump in `directory`; "" or the words of the refusal, which is kept and not asked for again.
+    """Leaves the dump in `directory`; returns "", or the text of the refusal, which is kept and not asked for again.
 
-    Where the compiler's own limit of VMEM is too low, it is raised, and the kernel compiled once more.
+    If the compiler's own limit of VMEM is too low, it is raised, and the kernel is compiled once more.
     """
     refused = directory / REFUSED
     if not (directory / KERNELS).exists() and not refused.exists():
@@ -148,7 +149,7 @@ def _compiled(task: Task, directory: Path, limit_seconds: float) -> str:
 
 
 def _compile(task: Task, directory: Path, limit_seconds: float, *more: str) -> None:
-    """One child, in an empty `directory`."""
+    """Runs one child, in an empty `directory`."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     refused = directory / REFUSED
@@ -172,7 +173,7 @@ def _complaint(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The line of a refusal that says most: which limit was exceeded, else the first."""
+    """The most telling line of a refusal: the one that names the exceeded limit, otherwise the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = next((line for line in lines if _TOO_MUCH_VMEM in line), lines[0])
     return telling[max(telling.find("Scoped allocation"), 0) :][:300]

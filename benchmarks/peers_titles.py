@@ -9,7 +9,7 @@ from harness.ledger import Ledger, history, table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Title:
-    """`holds`: kernel.py is the champion's. `words` say how the last champion lost the title, if one did."""
+    """`holds`: kernel.py is the champion's. `words` say how the last champion lost the title, if it did."""
 
     holds: bool
     words: str = ""

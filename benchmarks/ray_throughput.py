@@ -1,4 +1,4 @@
-"""Prints what a trial of a search takes in two processes of this machine, and in two workers of a Ray cluster.
+"""Prints the time of a search's trial in two processes of this machine, and in two workers of a Ray cluster.
 
     .venv/bin/python benchmarks/ray_throughput.py [--settings 24] [--repeat 3]
 

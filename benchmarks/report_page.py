@@ -1,4 +1,4 @@
-"""How long the report page of 1,000 attempts takes: to write, and to load in a real browser.
+"""Times the report page of 1,000 attempts: writing it, and loading it in a real browser.
 
 Target: it loads in under 2 s on an idle machine; on a busy one "main thread at work" is what counts.
 Run: python benchmarks/report_page.py [ATTEMPTS] [-C DIR]
@@ -115,14 +115,14 @@ def build(folder: Path, made_from: Attempt, kernel: bytes, count: int) -> None:
 
 
 def load(browser: Browser, page_path: Path) -> tuple[float, float, float, float]:
-    """Seconds until the table, until the charts; to open an attempt; and that the main thread worked."""
+    """Seconds until the table, until the charts, to open an attempt, and of the main thread's work."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
     page.add_init_script(_TELL)
     session = context.new_cdp_session(page)
-    # In time that the tab's main thread runs, other programs on the machine do not count.
+    # The run time of the tab's main thread does not include other programs on the machine.
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    # Told by the page, because asking it again and again would be work of its own.
+    # The page reports it, because polling it would be additional work.
     with page.expect_console_message(lambda message: message.text == "drawn", timeout=120_000):
         page.goto(page_path.as_uri())
     metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}

@@ -1,12 +1,12 @@
-"""For each rule of `diagnose`, what it promised and what the recorded attempts that followed it got.
+"""Compares, for each rule of `diagnose`, the promised gain with that of the recorded attempts that followed it.
 
     python benchmarks/rule_promises.py           writes benchmarks/RULES.md
     python benchmarks/rule_promises.py --check   says whether the page is that of the present rules; writes nothing
 
-The rules are those of today: they look at the recorded evidence of the champion that an attempt was held against. An
-attempt follows a rule that stops the search whatever it changes; one that advises another block where that block moves
-in the advised direction; any other where benchmarks/data/rules_followed.tsv says so, a list made by hand from the
-attempts' hypotheses and recorded block shapes. What it got is the recorded ratio of times, both simulated by the judge
+The rules are those of today: they look at the recorded evidence of the champion that an attempt was compared with. An
+attempt follows a rule that stops the search, whatever it changes; a rule that advises another block, if that block
+moves in the advised direction; any other rule, if benchmarks/data/rules_followed.tsv says so, a list made by hand from
+the attempts' hypotheses and recorded block shapes. Its gain is the recorded ratio of times, both simulated by the judge
 of that day. Nothing is compiled.
 """
 
@@ -28,17 +28,17 @@ from harness.units import percent
 PROJECT = Path(__file__).parent.parent
 PAGE = Path(__file__).parent / "RULES.md"
 FOLLOWED = Path(__file__).parent / "data" / "rules_followed.tsv"
-# A bound is kept within what two simulated times can be told apart by (the judge's minimum effect).
+# A bound is kept up to the least difference of two simulated times that counts (the judge's minimum effect).
 SLACK = 0.01
 _STOPS = "ceiling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One rule's promise about one champion, and what the attempt that followed it got; as fractions of the time.
+    """One rule's promise about one champion, and the gain of the attempt that followed it, as fractions of the time.
 
-    `promised` is None if the gain is said to be unknown, `cost` the share that the observed cause takes. `is_block`:
-    the advice was another block.
+    `promised` is None if the rule calls the gain unknown, `cost` is the share that the observed cause takes.
+    `is_block`: the advice was another block.
     """
 
     contest: str
@@ -51,7 +51,7 @@ class Pair:
 
     @property
     def is_broken(self) -> bool:
-        """True if more was got than was called the most."""
+        """True if the gain is larger than the promised bound."""
         return self.promised is not None and self.got > self.promised + SLACK
 
 

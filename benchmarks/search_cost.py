@@ -1,10 +1,10 @@
-"""How many settings a search has to look at, against a grid in which every setting was timed.
+"""Counts the settings that a search needs, in grids in which every setting was timed.
 
     .venv/bin/python benchmarks/search_cost.py --measure     # hours: compile and simulate ten grids of 200 settings
     .venv/bin/python benchmarks/search_cost.py               # minutes: search in them, and print the table
 
-Each problem is one that `table` or `tune` searches, with the settings that it would allow; of more than 200, 200 that
-are drawn by a fixed seed. `--measure` goes on where it was. The searches are those of the product
+Each problem is one that `table` or `tune` searches, with the settings that it would allow; if there are more than 200,
+200 are drawn by a fixed seed. `--measure` continues where it stopped. The searches are those of the product
 (harness.loop.search), by different seeds; every setting that they ask for counts, also one that does not compile.
 """
 
@@ -43,7 +43,7 @@ AIM, NEAR = 40, 0.02
 _MOST = 100
 _SEEDS = 11
 _MEMORY = Path("/dev/shm")
-# A child that the compiler takes down with it is followed by another one, for what is left.
+# If the compiler aborts a child, another one does the rest.
 _ABORTED = "the compiler aborted"
 
 
@@ -59,7 +59,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """The problem in words, with which its lines in TIMES begin."""
+        """The problem in words, the beginning of its lines in TIMES."""
         return f"{self.kernel} on {self.chip}, " + " ".join(f"{name} {value}" for name, value in self.shape.items())
 
 
@@ -241,7 +241,7 @@ def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
 
 
 def best_after(bench: Bench, times: Mapping[str, float], method: Method, seed: int, scratch: Path) -> list[float]:
-    """The best time so far after each evaluation of a search, which ends once it is near and AIM are over."""
+    """The best time so far after each evaluation of a search, which makes at least AIM, and ends once it is NEAR."""
     near = min(times.values()) * (1 + NEAR)
     study = Study(
         bench.grid,
@@ -312,7 +312,7 @@ def main() -> None:
         for problem in problems:
             measure(problem)
         return
-    # A journal is written to the disk after each step, which takes most of the time where it is one.
+    # The journal is written after each step, which would take most of the time on a disk.
     with tempfile.TemporaryDirectory(prefix="ratchet-", dir=_MEMORY if _MEMORY.is_dir() else None) as scratch:
         rows = [row(problem, Path(scratch) / str(number)) for number, problem in enumerate(problems)]
     heads = [

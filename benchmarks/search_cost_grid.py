@@ -26,7 +26,7 @@ from harness.hardware import chip as chip_named
 from harness.judge.evaluate.compile.topology import described_device
 from harness.judge.simulate.module import run_module
 
-# What takes longer has no time.
+# A setting that takes longer has no time.
 _LONGEST_SECONDS = 180
 
 
@@ -52,7 +52,7 @@ def main(chip_name: str) -> None:
                 kernel: dict[str, Any] = {"__name__": "kernel"}
                 exec(Candidate(text=job["kernel"].encode()).set(tuple(map(tuple, settings))).text, kernel)
                 jax.jit(kernel["kernel_fn"]).lower(*inputs).compile()
-                # One run is the time: what decides is the same in all contents of tables that are simulated.
+                # One run suffices: the deciding contents are the same in all simulated tables.
                 simulation = run_module(
                     read(dumps, chip), chip, deadline_seconds=_LONGEST_SECONDS, operands=tables, with_lines=False
                 )

@@ -1,9 +1,9 @@
-"""Collectives on slices of 4, 16 and 32 chips, simulated, against bytes derived by hand and against published times.
+"""Compares simulated collectives on slices of 4, 16 and 32 chips with bytes derived by hand and published times.
 
     python benchmarks/several_chips.py          # writes benchmarks/SEVERAL_CHIPS.md, about ten minutes
 
-Nothing on the page is measured. The bound of a row is what its busiest link needs for its bytes at the rate that
-transfers reach (harness/chips); the published permutation is the only time that anything here was compared with.
+Nothing on the page is measured. The bound of a row is the time of its busiest link's bytes at the rate that transfers
+reach (harness/chips). The published permutation is the only time that a row is compared with.
 """
 
 import argparse
@@ -34,9 +34,9 @@ _MIB = 1 << 20
 _PUBLISHED = {"v5p": (4.55e-6, 86.3e9), "v6e": (2.29e-6, 86.8e9)}
 _CONFIG = re.compile(r'"collective_algorithm_config":\{(.*?)\}')
 _ALGORITHM = re.compile(r'"(?:emitter|strategy)":"(\w+)"')
-# Rows above this are simulated once: what is over the bound is the same for each part that VMEM holds.
+# Rows above this are simulated once: the excess over the bound is the same for each part that VMEM holds.
 _EXPLAINED = 128
-# So much faster that it takes no time.
+# A factor so large that the faster part takes no time.
 _FAST = 1_000_000
 
 _HEAD = """# Several chips: what their links carry, and how long that takes
@@ -74,10 +74,10 @@ _NOTES = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A function of sharded_programs.py: how it is told to a reader, and the bytes of its busiest link.
+    """A function of sharded_programs.py: its description for readers, and the bytes of its busiest link.
 
-    `by_hand` takes the number of chips and the bytes of a shard. `sizes` are MiB of the whole array that the collective
-    makes where it gathers (`is_gathered`), of a shard else.
+    `by_hand` takes the number of chips and the bytes of a shard. `sizes` are MiB of the whole array if the collective
+    gathers one (`is_gathered`), otherwise of a shard.
     """
 
     function: str
@@ -89,7 +89,7 @@ class Case:
 
 
 def _of_an_all_reduce(chips: int, array: int) -> float:
-    """Bytes of a link of the longer axis, the busiest: each axis carries one colour first and the other second."""
+    """Bytes of a link of the longer axis, the busiest: each axis carries one half first and the other half second."""
     shorter, longer = {4: (2, 2), 16: (4, 4), 32: (4, 8)}[chips]
     return (longer - 1) / longer * (1 + 1 / shorter) * array
 
@@ -127,7 +127,7 @@ def lowered(function: str, chip_name: str, chips: int, shard_bytes: int, dumps: 
 
 
 def spent_there(simulation: Simulation) -> float:
-    """The seconds of the collective alone: the copies around it are not its own."""
+    """The seconds of the collective alone, without the copies around it."""
     # A permutation of XLA's is part of the top-level program: what the chips wait for is all of it.
     collectives = [op.seconds for op in simulation.ops if not op.name.startswith("copy")]
     return sum(collectives) or simulation.link_wait_cycles / simulation.clock_hz

@@ -15,7 +15,7 @@ _MESH = pl.DeviceIdType.MESH
 def _to_the_right(signals: int, *, sent: int = 1, beyond: bool = False) -> Any:
     """A kernel that sends its shard to the next chip of the ring, after a barrier that waits for so many signals.
 
-    Each neighbour gets `sent` signals. `beyond`: the last chip takes its neighbour for one that there is not.
+    Each neighbour gets `sent` signals. `beyond`: the last chip sends to a neighbour that does not exist.
     """
 
     def body(x_ref: Any, o_ref: Any, send: Any, receive: Any) -> None:
@@ -48,7 +48,7 @@ permuted = _to_the_right(2)
 stuck = _to_the_right(3)
 # Half of what each chip sends is never waited for.
 unheard = _to_the_right(2, sent=2)
-# The last chip talks to one that there is not.
+# The last chip sends to one that does not exist.
 beyond = _to_the_right(2, beyond=True)
 
 
@@ -58,7 +58,7 @@ def gathered_by_jax(x: jax.Array) -> jax.Array:
 
 
 def pairs(x: jax.Array) -> jax.Array:
-    """XLA's permutation of the first two chips of each four with the others beside them."""
+    """XLA's permutation that swaps chips 0 and 1, and chips 2 and 3."""
     swaps = [(0, 1), (1, 0), (2, 3), (3, 2)]
     return jax.shard_map(
         lambda shard: jax.lax.ppermute(shard, "x", swaps), in_specs=P("x"), out_specs=P("x"), check_vma=False

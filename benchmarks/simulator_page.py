@@ -29,7 +29,7 @@ _COLOURS = {
     "issue": "#54a24b",
 }
 _OVERVIEW = ("ops", "steps", "DMA in", "DMA out", "waits")
-# So many of the first steps are shown.
+# The number of first steps that are shown.
 _FIRST_STEPS = 12
 
 

@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/simulator_speed.py [--repeat 3] [--dumps FOLDER] [CONTEST ...]
 
 Compiles each contest's kernel.py as a judgement does (the root champion takes half a minute), unless FOLDER has its
-schedule from an earlier time; nothing is recorded. Static bundles decide the cost, executed cycles hardly.
+schedule from an earlier time; nothing is recorded. The number of static bundles decides the cost; that of executed
+cycles hardly matters.
 """
 
 import argparse

@@ -52,7 +52,7 @@ def compile_one(name: str, chip_name: str) -> None:
 
 
 def simulated(name: str, chip_name: str) -> tuple[float, int, int]:
-    """Seconds, bytes moved from and to HBM, and how much was not understood.
+    """Seconds, bytes moved from and to HBM, and the number of things that were not understood.
 
     Raises CalledProcessError where it does not compile, ValueError without a latency.
     """

@@ -1,11 +1,11 @@
-"""How near our tuning comes to published winners: simulate candidates, pick, compare, and write benchmarks/TABLES.md.
+"""Compares our tuning with published winners: simulates candidates, picks the best, and writes benchmarks/TABLES.md.
 
     uv pip install -e '.[bench]' && python benchmarks/tables.py --predict     # then commit the predictions
     python benchmarks/tables.py --write
 
-in an environment with Python 3.12 or newer. What is done is kept in benchmarks/.cache (or `--cache DIR`), which
-fidelity.py shares, so that it can be stopped (or stops itself after `--limit` seconds) and goes on. `--predict` writes
-down what is simulated for each candidate of the problems that are done. `--write` compiles nothing: it reads what was
+in an environment with Python 3.12 or newer. Results are kept in benchmarks/.cache (or `--cache DIR`), which fidelity.py
+shares, so that a run that was stopped (or stopped itself after `--limit` seconds) can be continued. `--predict` writes
+down the simulated times of each candidate of the problems that are done. `--write` compiles nothing: it reads what was
 predicted, and the published times.
 """
 

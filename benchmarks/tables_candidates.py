@@ -30,14 +30,14 @@ TUNED = (
 # This operation has no configurations, but is a rival of the older grouped product.
 V2 = "pallas_mosaic_tpu_v2_ragged_dot"
 KEYS = 60
-# Longer ones take minutes to simulate: the matmuls of a problem, without a mask.
+# Problems with more FLOPs in their matmuls, without a mask, take minutes to simulate.
 _MOST_FLOPS = 2e13
 # Blocks of more rows times columns take minutes to compile. Most published configurations have as many (Row.cost).
 _MOST_COST = 2**21
 # A backward pass computes five products for the two of a forward pass.
 _BACKWARD = 2.5
 _BYTES = 2
-# So many of each kind.
+# The number of candidates of each kind.
 _DRAWN = 2
 _NEAR = 3
 
@@ -73,7 +73,7 @@ def keys() -> list[Row]:
 
 
 def in_turns(rows: Iterable[Row]) -> list[Row]:
-    """Of each chip and operation the problem with the least SHA-256, then the second ones, and so on."""
+    """The problem with the least SHA-256 of each chip and operation, then the second ones, and so on."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: _digest(row.key)):
         groups.setdefault((row.chip, row.operation), []).append(row)
@@ -103,7 +103,7 @@ def rivals(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def flops(row: Row) -> float:
-    """Of an attention row's matmuls, without its mask; 0 for other operations, which are all short."""
+    """The FLOPs of an attention row's matmuls, without its mask; 0 for other operations, which are all short."""
     key = json.loads(row.key)
     if "attention" not in row.operation:
         return 0.0
@@ -155,7 +155,7 @@ def near(published: Config, configs: Iterable[str]) -> list[str]:
 
 
 def by_hash(published: Row, configs: Iterable[str]) -> list[str]:
-    """The configurations in an order that the problem's and their own text decide."""
+    """The configurations, ordered by a hash of the problem's text and their own."""
     return sorted(configs, key=lambda text: _digest(published.key + text))
 
 
@@ -165,12 +165,12 @@ def is_possible(row: Row) -> bool:
 
 
 def is_likely(row: Row) -> bool:
-    """True if the configuration is possible, and is no waste: small tiles of grouped products cannot win."""
+    """True if the configuration is possible and may win: small tiles of grouped products cannot."""
     return is_possible(row) and (row.cost > 0 or vmem_share(row) >= 1 / 4)
 
 
 def vmem_share(row: Row) -> float:
-    """How much of the VMEM that a kernel may have the tiles of a grouped product take; 0 for other operations."""
+    """The share of a kernel's VMEM limit that the tiles of a grouped product take; 0 for other operations."""
     config = json.loads(row.config)
     if "tile_m" not in config:
         return 0.0

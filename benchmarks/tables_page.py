@@ -1,4 +1,4 @@
-"""TABLES.md, from what was predicted of candidates and the published times."""
+"""TABLES.md, from the predictions for candidates and the published times."""
 
 import json
 from collections import Counter
@@ -9,11 +9,11 @@ import numpy as np
 from tables_statistics import Predicted, Problem, Published, share
 from tabulate import tabulate
 
-# What is aimed at: the published winner within 3 % of the pick on 90 % of the problems, losses within 5 %.
+# The aims: the published winner within 3 % of the pick on 90 % of the problems, losses within 5 %.
 WITHIN = 0.03
 AIM = 0.9
 LOSS = 0.05
-# So many of the problems had a prediction, and their times had been read, when their candidates were predicted.
+# The number of problems whose times had been read, after a prediction, before their candidates were predicted.
 _KNOWN_BEFORE = 31
 
 _INTRO = """# Tuning without a TPU, against published winners

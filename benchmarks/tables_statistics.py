@@ -135,5 +135,5 @@ def write(groups: list[tuple[Predicted, ...] | list[Predicted]]) -> None:
 
 
 def share(gaps: list[float], most: float) -> float:
-    """The fraction of the values that are at most so large."""
+    """The fraction of the values that are at most `most`."""
     return sum(gap <= most for gap in gaps) / len(gaps)

@@ -97,7 +97,8 @@ def main() -> int:
         timed_run = timed(options.name)
         failed |= timed_run.exit_code != 0
         print(timed_run.row, flush=True)
-    # Of the last run. A test that is the first to import a library, or to make what others share, takes longer for it.
+    # The costs are those of the last run. The first test that imports a library, or makes what others share, takes
+    # longer.
     for seconds, test_id in timed_run.costs:
         if seconds > options.over:
             print(f"{seconds:7.2f} {test_id}")

@@ -35,7 +35,7 @@ from harness.sandbox import environment
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ("template:512/512", "template:1024/512", "template:2048/1024", ".")
-# A process is looked at this often: what it does between the last look and its end is not attributed to it.
+# The interval between looks at a process: its work between the last look and its end is not attributed to it.
 _LOOK_SECONDS = 0.05
 # The name of an interpreter that has not started a module yet.
 _UNNAMED = ("python", "python3")

@@ -1,10 +1,9 @@
-"""How surely few wrong rows of an output are found, and how often honest outputs are refused, operator by operator.
+"""Measures, by operator, how surely a few wrong rows of an output are detected, and how often honest ones are refused.
 
 PYTHONPATH=. .venv/bin/python benchmarks/wrong_rows.py [SEEDS]
 
 Outputs are honest ones, rounded; in some rows, which are not among those drawn, they are a tenth too small, those of
-another row, or zero over half of their columns. What a wrong row has in common with a right one by chance counts as
-missed.
+another row, or zero over half of their columns. A wrong row that equals a right one by chance counts as missed.
 """
 
 import sys
@@ -31,7 +30,7 @@ from harness.operators import (
 from harness.operators.outputs import row_count, spans
 from harness.operators.survey import standing_out
 
-# Of each about the smallest of which not all rows are compared.
+# Of each operator about the smallest problem of which not all rows are compared.
 BY_ROWS: tuple[Any, ...] = (
     Matmul(m=24576, n=512, k=512),
     Matmul(m=24576, n=512, k=512, dtype="float32"),
@@ -90,7 +89,7 @@ def judged(problem: Problem, seeds: int) -> Iterator[tuple[str, bool, bool]]:
                     first = 128 * int(random.integers(total // 128)) + 8 * int(random.integers(1, 15))
                     rows = np.setdiff1d(np.arange(first, first + count), sampled)
                     wrong = spoilt(whole, rows, way)
-                    # What is zero is as right a tenth smaller.
+                    # A zero is still right when it is a tenth smaller.
                     rows = rows[(wrong[rows] != whole[rows]).any(axis=1)]
                     if len(rows):
                         outputs = outputs_of(problem, wrong)

@@ -115,7 +115,7 @@ def todays_config(row: Row) -> str:
 
 @contextlib.contextmanager
 def problem(row: Row) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The row's operation, without a configuration, and its operands, while tokamax takes this for the row's chip."""
+    """The row's operation, without a configuration, and its operands, while tokamax sees the row's chip."""
     import jax
     import numpy as np
     from jax.sharding import AbstractDevice, AbstractMesh

@@ -53,7 +53,7 @@ class Task:
 
     @property
     def words(self) -> list[str]:
-        """The task as the child gets it, after the folder. Not by its environment, which importing jax changes."""
+        """The task as the child's arguments after the folder. They are not in its environment, which jax changes."""
         kernel = []
         if self.contender == OURS:
             kernel = [f"kernel={ROOT / peers_problems.our_kernel(self.problem, self.chip)}"]

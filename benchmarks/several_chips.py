@@ -89,7 +89,7 @@ class Case:
 
 
 def _of_an_all_reduce(chips: int, array: int) -> float:
-    """Bytes of a link of the longer axis, the busiest: each axis carries one half first and the other half second."""
+    """Bytes of the busiest link, on the longer axis: it carries one colour in the first phase, another in the next."""
     shorter, longer = {4: (2, 2), 16: (4, 4), 32: (4, 8)}[chips]
     return (longer - 1) / longer * (1 + 1 / shorter) * array
 

@@ -92,7 +92,7 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
     for name, data in (*blobs, *((name, None) for name in here)):
         where = f"{place.experiments}/{name}"
         try:
-            # Reading the rows has already named files that are too large, or no files.
+            # Reading the rows has already named files that are too large, and those that are no files.
             data = data or experiments.bytes_of(place.experiments_directory / name)
             row = decode_head_row(data or b"", where) or decode_attempt_row(data or b"", where)
         except RecordError:

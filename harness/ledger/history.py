@@ -219,7 +219,7 @@ def committed_names(place: Place) -> dict[str, git.TreeEntry]:
 
 
 def last_number(place: Place) -> int:
-    """The highest attempt number in use: in the log, or of a file that is ours even if it can no longer be read."""
+    """The highest attempt number in use: in the log, or in a file of ours, even one that can no longer be read."""
     logged, _ = log_rows(place, 1)
     highest = logged[0].number if logged else 0
     committed = committed_names(place)
@@ -235,7 +235,7 @@ def last_number(place: Place) -> int:
 
 
 def _last_packed_number(place: Place) -> int:
-    """The highest number in attempts.jsonl, of a line that is ours even if it can no longer be read."""
+    """The highest number in attempts.jsonl, that of a line of ours that can no longer be read included."""
     files, _ = packed_files(place)
     highest = max((number for file in files for number in file.damaged), default=0)
     records = (record for file in files for record in file.records if record.number > highest)

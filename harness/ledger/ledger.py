@@ -134,8 +134,8 @@ class Ledger:
         `guarded` are further files (from the top) that must not have changed on the branch since
         `attempt.judged_against`; kernel.py and prepare.py always are.
 
-        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says; after other errors before the
-        log moved everything is as it was; after later ones `recover` finishes the attempt.
+        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says; if another error comes before
+        the log has moved, everything is as it was; if it comes later, `recover` finishes the attempt.
         """
         self._require_lock()
         branch = git.branch_or_none(self.place.repository) or ""

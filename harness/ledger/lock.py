@@ -49,7 +49,7 @@ def hold(path: Path, purpose: str) -> Iterator[None]:
 
 
 def holder(path: Path) -> str | None:
-    """The holder of the lock at `path`, in words, or None. Takes the lock, shared, for the moment of the question."""
+    """The holder of the lock at `path`, in words, or None. Takes the lock, shared, for a moment."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

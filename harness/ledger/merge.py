@@ -21,7 +21,7 @@ _CONFLICT = re.compile(
 
 
 def without(repository: Repo, text: Candidate, before: Candidate, after: Candidate) -> Candidate | None:
-    """`text` without the change from `before` to `after`; None if it differs from `after` in the changed lines.
+    """`text` without the change from `before` to `after`; None if `text` and `after` differ in these lines.
 
     Changes of neighbouring lines are a conflict for git, but not here, unless both change the same line. If comments or
     docstrings prevent the merge of a file, it is merged, and returned, without them. Raises RatchetError.

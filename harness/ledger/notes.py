@@ -89,7 +89,10 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 def keep(place: Place, notes: Sequence[Note]) -> None:
-    """Adds notes to experiments/notes.jsonl, the file whole or not at all. The log gets them with `log_pending`."""
+    """Adds notes to experiments/notes.jsonl; the log gets them with `log_pending`.
+
+    The file is written whole or not at all.
+    """
     path = place.experiments_directory / FILE_NAME
     here = _file_lines(place)
     packed_already = set(packed.notes_lines(place))

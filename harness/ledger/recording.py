@@ -254,7 +254,7 @@ def is_known(begun: Journal, sha256: str | None) -> bool:
 
 
 def kept_original(place: Place, begun: Journal) -> str | None:
-    """Stores the user's original kernel.py as a blob and returns its id, so that a later edit does not bury it."""
+    """Stores the user's original kernel.py as a blob and returns its id, so that it survives a later edit."""
     return None if begun.original is None else write.write_blob(place.repository, begun.original)
 
 

@@ -9,7 +9,7 @@ from harness.records import NOT_YET, Note, Row, Scale, ScaledRow
 def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -> Scale | None:
     """The newest timing key under which the champion's kernel has a time from its own source on its own chip.
 
-    The newest of notes is the one that was taken last; those from before the champion's last row do not count.
+    The newest note is the one that was taken last; notes from before the champion's last row do not count.
 
     None if no attempt was accepted. Without a champion here, the newest accepted attempt stands in for it.
     """

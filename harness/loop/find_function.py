@@ -76,7 +76,7 @@ def target(text: str, folder: Path = Path()) -> ExistingFunction:
 
 
 def install(package: str) -> str:
-    """The command that installs what is imported as `package`; its distribution may be called otherwise."""
+    """The command that installs what is imported as `package`; its distribution may have another name."""
     command = f"{shlex.quote(sys.executable)} -m pip install {package.replace('_', '-')}"
     return f"{command}, if the distribution has the package's name; otherwise see where it is published"
 

@@ -69,7 +69,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
             "(git fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:
-        # If the change takes back a part that only one of them has, it would not differ from the other.
+        # A change that takes back what only one of these commits has would show no difference from the other.
         raise RatchetError(
             "several-merge-bases",
             f"expected one commit where {head} left {base}, got {len(parting)}, since each has merged from the other "

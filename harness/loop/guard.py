@@ -76,7 +76,7 @@ def begin(ledger: Ledger, contest: Contest) -> Watch:
 
 
 def accept_notes(ledger: Ledger, before: Watch) -> None:
-    """Takes the present notes of the ledger as untouched: the ratchet itself has written some."""
+    """Counts the ledger's present notes as untouched, because the ratchet itself has written some."""
     for path in (ledger.place.experiments_directory / name for name in notes.FILES):
         if (content := _content(path)) is not None:
             before.contents[path] = content

@@ -77,7 +77,7 @@ class Pieces:
         return self._texts[key]
 
     def is_champion(self, candidate: Candidate) -> bool:
-        """True if `candidate` is the champion's text, or that text without comments removed for a merge."""
+        """True if `candidate` is the champion's text, with or without the comments that a merge removed."""
         mine, theirs = candidate.files, self.candidate.files
         return mine.keys() == theirs.keys() and all(mine[name] in (theirs[name], bare(theirs[name])) for name in mine)
 

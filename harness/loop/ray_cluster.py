@@ -42,8 +42,8 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
     """Places on the cluster at `address`, or in Ray on this machine, which then listens on the loopback alone.
 
     `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere. There are `workers` places, by
-    default one for each CPU on offer. Raises RatchetError `no-ray` if Ray is not installed, `no-cluster` if none
-    answers, or one with another version of Ray or Python.
+    default one for each CPU on offer. Raises RatchetError `no-ray` if Ray is not installed, `no-cluster` if no cluster
+    answers, or the cluster has another version of Ray or Python.
     """
     if importlib.util.find_spec("ray") is None:
         raise RatchetError("no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (else: pip install ray)")

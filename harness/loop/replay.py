@@ -34,8 +34,8 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
     touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
     ones, and the differences are reported. A simulated latency is judged against the champion of its time, which is
-    evaluated again as well if the key differs. A measured one is timed alone: a verdict on it needs a paired benchmark,
-    that is, an attempt.
+    evaluated again as well if the key differs. A measured latency is timed alone: a verdict on it needs a paired
+    benchmark, which only an attempt makes.
 
     Raises RatchetError `busy`, and the errors of reading the attempt or its kernel.
     """
@@ -88,7 +88,7 @@ def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
     named = (then.draw, then.family)
     now = next((check for check in evidence.all_checks if (check.draw, check.family) == named), None)
     if now is None and then.mode != "device":
-        # At some shapes the interpreter and the CPU reference program have replaced each other since.
+        # Since then the interpreter and the CPU reference program have replaced each other at some shapes.
         elsewhere = (check for check in evidence.all_checks if check.mode != "device")
         now = next(
             (check_ for check_ in elsewhere if (replace(check_.draw, mode=then.mode), check_.family) == named), None

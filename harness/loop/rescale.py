@@ -158,7 +158,10 @@ def _logged(ledger: Ledger) -> Iterator[None]:
 
 
 def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str | None = None) -> tuple[str, ...]:
-    """The result of a rescale in words; `attempts` names those that may need a time (8 accepted attempts), "": none."""
+    """The result of a rescale in words.
+
+    `attempts` names those that may need a time (8 accepted attempts); it is "" if there are none.
+    """
     if not (rescaled.notes or rescaled.skipped) and attempts is not None:
         why = f"all {attempts} have a time under key {rescaled.key_digest}" if attempts else "no attempts yet"
         return (f"nothing to do: {why}", *_left(left))

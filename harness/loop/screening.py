@@ -91,7 +91,7 @@ class Places:
 
 
 def local(asked: int | None) -> Places:
-    """As many processes of this machine as `asked` for, by default one for each core."""
+    """`asked` processes of this machine, by default one for each core."""
     return Places(count=asked or cores_to_use(), open=Process)
 
 

@@ -63,8 +63,8 @@ def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:
 class Search(Protocol):
     """Asked for the next settings and told their results, by one caller at a time.
 
-    `earlier` maps those settings of the search that this one continues that have a latency to it, in the order of
-    asking. At most `total` are asked for.
+    `earlier` holds the settings with a latency from the search that this one continues, each with its latency, in the
+    order of asking. At most `total` are asked for.
     """
 
     earlier: Mapping[Settings, float]

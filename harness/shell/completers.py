@@ -1,4 +1,4 @@
-"""Completions of a word in a shell: attempts' numbers, constants, members of a suite; an error offers nothing."""
+"""Completions of a word in a shell: attempts' numbers, constants, members of a suite; nothing after an error."""
 
 from argparse import Namespace
 from collections.abc import Callable

@@ -43,7 +43,7 @@ class Audit(Verb):
         parser.json("the findings as JSON")
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        # `flags --flags-file FILE`, as published workflows spell it, is the file that stands by itself here.
+        # `flags --flags-file FILE`, the spelling of published workflows, is FILE by itself here.
         rest, file = value_of(words, "--flags-file")
         return super().parse(words if file is None else [file, *(rest[1:] if rest[:1] == ["flags"] else rest)])
 

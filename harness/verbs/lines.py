@@ -19,7 +19,7 @@ class LinesDocument:
     """The cycles of a simulated run, line by line of kernel.py; `clock_hz` turns cycles into seconds.
 
     The lines are of one timing input, the first of `timing_inputs` unless another is asked for, and of all `operations`
-    together; both are empty for one of each.
+    together; both are empty if there is only one of each.
     """
 
     source: Literal["simulated"]

@@ -19,7 +19,8 @@ from harness.verbs.parts.arguments import add_subject
 class WhatifDocument:
     """A run's time on the real chip, and on chips with scaled resources.
 
-    With several timing inputs `seconds` is their mean; `timing_inputs` and `operations` are empty for one of each.
+    With several timing inputs `seconds` is their mean; `timing_inputs` and `operations` are empty if there is only one
+    of each.
     """
 
     source: Literal["simulated"]

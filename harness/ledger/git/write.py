@@ -138,7 +138,7 @@ def set_index_entries(repository: Repo, changes: Mapping[str, git.TreeEntry]) ->
 def refresh_index(repository: Repo, paths: Sequence[str]) -> None:
     """Takes the files' times and sizes at `paths` into the index, so that plumbing sees them clean; stages nothing.
 
-    A convenience for scripts: where it is not possible (a locked index), `git status` does it later.
+    This is a convenience for scripts: if it is not possible (a locked index), `git status` does it later.
     """
     if paths:
         # File times tick in steps of some milliseconds and may lie before the clock's.

@@ -83,7 +83,7 @@ def present_evidence(
 def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
     """The files of a candidate, and those of installed packages that its operations came from, if unchanged.
 
-    Lines are shown with the judged text only: a file with another hash is left out.
+    Lines are shown only with the judged text, so a file with another hash is left out.
     """
     files, home = {}, Path(sysconfig.get_path("purelib")).resolve()
     for source in evidence.trace.sources if evidence.trace else ():

@@ -37,7 +37,7 @@ def _search_inputs(
     # Times are of one scale, so that what was tried can be compared.
     rows = tuple(scaled_row.row for scaled_row in scaled.rows)
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
-    # Those to look into, and the champion that the oldest of them was judged against.
+    # The attempts to look into, and the champion that the oldest of them was judged against.
     begins = next(iter([at for at, row in enumerate(rows) if search_state.is_attempt(row)][-limit:]), 0)
     before = [row for row in rows[:begins] if row.outcome == "accept"][-1:]
     candidates = {

@@ -34,7 +34,7 @@ def since(text: str | None, ledger: Ledger, scaled: table.ScaledTable) -> int | 
         return int(text)
     begun = bulk_read.read_all(ledger.place, [scaled_row.then for scaled_row in scaled.rows])
     days = [(stored.attempt.started[:10], stored.row.number) for stored in begun if stored.attempt is not None]
-    # After the last attempt: none matches.
+    # If no attempt matches, the number after the last one.
     return next((number for day, number in days if day >= text), max(numbers) + 1)
 
 

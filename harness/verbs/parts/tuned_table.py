@@ -151,7 +151,7 @@ def overview(rows: Sequence[Row]) -> Table:
 
 
 def _range_note(row: Row) -> str:
-    """Why the row has a range, what ranked its settings, and how sure that is."""
+    """The reason for the row's range, the ranking of its settings, and how sure that is."""
     how_sure = (
         "no other setting takes less at either end"
         if row.is_best_at_both_ends

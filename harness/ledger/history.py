@@ -66,8 +66,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
         located.append(row)
     doubled = [row.number for row, following in itertools.pairwise(located) if row.number == following.number]
     notes = [
-        f"attempt {number} exists more than once: two clones went on numbering apart; both are shown"
-        for number in doubled
+        f"attempt {number} exists more than once: two clones used this number; both are shown" for number in doubled
     ]
     return tuple(located), (*skipped, *complaints, *notes, *map(_doubt, filter(_is_impossible, located)))
 

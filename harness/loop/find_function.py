@@ -272,8 +272,8 @@ def _source(module: str) -> Path:
         raise RatchetError(
             "not-installed",
             f"expected {module} to be a Python module of an installed package, {lacking}; install {another} into "
-            f"the environment that ratchet.sh runs in ({install(top)}; with --no-deps where its kernels need JAX "
-            "alone; a package of your own with -e); for a function in a file of yours write --from file.py:function",
+            f"the environment that ratchet.sh runs in ({install(top)}; add --no-deps if its kernels need JAX alone, "
+            "and -e for a package of your own); for a function in a file of yours write --from file.py:function",
         )
     return path
 

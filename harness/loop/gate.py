@@ -65,7 +65,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
     if not parting:
         raise RatchetError(
             "no-merge-base",
-            f"{base} and {head} have no commit in common here: a shallow clone has to be deepened "
+            f"{base} and {head} have no commit in common here: if this is a shallow clone, deepen it "
             "(git fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:

@@ -113,7 +113,7 @@ def room(folder: Path) -> Iterator[Line]:
     yield Line(what="cores", value=str(cores()))
     free = _available_bytes()
     if free is None:
-        yield _unfit("memory", "unknown", "Only Linux says what is available")
+        yield _unfit("memory", "unknown", "The available memory is known on Linux only")
     else:
         remedy = f"Large shapes may need {_MEMORY_BYTES / 1e9:.1f} GB: end other programs"
         yield _fine_if(free >= _MEMORY_BYTES, "memory available", f"{free / 1e9:.1f} GB", remedy)

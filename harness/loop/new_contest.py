@@ -124,9 +124,9 @@ def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
     if failure is None:
         return
     sizes = [name for name, value in constants(candidate.text) if value.isdigit()]
-    ways = ["choose constants of the problem that it takes"]
+    ways = ["choose constants of the problem that the kernel takes"]
     if sizes:
-        ways.append(f"set its own too ({', '.join(f'--set {name}=...' for name in sizes[:3])})")
+        ways.append(f"set the kernel's own constants too ({', '.join(f'--set {name}=...' for name in sizes[:3])})")
     if others := scaffold.siblings(like):
         ways.append(f"start from another template of the operation (--like {', '.join(others)})")
     raise RatchetError(

@@ -46,7 +46,9 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
     answers, or the cluster has another version of Ray or Python.
     """
     if importlib.util.find_spec("ray") is None:
-        raise RatchetError("no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (else: pip install ray)")
+        raise RatchetError(
+            "no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (elsewhere: pip install ray)"
+        )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
         # This makes Ray listen on the loopback alone, on Linux too.

@@ -195,4 +195,4 @@ def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement)
 def _alone(attempt: Attempt, source: Source) -> tuple[str, ...]:
     if source == "simulated" or not _was_compared(attempt):
         return ()
-    return ("timed alone, not in turn with the champion: a verdict against it needs an attempt (--again)",)
+    return ("timed alone, not in turn with the champion: a verdict needs an attempt (--again)",)

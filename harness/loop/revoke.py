@@ -204,7 +204,7 @@ def _judged(
         raise RatchetError(
             "undecided",
             f"attempt {attempt.number} ended with {_words(verdict.failure)}. That may be this machine's fault and not "
-            "the kernel's, so nothing was recorded. Run it again while nothing else is at work; --force takes it as a "
+            "the kernel's, so nothing was recorded. Run it again while nothing else is at work; --force counts it as a "
             "failure of the kernel",
         )
     return result

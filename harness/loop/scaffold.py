@@ -108,7 +108,7 @@ def scaffold(
     for name in contents:
         if (directory / name).exists():
             raise RatchetError(
-                "exists", f"{directory / name} is there already; nothing was written. Choose a new folder"
+                "exists", f"expected a new folder, got {directory}, which has {name} already; nothing was written"
             )
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():

@@ -126,8 +126,8 @@ def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: d
         step = next_step(first)
     if is_of_jax:
         step += (
-            "; a package's file is changed in a copy of your own (--from kernels/copy.py:function), beside copies of "
-            "those that it imports, without relative imports"
+            "; to change a package's file, make a copy of your own (--from kernels/copy.py:function) beside copies of "
+            "the files that it imports, without relative imports"
         )
     return RatchetError(
         "does-not-trace",

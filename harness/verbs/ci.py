@@ -42,7 +42,7 @@ class Ci(Verb):
         )
         parser.option(
             "--threshold PERCENT",
-            "change of simulated time that counts: more is slower, less faster (1)",
+            "a kernel is slower or faster if its simulated time changes by at least this much (1)",
             type=float,
             default=1.0,
         )

@@ -20,8 +20,9 @@ class Mcp(Verb):
     place = "machine", 40
     line = "the commands as tools of the Model Context Protocol"
     description = (
-        "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it. Tools open contests, "
-        "captures and other files below the roots only, symbolic links resolved; those marked read-only write nothing."
+        "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it. Tools open only "
+        "contests, captures and other files below the roots, symbolic links resolved; tools marked read-only write "
+        "nothing."
     )
     examples = 'ratchet.sh mcp -C /path/to/contest; for a client: {"command": "/path/to/ratchet.sh", "args": ["mcp"]}'
 

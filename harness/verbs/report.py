@@ -31,8 +31,8 @@ class Report(Verb):
         parser.flag("--all", "a page over every contest in DIR and below")
         parser.option(
             "--peers FILE",
-            "with --all: the best kernels of others, lines of contest, peer, seconds, ratio and note, separated by "
-            "tabs",
+            "with --all: a file of the best kernels of others, with lines of contest, peer, seconds, ratio and note, "
+            "separated by tabs",
             type=Path,
         )
         parser.option(

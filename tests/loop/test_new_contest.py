@@ -250,7 +250,7 @@ def test_sizes_at_which_a_template_does_not_trace_are_refused_before_anything_is
     refused = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", "--set", "SEQUENCE=1000", expect=4)
     assert "the kernel.py of attention does not trace with these constants" in refused.stderr
     assert "expected BQ to divide the sequence of 1000" in refused.stderr
-    assert "set its own too (--set BQ=..., --set BKV=...)" in refused.stderr
+    assert "set the kernel's own constants too (--set BQ=..., --set BKV=...)" in refused.stderr
     assert "start from another template of the operation (--like attention-causal, attention-gqa, " in refused.stderr
     assert not list(tmp_path.iterdir())
     blocks = ("--set", "SEQUENCE=1000", "--set", "BQ=200", "--set", "BKV=200")

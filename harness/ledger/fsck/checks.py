@@ -185,7 +185,7 @@ def branch(
         if record is None:
             continue
         if not record.attempt.kernel_sha256.startswith(accept.kernel_digits):
-            what = f"{record.where} is another attempt {accept.number}: two clones numbered apart"
+            what = f"{record.where} is another attempt {accept.number}: two clones used this number"
             yield finding("numbered-apart", where, what, choose(place))
             continue
         expected = messages.trailers(messages.accept_message(record.attempt, record.row))
@@ -233,7 +233,7 @@ def files(
             record.where,
             f"it is not the record in {in_log.where}"
             if same
-            else f"{in_log.where} is another attempt {record.row.number}: two clones numbered apart",
+            else f"{in_log.where} is another attempt {record.row.number}: two clones used this number",
             f"{remove}git cat-file -p {commit[:12]}:{RECORD_NAME} > '{record.path}'" if same else choose(place),
         )
     have = {record.row.number for record in filed}

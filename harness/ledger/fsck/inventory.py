@@ -158,7 +158,7 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
         elif git.is_ancestor(place.repository, place.log_ref, ref):
             notes.append(f"{ref} is ahead of the log here: git fetch . {ref}:{place.log_ref}")
         else:
-            what = f"it and {place.log_ref} both went on from the same attempt: two clones numbered apart"
+            what = f"it and {place.log_ref} both went on from the same attempt: two clones used the same numbers"
             findings.append(finding("numbered-apart", ref, what, choose(place)))
     return kept
 

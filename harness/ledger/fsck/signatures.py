@@ -46,7 +46,7 @@ def unsigned(
         )
     checked = [*(commit.id for commit in commits), *(accept.commit for accept in accepted)]
     complaints = _signature_complaints(place, checked, who, is_openpgp=is_openpgp)
-    remedy = "trust what it holds no more than an unsigned record; `replay` judges a kernel.py again"
+    remedy = "trust it no more than an unsigned record; `replay` judges a kernel.py again"
     findings = [
         finding("not-signed", f"{kind} {commit[:12]}", complaints[commit], remedy)
         for kind, ids in (("log commit", checked[: len(commits)]), ("commit", checked[len(commits) :]))

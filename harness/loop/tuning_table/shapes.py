@@ -57,7 +57,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
     if not entries:
-        raise UsageError("bad-shapes", f"{path}: expected at least one shape or model, the list is empty")
+        raise UsageError("bad-shapes", f"{path}: expected at least one shape or model, got an empty list")
     shapes: dict[str, Shape] = {}
     for place, entry in enumerate(entries, 1):
         where = f"{path}, entry {place}"

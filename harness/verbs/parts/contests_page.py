@@ -120,4 +120,6 @@ def peers(file: Path | None) -> dict[str, Peer]:
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         columns = ", ".join(_PEER_COLUMNS)
-        raise UsageError("bad-peers", f"expected {file} to hold lines of {columns}, by tabs: {error!r}") from error
+        raise UsageError(
+            "bad-peers", f"expected {file} to hold lines of {columns}, separated by tabs: {error!r}"
+        ) from error

@@ -88,7 +88,7 @@ def _memory(arguments: Namespace) -> tuple[Table, ...]:
     target = figures_of(arguments.chip) if arguments.chip else None
     devices = _devices(arguments.devices, {})
     if arguments.devices is not None and target is None:
-        raise UsageError("usage", "expected --chip with --devices: how much memory has each?")
+        raise UsageError("usage", "expected --chip with --devices: it gives the memory of each device")
     parameters = quantity(arguments.parameters, "--parameters") if arguments.parameters is not None else None
     if parameters is None and model is not None:
         parameters = model.parameters

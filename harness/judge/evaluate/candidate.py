@@ -1,4 +1,4 @@
-"""The only process that runs kernel.py: checks its contract, traces it once, and derives all else from that trace."""
+"""The only process that runs kernel.py: it checks the contract, traces the kernel, and interprets the trace."""
 
 import pickle
 import time
@@ -51,24 +51,24 @@ from harness.sandbox.messages import Done, Rejected
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
 # pre-scaling Q of the contest is 0.002 % of it.
 _OUTSIDE_SHARE = 0.05
-# More small objects than JAX and numpy leave places for when they have freed what importing them takes.
+# More small objects than there are free addresses after JAX and numpy have been imported.
 _BALLAST = 1 << 18
 
 
-# Lines are the candidate's and its packages': a call that the judge makes for it has none of its own.
+# Source lines are those of the candidate and its packages: the judge's own frames are left out.
 source_info_util.register_exclusion(str(Path(harness.__file__).parent))
-# This process serves one candidate: what `trace` and `trace_smaller` found is what `export` and `interpret` use.
+# This process serves one candidate: `export_cpu` and `interpret` use what `trace` and `trace_smaller` have traced.
 _full: TracedKernel | None = None
 _reduced: TracedKernel | None = None
 _second_shape: TracedKernel | None = None
 _runs: dict[tuple[str, int], Callable[..., Any]] = {}
-# What the last run of each program in TPU interpret mode left in memory.
+# The contents of memory after the last run of each program in TPU interpret mode.
 _left: dict[str, Left] = {}
-# Which of `transfers.MOST_UNDER_WAY` the last interpreted run needed: the next one will hardly do with less.
+# The position in `transfers.MOST_UNDER_WAY` that the last interpreted run needed: the next run hardly needs less.
 _room = 0
-# Its files as they were handed over: what it writes into its folder is none of them.
+# The candidate's files as they were handed over, without those that it writes into its folder later.
 _sources: dict[str, bytes] = {}
-# The name of the function that was traced, the function, this process as it must leave it, and the traced program.
+# The traced function's name, the function, the state that this process must be left in, and the program's digest.
 _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 
@@ -191,15 +191,14 @@ def _exported(traced: TracedKernel) -> Any:
 
 
 def _exceeds_vmem(traced: TracedKernel) -> str:
-    """The reason why the compiler is bound to refuse it, else ""."""
+    """The reason why the program cannot fit the VMEM, so that the compiler must refuse it; "" if there is none."""
     equations = jaxprs.pallas_calls(traced.closed.jaxpr)
     reasons = (vmem.excess(*pair, traced.chip) for pair in zip(equations, traced.calls, strict=True))
     return next(filter(None, reasons), "")
 
 
 def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
-    """Raises Rejected `not-deterministic` if kernel.py, loaded once more, gives a program with another digest than
-    `program`.
+    """Loads kernel.py once more; raises Rejected `not-deterministic` if its program's digest is not `program`.
 
     That happens if a constant comes from a clock, from random numbers, or from the address of an object. The free
     addresses of small objects are occupied meanwhile, so that new objects get other addresses.
@@ -375,7 +374,7 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
         run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
-    # Backwards once at each shape, and at the full shape there is one run. The same draw always has the same order.
+    # One run at each shape is backwards; the full shape has only that run. The same draw always gives the same order.
     families = traced.problem.families(full=False)
     is_backwards = request.shape == "full" or request.family == families[0]
     watched = WatchedRun(
@@ -385,7 +384,7 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
         reshapes=tuple(reshaped.lines(traced.closed.jaxpr)),
         where=where,
         left=_left.setdefault(request.shape, {}),
-        # In every other run at a smaller shape: a call of the same kernel on other inputs left it there.
+        # Every other run at a smaller shape finds what a call of the same kernel on other inputs left in memory.
         finds_left=request.shape != "full" and request.family in families[1::2],
     )
     return watched.outputs(lambda: run(*inputs))

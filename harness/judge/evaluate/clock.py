@@ -29,11 +29,11 @@ class StageClock:
             self._progress(name, "start", 0.0)
 
     def fail(self, name: str, kind: str) -> None:
-        """Notes that a job of the stage failed, which is the state that the stage ends in, whatever its others do."""
+        """Notes that a job of the stage failed; the stage ends with the first failure's kind, however others end."""
         self._failures.setdefault(name, kind)
 
     def close(self, name: str, state: str, *, goes_on: bool) -> None:
-        """Notes that one job of a stage is done; with the last job the stage ends, unless it `goes_on`."""
+        """Notes that one job of a stage is done; the last job ends the stage, unless `goes_on` is true."""
         running, start = self._open[name]
         self._open[name] = (running - 1, start)
         if running == 1 and not goes_on:

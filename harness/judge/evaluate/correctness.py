@@ -1,6 +1,4 @@
-"""The process that checks answers: it runs the CPU reference program and compares with float64; it never sees
-kernel.py.
-"""
+"""The process that checks answers: it runs the CPU reference program, never kernel.py, and compares with float64."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -34,7 +32,7 @@ def check(request: CheckRequest) -> CheckReply:
     problem = _problem(request.problem, request.reduced, request.is_second)
     inputs = _inputs(request.problem, request.reduced, request.is_second, request.family, request.seed)
     if different := differing(problem, request.family, inputs):
-        # Else the kernel would be timed with what nobody has checked.
+        # Otherwise the kernel would be timed with inputs on which it was never checked.
         raise RuntimeError(f"{request.family}: expected {different} to hold what timing_inputs() states")
     mode: Mode = "interpret"
     if request.artifact:
@@ -48,8 +46,7 @@ def check(request: CheckRequest) -> CheckReply:
 
 
 def probe(request: ProbeRequest) -> ProbeReply:
-    """Changes the inputs and looks at which outputs of one program change; at a reduced shape also repeats the same
-    call.
+    """Changes inputs of one program and checks which outputs change; at a reduced shape also repeats a call.
 
     Raises Rejected.
     """
@@ -81,7 +78,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
         if failure is not None:
             break
     if failure is None and not request.full:
-        # After other calls in between, so that whatever one call leaves behind shows too.
+        # Other calls ran in between, so that anything that a call leaves behind shows too.
         again, _ = _split(problem, inputs, _run_untouched(request, inputs))
         new_check, failure = probes.check_determinism(
             outputs, input_probe.family, before, again, mode=mode, seed=request.seed
@@ -119,7 +116,7 @@ def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem
 
 @lru_cache(maxsize=1)
 def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: int) -> Sequence[NDArray[Any]]:
-    """Draws inputs, unless the previous call had the same ones: probes follow the check whose inputs they change."""
+    """The inputs, drawn unless the previous call asked for them: probes follow the check whose inputs they change."""
     return _problem(path, reduced, is_second).make_inputs(family, seed)
 
 
@@ -140,7 +137,7 @@ def _run_once(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any
     """The result of `_run_untouched`, reused if the last call here had the same program and inputs."""
     global _last
     if _last.artifact != request.artifact or _last.inputs is not inputs:
-        # Arrays of the last one make room for those of this one.
+        # Frees the last run's arrays before this run makes its own.
         _last = _ReferenceRun()
         _last = _ReferenceRun(request.artifact, inputs, _run_untouched(request, inputs))
     return _last.outputs
@@ -177,7 +174,7 @@ def run(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ..
 
 
 def _bits(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Its bytes, in which a NaN equals itself."""
+    """The array's bytes, in which a NaN equals itself."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

@@ -10,7 +10,7 @@ from harness.operators.space import RECIPE
 from harness.records import Draw
 from harness.records.evidence import Mode
 
-# Times anything, and added to anything, it is wrong by far more than a tolerance; its square is still a float32.
+# A product or a sum with it is wrong by far more than any tolerance; its square still fits float32.
 _LEAST_FILL = 1 << 12
 
 
@@ -20,10 +20,10 @@ def seed() -> int:
 
 
 def unforeseen_fill(shape: TracedShape) -> Fill:
-    """The content of unwritten memory in the CPU reference program of this shape: NaN, at a smaller shape a marked NaN.
+    """The content of unwritten memory in the CPU reference program: NaN at the full shape, else a marked NaN.
 
     NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it with something. A
-    kernel that replaces NaN is exposed by a number, which the interpreter uses.
+    kernel that replaces NaN is exposed by the number that the interpreter uses instead.
     """
     return None if shape == "full" else "marked"
 

@@ -28,21 +28,21 @@ from harness.sandbox.strip_paths import strip_paths
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
 
-# Beside the dumps stands the hash of the kernel.py that they were made from.
+# The file beside the dumps with the hash of the candidate that they were made from.
 _STAMP = "kernel.sha256"
 _NOBODY = Listener()
 
 
 def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
-    """The evidence about a candidate; Its `failure` is the reason if the evaluation ended early.
+    """The evidence about a candidate; its `failure` is the reason if the evaluation ended early.
 
-    Writes programs, dumps and Mosaic text to `request.work` (what is there from an earlier run is replaced), the HLO
-    text there and to `profile_data/kernel.hlo.txt` of the contest, and on a device a profile to `profile_data`. Each
+    Writes programs, dumps, Mosaic text and HLO text to `request.work`, replacing those of an earlier run. Also writes
+    the HLO text to the contest's `profile_data/kernel.hlo.txt`, and on a device a profile to `profile_data`. Each
     member of a suite is evaluated in a folder of its name below `request.work`. After any exception, including Ctrl-C,
     no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `no-timing-inputs` and `bad-timing-inputs` (see
-    `operators.timing`), `dtype-not-on-chip`, `suite-not-timed` (a suite, whose times a device would have to take);
+    `operators.timing`), `dtype-not-on-chip`, `suite-not-timed` (a suite on a device);
     UsageError `unknown-device`.
     """
     chip, policy, problem, work = request.chip, request.policy, request.problem, request.work
@@ -81,7 +81,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
                 evaluations = [Evaluation(plans[0], children, listener)]
                 evidence = evaluations[0].run()
             else:
-                # What finds the dumps of an attempt looks here first.
+                # A search for an attempt's dumps looks for the stamp here first.
                 stamp(work, request.candidate)
                 evaluations = [
                     Evaluation(plan, children, Listener(progress=named(plan.member.name, listener.progress)))
@@ -135,12 +135,12 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _is_out_of_reach(policy: Policy) -> bool:
-    """True if no child can write files other than those it is given."""
+    """True if no child can write to files other than those that it is allowed to."""
     return confinement.isolation(policy.is_confined).landlock is not None
 
 
 def _keep(plan: Plan, state: State) -> None:
-    """Keeps the results of compiler and simulator; not without a latency, because that may be due to lack of time."""
+    """Keeps the results of compiler and simulator, unless a latency is missing: it may be for lack of time."""
     programs, evidence = plan.request.programs, state.evidence
     if programs is None or state.seen is not None:
         return
@@ -166,7 +166,7 @@ def stamp(work: Path, candidate: Candidate) -> None:
 
 
 def prepare(plan: Plan) -> None:
-    """Empty folders for the children, kernel.py and its helpers in the candidate's, and the problem for all of them."""
+    """Makes empty folders for the children, and writes the problem for all and the candidate's files for its own."""
     for name in ("dumps", "mosaic", "scratch"):
         shutil.rmtree(plan.work / name, ignore_errors=True)
     for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):

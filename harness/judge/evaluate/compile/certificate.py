@@ -1,10 +1,10 @@
-"""Makes the program to check from the traced one, where kernel.py never ran, and proves that it is the compiled one.
+"""Derives the CPU's program from the traced one, without kernel.py, and proves that the compiled program is the same.
 
-The process that traces kernel.py is the candidate's own: it can hand over any two programs, and change how JAX lowers
-one. So the traced program is handed over as data. The program that is checked on the CPU is made of that here, by JAX's
-own rules. The candidate's process made the program for the chip, which knows the lines of kernel.py. It must equal,
-operation by operation and kernels included, the program that the traced one is lowered to here. Around its kernels it
-must be the same for both platforms.
+kernel.py can change anything in the process that traces it: that process could hand over two unrelated programs, or
+change JAX's rules of lowering. So it hands over the traced program as data. From this data the program that is checked
+on the CPU is derived here, by JAX's own rules. The program for the chip comes from the candidate's process, which knows
+the lines of kernel.py. It must equal, operation by operation and kernels included, what the traced program is lowered
+to here. Around its kernels the traced program must be lowered to the same operations on both platforms.
 """
 
 from dataclasses import fields
@@ -25,7 +25,7 @@ from harness.records import Certificate
 from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
-# Parts of an exported program that are names, or that say how it was written down.
+# Fields of an exported program that are names or settings of the export; its text is compared in normal form.
 _NOT_COMPARED = ("fun_name", "mlir_module_serialized", "disabled_safety_checks", "_get_vjp")
 
 # Stands for a kernel where programs are compared around kernels.
@@ -65,7 +65,7 @@ def certify(request: CertifyRequest) -> Certificate:
         shapes = meshes.placed(closed.in_avals, splits, chip)
         compiled = interpretation.export(closed, shapes, chip.platform, chip, results=results)
         if chip.mesh:
-            # How arrays are split is noted in other words in one that was written and read.
+            # Serializing and reading an exported program changes how it writes the splits of its arrays.
             compiled = jax.export.deserialize(bytearray(compiled.serialize()))
         _require_same(for_chip, form, compiled, chip)
         _require_same_around(closed, shapes, chip)
@@ -78,7 +78,7 @@ def certify(request: CertifyRequest) -> Certificate:
 
 
 def _require_sound(closed: Any, chip: Chip) -> None:
-    """Raises Rejected `foreign-primitive`, or `forged-result` if a program's types are not those of its values.
+    """Raises Rejected `foreign-primitive` for another's primitive, `forged-result` for a type that is not its value's.
 
     No trace makes such a program. A compiler that uses one type and an interpreter that uses another would compute
     different things.
@@ -88,7 +88,7 @@ def _require_sound(closed: Any, chip: Chip) -> None:
         raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got one of another's: {unknown}")
     for program in jaxprs.every_program(closed.jaxpr):
         try:
-            # What is within a shard_map is looked at by itself.
+            # The body of a shard_map is checked on its own, so the axes of the mesh must be defined.
             with jax_core.extend_axis_env_nd(chip.mesh):
                 jax_core.check_jaxpr(program)
         except Exception as error:
@@ -99,7 +99,7 @@ def _require_sound(closed: Any, chip: Chip) -> None:
 def _require_same(exported: Any, form: normal_form.ExportedForm, expected: Any, chip: Chip) -> None:
     """Raises Rejected `program-differs` if the program for the chip differs from the judge's lowering of the trace.
 
-    `form` is that of the former.
+    `form` is the normal form of `exported`.
     """
     difference, wanted = None, expected.mlir_module()
     if form.digest != normal_form.of_exported(wanted).digest:

@@ -1,4 +1,4 @@
-"""The process that compiles the exported program with the real TPU compiler, dumps its schedule, and counts."""
+"""The process that compiles the exported program with the real TPU compiler, dumps its schedule, and reads counters."""
 
 import pickle
 import re
@@ -15,14 +15,14 @@ from harness.judge.evaluate.messages import CompileReply, CompileRequest
 from harness.sandbox.messages import Rejected
 
 if TYPE_CHECKING:
-    # A time does not follow from how a problem is checked: its statement is all that is asked for here.
+    # For types only, so that the timing key contains no checks: at run time only the statement of a problem is used.
     from harness.operators import Problem
 
 _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
 
 
 def compile_for_chip(request: CompileRequest) -> CompileReply:
-    """Compiles, writes HLO and Mosaic text, counts.
+    """Compiles the program, writes its HLO and Mosaic text, and returns the counters of both.
 
     Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule` or
     `work-outside-pallas`, and whatever the counters raise for text they do not understand; RatchetError
@@ -32,18 +32,18 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     shapes = described_shapes(problem.statement().inputs, request.chip)
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     try:
-        # State is changed in place where its memory is handed over; else a copy of it would be timed.
+        # The state's memory is donated, so that it is changed in place; otherwise a copy of it would be timed too.
         donated = problem.statement().donated
         compiled = jax.jit(exported.call, donate_argnums=donated).lower(*shapes).compile()
     except Exception as error:
-        # Where Pallas is imported JAX puts an error of its own before the compiler's.
+        # If Pallas is imported, JAX wraps the compiler's error in one of its own.
         cause = error.__cause__ if isinstance(error.__cause__, jax.errors.JaxRuntimeError) else error
         if not isinstance(cause, (jax.errors.JaxRuntimeError, NotImplementedError, ValueError)):
             raise
         raise _compile_failure(str(cause)) from error
     text = compiled.as_text()
     if request.chip.mesh:
-        # XLA's tables of neighbours are in it alone.
+        # Only the executable contains XLA's tables of neighbours.
         Path(f"../../dumps/program{SUFFIX}").write_bytes(compiled.runtime_executable().serialize())
     for path in request.hlo_texts:
         Path(path).write_text(text, encoding="utf-8")
@@ -56,7 +56,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
 
 
 def _refuse_collectives(compiled: Any) -> None:
-    """Raises Rejected `work-outside-pallas` where XLA moves data between chips, and that is all that there is to do."""
+    """Raises Rejected `work-outside-pallas` if XLA moves data between chips; called for problems without matmuls."""
     moved = hlo.collectives(compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
     if moved:
         raise Rejected(
@@ -87,7 +87,7 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
 
 
 def _compile_failure(text: str) -> Rejected:
-    """The compiler's own sentence first; the rest is detail."""
+    """The failure to raise: the compiler's most telling sentence, with the end of its text as detail."""
     kind = "compile-error"
     lower = text.lower()
     if "vmem" in lower and re.search(r"exceed|exhaust|out of memory|limit", lower):
@@ -98,14 +98,12 @@ def _compile_failure(text: str) -> Rejected:
 
 
 def _sentence(text: str) -> str:
-    """The most telling sentence of the compiler: which limit was exceeded by how much, otherwise the first sentence
-    that is not code.
-    """
+    """The compiler's sentence about an exceeded VMEM limit, otherwise its first line without error codes."""
     exceeded = re.search(r"Scoped allocation with size .*? exceeded scoped vmem limit by [\d.]*\w*", text)
     if exceeded:
         return exceeded.group()
     for line in text.splitlines():
-        # In front stand the runtime's codes: `RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:`.
+        # The runtime puts codes in front: `RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:`.
         line = re.sub(r"^(?:[A-Z_]+: |E\d+: \w+:|Mosaic failed to compile TPU kernel: )+", "", line.strip())
         if line:
             return line[:600]

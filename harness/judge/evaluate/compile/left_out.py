@@ -1,4 +1,4 @@
-"""Programs whose kernels ask the compiler to leave checks out: recognised by their bytes, and reversed."""
+"""Recognises, by its bytes, a program whose kernels ask the compiler to leave checks out, and restores the checks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ _OPTIONS = (b'"disable_bounds_checks": true', b'"disable_semaphore_checks": true
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedCompileRequest(CompileRequest):
-    """As a CompileRequest, with the checks that the program leaves out."""
+    """A CompileRequest for the program with the checks that it leaves out."""
 
 
 def leaves_out_checks(artifact: Path) -> bool:
@@ -21,7 +21,7 @@ def leaves_out_checks(artifact: Path) -> bool:
 
 
 def with_checks(program: bytes) -> bytes:
-    """The same program, as long as it was, its kernels with all checks."""
+    """The same program with all checks in its kernels, in the same number of bytes."""
     for option in _OPTIONS:
         program = program.replace(option, option.replace(b": true", b":false"))
     return program

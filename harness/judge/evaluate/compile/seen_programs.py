@@ -20,15 +20,15 @@ import msgspec
 from harness.judge.evaluate.messages import CompileReply
 from harness.records import Simulation
 
-# A kernel of 65 thousand bundles takes some MB of them.
+# The entry of a kernel with 65 thousand bundles takes some MB.
 _MOST_BYTES = 512 << 20
 _MOST_BYTES_OF_ONE = 64 << 20
-# The largest that is unpacked: what says that it is more is damaged, or no entry of ours.
+# The largest entry that is unpacked: a larger one is damaged or not ours.
 _MOST_BYTES_UNPACKED = 2 << 30
 _MARK = b"kernel-ratchet program 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SUFFIX = ".program"
-# Of the folder of an evaluation, what the compiler's process writes.
+# The parts of an evaluation's folder that the compiler's process writes.
 _FOLDERS, _TEXT = ("dumps", "mosaic"), "kernel.hlo.txt"
 _REPLY = "reply.json"
 
@@ -59,8 +59,7 @@ class SeenPrograms:
         return hashlib.sha256(msgspec.json.encode(key_parts)).hexdigest()
 
     def restored(self, key: str, work: Path) -> Seen | None:
-        """The kept results of a program, after putting its dumps and texts into `work`; None if nothing sound is
-        kept.
+        """Puts a program's dumps and texts into `work` and returns its kept results; None if nothing sound is kept.
 
         Raises OSError if `work` cannot be written.
         """
@@ -74,13 +73,13 @@ class SeenPrograms:
         for place, content in files.items():
             (work / place).parent.mkdir(parents=True, exist_ok=True)
             (work / place).write_bytes(content)
-        # What is asked for stays longest.
+        # The most recently used entries are dropped last.
         with contextlib.suppress(OSError):
             os.utime(path)
         return seen
 
     def keep(self, key: str, work: Path, compiled: CompileReply, simulation: Simulation) -> None:
-        """Keeps the results, and drops the entries that were not used for longest; does nothing if it cannot write."""
+        """Keeps the results and drops the least recently used entries; does nothing if it cannot write."""
         with contextlib.suppress(OSError, ValueError):
             data = _packed(Seen(key=key, compiled=compiled, simulation=simulation), work)
             if len(data) > min(_MOST_BYTES_OF_ONE, self.most_bytes):
@@ -105,7 +104,7 @@ class SeenPrograms:
                 state = path.stat()
                 entries.append((state.st_mtime_ns, state.st_size, path))
         total = sum(size for _, size, _ in entries)
-        # What a process that was killed had begun to write is as old as anything else, and goes with it.
+        # Temporary files of killed processes count as entries, and are dropped in their turn.
         for _, size, path in sorted(entries, key=lambda entry: entry[:2]):
             if total <= self.most_bytes:
                 return

@@ -14,7 +14,7 @@ from harness.records import Array
 from harness.sandbox import arrays, asked_device
 from harness.units import quantity
 
-# On chips of two cores a device is one core unless both are asked for as one.
+# On chips with two cores a device is one core, unless a megacore is requested.
 _BOTH_CORES = {"chip_config_name": "megacore"}
 
 

@@ -1,4 +1,4 @@
-"""The process that compiles a kernel with the checks that it is shipped without, for the simulator to look at them."""
+"""The process that compiles a kernel with the checks that it is shipped without, so that the simulator runs them."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.judge.evaluate.messages import CompileReply, CompileRequest
 
 
 def compile_with_checks(request: CheckedCompileRequest) -> CompileReply:
-    """Raises what `compile_for_chip` raises."""
+    """Compiles the program with all checks. Raises what `compile_for_chip` raises."""
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     artifact = Path("candidate.checked")
     checked = replace(exported, mlir_module_serialized=with_checks(exported.mlir_module_serialized))

@@ -1,4 +1,4 @@
-"""Kernels with inputs aliased to outputs, of which JAX's interpreter for any platform makes two arrays each."""
+"""Rewrites kernels with inputs aliased to outputs: JAX's interpreter for any platform makes two arrays of each pair."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,10 +11,10 @@ _IN_HBM = ("any", "hbm")
 
 
 def with_one_memory(equation: Equation) -> Jaxpr:
-    """The kernel of a Pallas call that names the output wherever it is written to name an input aliased to it in HBM.
+    """The kernel of a Pallas call, with each input in HBM that is aliased to an output replaced by that output.
 
-    On a chip both are one array, so that what is written by either name is read by either. The interpreter's array for
-    the output begins with the input's contents.
+    On a chip both are one array, so that a write to either can be read from both. The interpreter's array for the
+    output begins with the input's contents.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
@@ -27,7 +27,7 @@ def with_one_memory(equation: Equation) -> Jaxpr:
 
 
 def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """The program with an output in place of each input. A loop or branch with both as operands keeps both."""
+    """The program with its output in place of each aliased input. A loop or branch with both as operands keeps both."""
     equations = []
     for equation in jaxpr.eqns:
         effects = _effects(equation.effects, outputs)
@@ -46,10 +46,10 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 
 
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """A program that `equation` runs, renamed by its own names for these inputs and outputs."""
+    """An inner program of `equation`, `_renamed` with its own variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
         return part  # no condition reads an array in HBM
-    # The operands of a part are the last ones of its equation: before them stand predicates and other parts'.
+    # An inner program's operands are the last ones of the equation, after predicates and those of other programs.
     parameters = part.constvars or part.invars
     operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)
     names = {operand: name for operand, name in operands if isinstance(operand, core.Var)}
@@ -57,7 +57,7 @@ def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxp
 
 
 def _effects(effects: Iterable[Any], outputs: Mapping[Any, Any]) -> set[Any]:
-    """These effects, those on an input being on its output."""
+    """These effects, with each effect on an input moved to its output."""
     return {
         effect.replace(input=outputs[effect.input]) if getattr(effect, "input", None) in outputs else effect
         for effect in effects

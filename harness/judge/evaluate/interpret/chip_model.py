@@ -28,9 +28,9 @@ from harness.judge.evaluate.trace.jaxprs import (
 
 _CONVERSION = "convert_element_type"
 _FLOAT32_DIGITS = 24
-# All their numbers are numbers of bfloat16.
+# Every number of these types is also a number of bfloat16.
 _EIGHT_BITS = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
-# What computes new values, and not a selection of given ones.
+# Operations whose results may need rounding: not those that select an operand or change its sign.
 _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "max",
     "min",
@@ -48,12 +48,12 @@ _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "reduce_window_min",
     "sort",
 }
-# Narrower integers are not packed by `vpack.c.b16` and `vpack.c.b8`.
+# `vpack.c.b16` and `vpack.c.b8` pack no integers of fewer bits.
 _FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
-# Their models are made of operations that have models of their own; those of the others are complete.
+# The models of these consist of operations that are modelled in turn; all other models are complete.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
 Model = Callable[..., Any]
@@ -62,7 +62,7 @@ Model = Callable[..., Any]
 def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
     """The same kernel with every operation that `chip` computes differently replaced by a model of it.
 
-    Every bfloat16 that is computed is rounded, and every conversion made (`_and_rounded`).
+    Every computed bfloat16 is rounded, and no conversion is left out (`_and_rounded`).
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -79,7 +79,7 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
 
 
 def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program, its conversions outside kernels written so that XLA makes them (`_and_rounded`)."""
+    """The same program; conversions outside kernels are written so that XLA leaves none out (`_and_rounded`)."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation) and not is_pallas_call(equation):
@@ -89,7 +89,7 @@ def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _to_eight_bits(steps: list[Equation]) -> list[Equation]:
-    """The steps of a model, in which everything of bfloat16 is rounded already."""
+    """The steps of a model, with conversions to 8-bit integers rounded; bfloat16 results are rounded already."""
     return [each for step in steps for each in (_and_rounded(step) if _is_to_eight_bits(step) else [step])]
 
 
@@ -99,11 +99,11 @@ def _is_to_eight_bits(equation: Equation) -> bool:
 
 
 def _and_rounded(equation: Equation) -> list[Equation]:
-    """The operation; a result of a type that XLA does not round is rounded once more to eight bits.
+    """The operation; a result of a type that XLA does not round is rounded once more to eight significant bits.
 
-    That changes no number of these types, and XLA does not remove it. Without, it computes bfloat16 in float32, and on
-    a CPU it adds up numbers that were just converted to bfloat16, int8 or uint8 as they were before (jaxlib 0.10.2,
-    0.12.0): the compilers of TPUs convert them.
+    The rounding changes no number of these types, and XLA does not remove it. Without it, XLA computes bfloat16 in
+    float32. On a CPU it also leaves out a conversion to bfloat16, int8 or uint8 before a sum (jaxlib 0.10.2, 0.12.0),
+    which the compilers of TPUs make.
     """
     before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
     equations = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
@@ -156,7 +156,7 @@ def _constant(value: float) -> float:
 
 
 def _dot(equation: Equation, _: Chip) -> Model | None:
-    """DEFAULT: operands of float32 are rounded to bfloat16. HIGH: three products of two parts. HIGHEST: as it is."""
+    """DEFAULT: float32 operands are rounded to bfloat16. HIGH: three products of parts are added. HIGHEST: unchanged."""
     precision_param = equation.params["precision"]
     precision = precision_param[0] if isinstance(precision_param, tuple) else precision_param
     params = {**equation.params, "precision": (lax.Precision.HIGHEST,) * 2}
@@ -175,7 +175,7 @@ def _dot(equation: Equation, _: Chip) -> Model | None:
 
 
 def _three_products(product: Model, left: Any, right: Any) -> Any:
-    """The upper 16 bits of each operand and the rest, rounded; of the four products the smallest is left out."""
+    """The product of operands that are split into 16 upper bits and a rounded rest, without the product of the rests."""
     parts = []
     for value in (left, right):
         bits = lax.bitcast_convert_type(value, jnp.uint32)
@@ -206,7 +206,7 @@ def _power_of_two(exponent: Any) -> Any:
 
 
 def _pow(equation: Equation, _: Chip) -> Model | None:
-    """Mosaic compiles 2^x to the power of two."""
+    """Mosaic compiles a power with base 2 in the same way as `exp2`."""
     base, exponent = equation.invars
     if not isinstance(base, core.Literal) or base.val != 2.0 or not _is_bfloat16(equation.outvars[0]):
         return None
@@ -258,7 +258,7 @@ def _integer_pow(equation: Equation, _: Chip) -> Model | None:
 
 
 def _sqrt(equation: Equation, chip: Chip) -> Model | None:
-    """Compiled to x / sqrt(x), where that is a number."""
+    """Compiled to x * rsqrt(x), or to sqrt(x) where that product is not finite."""
     if not _is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
         return None
 
@@ -274,10 +274,10 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
-    """In float32 and rounded once; if the chip adds in bfloat16, in the order of its schedules.
+    """The sum in float32, rounded once; if the chip adds in bfloat16, the sum in the order of its schedules.
 
-    There whole registers are added up first, one after the other, each sum rounded; then what lies side by side in one,
-    taken to be added in pairs, each sum rounded; then its rows, in float32.
+    That order is: whole registers one after the other, each sum rounded; then the lanes of one register, assumed to be
+    added in pairs, each sum rounded; then its rows, in float32 and rounded once.
     """
     if not _is_bfloat16(equation.invars[0]):
         return None
@@ -296,7 +296,7 @@ def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
     for axis in range(rank):
         length, size = x.shape[axis], tiled.get(axis, 1)
         if axis in axes and axis in tiled:
-            # What lies beyond the array adds nothing.
+            # The padding adds nothing.
             x = lax.pad(
                 x, np.float32(0), [(0, -length % size if dimension == axis else 0, 0) for dimension in range(rank)]
             )
@@ -364,7 +364,7 @@ def divided(equation: Equation) -> Model | None:
 
 
 def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
-    """The exact reciprocal if both are the same instruction; otherwise rounded to bfloat16, the pessimistic choice."""
+    """The exact reciprocal if division uses the same instruction; otherwise rounded to bfloat16, to be pessimistic."""
     if not equation.params["approx"]:
         return None
     if chip.divides_by_exact_reciprocal:
@@ -375,9 +375,7 @@ def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
 
 
 def shifted(equation: Equation) -> Model | None:
-    """A shift by the word's length or more gives 0 (or the sign) in XLA; many processors shift by the amount modulo the
-    length.
-    """
+    """A shift by the word's length or more is 0 (or the sign) in XLA; many processors take the amount modulo it."""
     amount, width = equation.invars[1], 8 * equation.invars[0].aval.dtype.itemsize
     if isinstance(amount, core.Literal) and np.all((np.asarray(amount.val) >= 0) & (np.asarray(amount.val) < width)):
         return None
@@ -443,7 +441,7 @@ def converted(equation: Equation) -> Model | None:
     new_limits = jnp.iinfo(new)
     if jnp.issubdtype(old, jnp.integer):
         had = jnp.iinfo(old)
-        # Of the same width, both are the same bits; a wider type holds everything.
+        # Types of the same width have the same bits; a wider type holds every number.
         if new_limits.bits >= had.bits:
             return None
         low, high = new_limits.min, new_limits.max
@@ -473,7 +471,7 @@ def _words(value: Any) -> Any:
 
 
 def _packed(equation: Equation, _: Chip) -> Model | None:
-    """The low bits of integers, or floats rounded to bfloat16, beside each other: the first lowest."""
+    """The low bits of integers, or floats rounded to bfloat16, packed into words with the first operand lowest."""
     packed_dtype = jnp.dtype(equation.params["packed_dtype"])
     is_float = packed_dtype == jnp.bfloat16
     bits = 16 if is_float else jnp.iinfo(packed_dtype).bits
@@ -493,7 +491,7 @@ def _packed(equation: Equation, _: Chip) -> Model | None:
 
 
 def _unpacked(equation: Equation, _: Chip) -> Model | None:
-    """One of them, with its sign; what the chip makes of those without a sign is not published."""
+    """One of the packed numbers, with its sign; how the chip unpacks unsigned numbers is not published."""
     new, packed_dtype = jnp.dtype(equation.params["unpacked_dtype"]), jnp.dtype(equation.params["packed_dtype"])
     place, width = equation.params["index"], 8 * new.itemsize
     is_float = packed_dtype == jnp.bfloat16 and new == jnp.float32

@@ -11,9 +11,9 @@ from jax.extend import core
 from harness.judge.evaluate.interpret import chip_model
 from harness.sandbox.messages import Rejected
 
-# What XLA is known to leave out. Other types are tested, not looked at in every evaluation.
+# The conversions that XLA is known to leave out. Others are covered by tests, not in every evaluation.
 _DTYPES = ("bfloat16", "int8", "uint8")
-# Smaller sums are made in another way.
+# XLA computes smaller sums in another way.
 _SHAPE = (256, 256)
 
 
@@ -31,8 +31,8 @@ def require_conversions() -> None:
 
 
 def skipped_conversions(dtypes: Sequence[str]) -> list[str]:
-    """The members of these types that XLA on this CPU does not convert numbers to before it adds them up."""
-    # Not one of these is a number of any of the types, and all are rounded down.
+    """The members of `dtypes` for which XLA on this CPU adds up numbers without converting them first."""
+    # None of these values is exact in any of the types, and each is rounded down.
     values = (np.arange(np.prod(_SHAPE)) % 7 + 1.0004).astype(np.float32).reshape(_SHAPE)
 
     def sums(x: jax.Array) -> list[jax.Array]:
@@ -41,7 +41,7 @@ def skipped_conversions(dtypes: Sequence[str]) -> list[str]:
     traced = jax.make_jaxpr(sums)(values)
     got = jax.jit(core.jaxpr_as_fun(traced.replace(jaxpr=chip_model.with_conversions(traced.jaxpr))))(values)
     expected = [values.astype(jnp.dtype(dtype)).astype(np.float32).sum(axis=1) for dtype in dtypes]
-    # Leaving any of these out is 1e-4 here; sums in another order are 1e-6.
+    # Leaving a conversion out changes the sums by 1e-4 here, adding in another order by 1e-6.
     return [
         dtype for dtype, g, e in zip(dtypes, got, expected, strict=True) if not np.allclose(g, e, rtol=2e-5, atol=0)
     ]

@@ -1,4 +1,4 @@
-"""Waits that nothing can end, reported in an interpreted kernel: JAX's TPU interpreter would wait for ever."""
+"""Reports waits of an interpreted kernel that nothing can end; JAX's TPU interpreter would wait for ever."""
 
 import contextlib
 import inspect
@@ -9,7 +9,7 @@ from typing import Any
 from jax._src.pallas.mosaic.interpret import shared_memory
 
 DEADLOCK = "DEADLOCK"
-# How often a core that waits looks whether the others have ended.
+# The interval at which a waiting core checks whether the others have ended.
 _LOOK_SECONDS = 0.05
 
 
@@ -17,10 +17,10 @@ _LOOK_SECONDS = 0.05
 def deadlocks_found() -> Iterator[None]:
     """Within this context a wait raises RuntimeError if its signal can never come.
 
-    On one core only copies under way can signal during a wait. They are completed here, so the interpreter either finds
-    the count complete or this raises. On several cores it raises when every core waits like this, or has ended. A core
-    that waits elsewhere, as in a collective of XLA, may still signal: then waits end with the time of the check. A
-    version of JAX with other semaphores is left as it is.
+    On one core only copies under way can signal during a wait. They are completed here; if the count is still too low,
+    the wait raises. On several cores a wait raises when each core waits like this or has ended. A core that waits
+    elsewhere, as in a collective of XLA, may still signal: then only the time limit of the check ends the waits. If
+    this version of JAX has other semaphores, nothing is changed.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
@@ -49,7 +49,7 @@ def deadlocks_found() -> Iterator[None]:
 
 
 def wait_with_others(semaphore: Any, value: int, core: int) -> None:
-    """Returns when the semaphore holds `value` on this core, and does the copies that raise it until then.
+    """Waits until the semaphore holds `value` on this core, and meanwhile runs the copies that raise it.
 
     Raises RuntimeError if no core can go on.
     """
@@ -63,7 +63,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
             if copy is None:
                 waits.begin(core, semaphore, value)
                 try:
-                    # Another core may come to its end meanwhile, of which nobody tells this one.
+                    # Another core may end meanwhile, without a notification.
                     semaphore.cv.wait(_LOOK_SECONDS)
                     stuck = waits.stuck(semaphore.shared_memory)
                 finally:

@@ -12,10 +12,10 @@ from jax._src import core
 from jax._src.pallas import hlo_interpreter
 from jax._src.state.types import AccumEffect, RefEffect, WriteEffect
 
-# Of each function that is replaced, how many parameters it has in jax 0.10.2 and 0.12.0; None: any.
+# The number of parameters of each replaced function in jax 0.10.2 and 0.12.0.
 _REPLACED = {"kernel_to_hlo_jaxpr": 3, "_pad_to_block_dimension": 2, "_dynamic_slice": 4, "_dynamic_update_slice": 5}
 _CALL = "pallas_call_hlo_interpret"
-# XLA on the CPU converts a whole array of these where a slice of it is updated.
+# XLA on the CPU converts a whole array of these types to update a slice of it.
 _NARROW = (jnp.bfloat16, jnp.float16)
 
 
@@ -33,7 +33,7 @@ def quick_grid_loop() -> Iterator[None]:
     if not all(_takes(plain[name], count) for name, count in _REPLACED.items()) or not callable(plain[_CALL]):
         yield
         return
-    # The values themselves are kept, so that no identity is used twice.
+    # The values are kept alive, so that no id() is reused.
     read: dict[int, Any] = {}
 
     def kernel(jaxpr: Any, consts: Any, mapping: Any) -> Any:
@@ -70,7 +70,7 @@ def quick_grid_loop() -> Iterator[None]:
 
 
 def _on_bits(jaxpr: Any, discharged: Any, consts: Any, mapping: Any) -> Any:
-    """The kernel as a function of values, with 16-bit floats as bits; blocks that it only reads are returned."""
+    """The kernel as a function of values, with 16-bit floats as bits; blocks that it only reads come back unchanged."""
     first = mapping.num_index_operands
     blocks = range(first, first + len(mapping.block_mappings))
     kept = _only_read(jaxpr, mapping)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
-# Of the run that is under way: what its orders are drawn from, None where they are backwards.
+# The seed of the current run's orders; None if they are backwards.
 _seed: int | None = None
 
 
@@ -26,8 +26,8 @@ def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if it is None.
 
     If an axis has several steps, its first one never runs first. A kernel must not rely on the order of steps that it
-    declares parallel. The CPU reference program runs them forwards and another run backwards, so each of two steps runs
-    first once. A JAX that draws the order otherwise keeps its own.
+    declares parallel. The CPU reference program runs them forwards and another run backwards, so that of any two steps
+    each comes first once. If this version of JAX draws the order in another way, its own order stays.
     """
     global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)
@@ -56,7 +56,7 @@ def orders(grid: tuple[Any, ...], mosaic_params: Any, random_seed: int | None) -
 
 
 def _order(axis: int, steps: int) -> NDArray[np.int32]:
-    """Called when a program runs, because it is traced once and run on several inputs."""
+    """The order of the steps along an axis; called in each run, because the program is traced only once."""
     if _seed is None:
         return np.arange(steps, dtype=np.int32)[::-1].copy()
     order = np.random.default_rng((_seed, axis)).permutation(np.arange(steps, dtype=np.int32))

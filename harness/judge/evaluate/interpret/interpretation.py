@@ -1,4 +1,4 @@
-"""The traced program exported, for its chip or to run on a CPU, and run in TPU interpret mode with its checks."""
+"""Exports the traced program, for its chip or for a CPU, and sets up TPU interpret mode with its checks."""
 
 import contextlib
 import importlib
@@ -27,31 +27,29 @@ from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 _RACE = "RACE DETECTED"
-# The clocks that JAX prints behind each access mean nothing to a reader.
+# The clocks that JAX prints after each access mean nothing to a reader.
 _CLOCK = re.compile(r"\n +clock: (?:\[[\d\s]*\]|<[^>]*>)")
-# A run takes longer in proportion: 0.6 s with 2 cores, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
+# The time of a run grows with the number of cores: 0.6 s with 2, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
 _MOST_CORES = 16
 
 
 def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Callable[..., list[Any]]:
-    """The traced program as a function of its inputs, with its Pallas calls interpreted in that mode, as `chip`
-    computes them.
+    """The traced program as a function of its inputs, in which Pallas calls compute what `chip` computes.
 
-    `interpret` is False for the compiler. `is_flipped`: comparisons of unwritten memory are reversed.
+    `interpret` is the mode in which they are interpreted, False for the compiler. `is_flipped`: comparisons of
+    unwritten memory are reversed.
     """
     jaxpr = closed.jaxpr
     if interpret:
         jaxpr = memory_spaces.without_memory_spaces(jaxpr)
-        # In TPU interpret mode the kernels are looked at, on the same inputs as those of the reference program.
+        # TPU interpret mode needs no marks: it checks the kernels, on the same inputs as the reference program.
         jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if interpret is True else jaxpr)
     program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
 
 
 def get_ready_for(chip: Chip) -> None:
-    """Loads the modules that JAX loads when it lowers. They set environment variables and rules, which must not be
-    blamed on kernel.py.
-    """
+    """Loads the modules that JAX loads when it lowers: the variables and rules that they set are not kernel.py's."""
     importlib.import_module("jax._src.pallas.mosaic.pallas_call_registration")
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
@@ -59,11 +57,11 @@ def get_ready_for(chip: Chip) -> None:
 
 
 def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
-    """TPU interpret mode that finds races, reads out of bounds, and reads of memory that nothing wrote (as NaN).
+    """Parameters with which TPU interpret mode finds races, reads out of bounds, and reads of unwritten memory (NaN).
 
-    On a GPU no program of the grid may rely on another: there each of the `steps` gets a core of its own, and what two
-    of them share is a race. (Beyond 16, only accesses of programs on different cores.) At most this many transfers may
-    be under way at a time.
+    On a GPU no program of the grid may rely on another: there each of the `steps` gets its own core, so that memory
+    that two of them share is a race. Beyond 16 steps they share 16 cores, and only programs on different cores can
+    race. At most `most_under_way` transfers may be under way at a time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
@@ -76,7 +74,7 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
 
 
 def race_of(error: BaseException | None, printed: str) -> str | None:
-    """The interpreter's description of a race in the last run (which printed and ended with `error`), or None.
+    """The interpreter's description of a race in the last run, from its `error` and `printed` text; None if no race.
 
     jax 0.12 raises; jax 0.10 prints, and notes it in the state of its module.
     """
@@ -90,9 +88,7 @@ def race_of(error: BaseException | None, printed: str) -> str | None:
 
 
 def reset() -> None:
-    """Clears the state of the last interpreted run. Needed after a run that raised; otherwise the next run raises the
-    same.
-    """
+    """Clears the state of the last interpreted run. If that run raised, the next run would otherwise raise the same."""
     pltpu.reset_tpu_interpret_mode_state()
     dispatch.runtime_tokens.clear()
 
@@ -101,9 +97,9 @@ def reset() -> None:
 def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
-    JAX fills it with NaN (None), which shows in nearly every kernel that reads it. Not in one that asks for NaN:
-    that takes it for a mark of its own, or replaces it, and on a chip finds what the kernel before it has left there.
-    "marked": what `undefined.with_flipped_comparisons` knows.
+    None is NaN, with which JAX fills it: it shows in nearly every kernel that reads it. It does not show in a kernel
+    that tests for NaN, to replace it or as a mark of its own; on a chip such a kernel finds what the kernel before it
+    left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
@@ -125,7 +121,7 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
 
     def filled(shape: Any, dtype: Any) -> Any:
         empty = made(shape, dtype)
-        # JAX makes semaphores zero; other integers are as small as they can be, or as large.
+        # JAX fills semaphores with zero, and other integers with their smallest or largest number.
         return jnp.full_like(empty, number(empty.dtype)) if jnp.issubdtype(empty.dtype, jnp.floating) else empty
 
     def number_of(dtype: Any, uninitialized_memory: Any) -> Any:
@@ -155,12 +151,12 @@ def export(
 ) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
-    For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes, with
-    `fill` in memory that nothing wrote (None: NaN; "marked": comparisons with it are turned round too). Over a mesh its
-    results are split as `results` says.
+    For `tpu` or `cuda` its kernels are compiled. For `cpu` they are interpreted: they compute what `chip` computes, and
+    unwritten memory holds `fill` (None: NaN; "marked": comparisons with it are also reversed). Over a mesh its results
+    are split as `results` says.
     """
     if platform != "cpu":
-        # JAX promises nothing about running it with another version, and it runs with this one.
+        # JAX does not promise that another version can run a Triton call; this version runs it.
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
         split = meshes.placements(results, asked_device.abstract_mesh(chip)) if chip.mesh else None
         compiled = jax.jit(runnable(closed, False, chip), out_shardings=split and list(split))
@@ -185,7 +181,7 @@ def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chi
     except NotImplementedError as error:
         raise not_interpretable(error) from error
     except ValueError as error:
-        # Of references that JAX's interpreter cannot follow it says that they are passed or turned into values.
+        # JAX's interpreter uses these words for references that it cannot follow.
         if " Ref " not in str(error) and "discharged" not in str(error):
             raise
         scopes = (equation for equation in jaxprs.equations(closed.jaxpr) if equation.primitive.name == "run_scoped")

@@ -1,7 +1,7 @@
 """Tables in scalar memory that a kernel writes to: the next step reads what a step wrote, as on a chip.
 
-JAX's `interpret=True` gives every step the table as it was handed over. Here such a kernel has a copy of it in scratch
-memory, made by the first step. TPU interpret mode needs none.
+JAX's `interpret=True` gives every step the table as it was handed over. Here the first step of such a kernel copies the
+table to scratch memory, and all steps use the copy. TPU interpret mode needs no copy.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _WHOLE = tree_util.tree_structure(())
 
 
 def with_kept_tables(equation: Equation) -> dict[str, Any]:
-    """The kernel and the mapping of this Pallas call, with each table that it writes to in scratch memory."""
+    """The changed parameters of this Pallas call: its kernel copies each table that it writes to into scratch."""
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     tables = written_tables(equation)
     if not tables:

@@ -10,8 +10,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory
 from numpy.typing import NDArray
 
-# The contents of buffers in VMEM and SMEM by the number of the kernel's call in the run, and the interpreter's key for
-# each: it counts them from the same number in every call.
+# The contents of buffers in VMEM and SMEM, by the number of the kernel's call in the run and the interpreter's key for
+# the buffer. The interpreter numbers buffers from the same number in every call.
 Left = dict[tuple[int, Any], NDArray[Any]]
 _IN_HBM = ("any", "hbm")
 
@@ -20,15 +20,15 @@ _IN_HBM = ("any", "hbm")
 def memory_left(left: Left, *, is_found: bool) -> Iterator[None]:
     """Within this context an interpreted program runs once; afterwards `left` holds what it leaves in VMEM and SMEM.
 
-    With `is_found`, memory that nothing wrote begins with what `left` held before: the same program's run on other
-    inputs. Raises NotImplementedError if this version of JAX's interpreter is unknown here.
+    If `is_found`, unwritten memory begins with what `left` held before: what the same program left on other inputs.
+    Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """
     memory = shared_memory.SharedMemory
     allocate = memory.allocate_buffer
     if not {"self", "key", "value"} <= {*inspect.signature(allocate).parameters}:
         raise NotImplementedError("this JAX's TPU interpret mode is not known to the judge, so memory cannot be left")
     before = dict(left) if is_found else {}
-    # Each call has a memory of its own, which is kept here so that no identity is used twice.
+    # Each call has a memory of its own, which is kept alive here so that it stays distinct from later ones.
     calls: list[Any] = []
     buffers: dict[tuple[int, Any], Any] = {}
 
@@ -57,7 +57,7 @@ def _are_alike(content: NDArray[Any], value: NDArray[Any]) -> bool:
 
 
 def _is_unwritten(key: Any, value: NDArray[Any]) -> bool:
-    """True unless it is an array in HBM or a table, which is handed over in scalar memory as well."""
+    """True unless it is an array in HBM, or a table, which is handed over in scalar memory."""
     if key[0] == "smem":
         return bool(jnp.issubdtype(value.dtype, jnp.integer)) and bool(np.all(value == jnp.iinfo(value.dtype).max))
     return key[0] not in _IN_HBM

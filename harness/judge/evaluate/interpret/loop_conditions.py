@@ -1,7 +1,7 @@
 """Loops whose condition reads references, which JAX's interpreter for any platform reads once, before the loop.
 
-`interpret=True` (jax 0.10.2, 0.12.0) makes values of references, and hands the first ones to the condition of each
-turn. Here the condition is computed before the loop, and again at the end of each turn.
+`interpret=True` (jax 0.10.2, 0.12.0) turns references into values, and hands their values before the loop to the
+condition of every iteration. Here the condition is computed before the loop, and again at the end of each iteration.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from harness.judge.evaluate.trace.jaxprs import (
 
 
 def with_conditions_in_the_body(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a loop whose condition reads references carries what the condition says."""
+    """The same kernel; a loop whose condition reads references carries the value of the condition."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation):
@@ -34,7 +34,7 @@ def with_conditions_in_the_body(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _loop(equation: Equation) -> list[Equation]:
-    """The equations that compute the condition, and the loop that has it among its values."""
+    """The equations that compute the condition, and the loop with the condition among its carried values."""
     of_condition, of_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
     condition, body = (open_program(equation.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
     first, constants, values = (
@@ -73,7 +73,7 @@ def _loop(equation: Equation) -> list[Equation]:
 
 
 def _with_operands(program: Jaxpr, operands: Sequence[Any]) -> tuple[list[Equation], Any]:
-    """The equations of a program of one result with these operands, and that result."""
+    """The equations of a program with one result, applied to these operands, and the result."""
     new: dict[Any, Any] = dict(zip(program.invars, operands, strict=True))
 
     def renamed(var: Any) -> Any:

@@ -14,10 +14,10 @@ _OF_A_CHIP = (pallas_core.MemorySpace, pltpu.MemorySpace)
 
 
 def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program, outside of its kernels without constraints to a memory of the chip and without types in one.
+    """The same program; outside its kernels no constraint and no type names a memory of the chip.
 
-    JAX computes with two arrays only if they are in one memory, and its interpreters make a kernel's own in none.
-    References keep their memory: a kernel may be written for it.
+    JAX computes with two arrays only if both are in the same memory, and its interpreters place a kernel's arrays in
+    none. References keep their memory: a kernel may be written for it.
     """
     plain: dict[Any, Any] = {}
 

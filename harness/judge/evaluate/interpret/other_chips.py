@@ -1,7 +1,7 @@
 """The knowledge of interpreted chips about each other: whether one has begun, and whose signals a wait has taken.
 
-JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to one that has not begun, if the kernel has a barrier of
-its own; and a wait for one of several signals knows of all that have arrived, whichever it took. Both hide races.
+JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to another that has not begun, if the kernel has a barrier
+of its own. It also treats a wait for one of several signals as a wait for all that have arrived. Both hide races.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from harness.judge.evaluate.interpret.deadlocks import wait_with_others
 
 NOT_BEGUN = "CHIP NOT BEGUN"
-# Ways to take units; of more only the first units that each sender must have sent are known.
+# The most ways to take units that are compared. If there are more, only what each sender must have sent counts.
 _MOST_WAYS = 4096
 
 
@@ -25,8 +25,8 @@ _MOST_WAYS = 4096
 def knowledge_of_chips() -> Iterator[None]:
     """A context in which a wait relies only on events that must have happened for its semaphore to reach the count.
 
-    Within an interpreted kernel it raises RuntimeError (NOT_BEGUN) if a chip copies to another one, or raises a
-    semaphore there that is not a barrier's, before a signal from that chip has reached it, directly or through others.
+    Within an interpreted kernel it raises RuntimeError (NOT_BEGUN) if a chip copies to another chip, or signals a
+    semaphore there other than a barrier's, before a signal from that chip has reached it, directly or through others.
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     look_up, synchronise = memory.get_semaphores_and_increment_clock, memory.update_clocks
@@ -106,8 +106,8 @@ def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
 def _certain_clock(arrived: Any, sent: list[tuple[int, int, Any]], units_taken: int) -> Any:
     """The vector clock of the events that must have happened before so many units could be taken.
 
-    The units may be of any of the senders, from each its first ones: of every way to take them the chip knows what all
-    ways have in common.
+    The units may come from any of the senders, from each in the order in which it sent them. The chip knows only what
+    all ways to take them have in common.
     """
     certain_clock = arrived.copy()
     numbers = _numbers(certain_clock)

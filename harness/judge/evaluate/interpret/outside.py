@@ -37,7 +37,7 @@ Model = Callable[..., Any]
 
 
 def _sort(equation: Equation) -> Model | None:
-    """Values of equal keys come in any order, unless the sort is stable: all of such a run that differ are marked."""
+    """Unless the sort is stable, values of equal keys come in any order: if they differ, all of them are marked."""
     params, count = equation.params, equation.params["num_keys"]
     is_exact = all(jnp.issubdtype(var.aval.dtype, jnp.integer) for var in equation.invars[:count])
     if params["is_stable"] or (count == len(equation.invars) and is_exact):
@@ -68,9 +68,7 @@ def _sort(equation: Equation) -> Model | None:
 
 
 def _differs_from_the_one_before(key: Any) -> Any:
-    """`[rows, length]`, True where a run of equal keys begins; a sort treats NaNs as equal, and also zeros of both
-    signs.
-    """
+    """`[rows, length]`, True where a run of equal keys begins: NaNs are equal, and so are zeros of both signs."""
     before = jnp.roll(key, 1, axis=1)
     is_same = lax.eq(key, before)
     if jnp.issubdtype(key.dtype, jnp.floating):
@@ -107,7 +105,7 @@ def _scatter(equation: Equation) -> Model | None:
         def most(bits: Any) -> Any:
             return lax.scatter_max(beyond, indices, bits, params["dimension_numbers"], mode=params["mode"])
 
-        # One scatter for both: XLA on a CPU (jaxlib 0.10.2) ends the process where it fuses several of rows.
+        # One scatter for both: XLA on a CPU (jaxlib 0.10.2) ends the process if it fuses several scatters of rows.
         largest, smallest = jax.vmap(most)(jnp.stack((bits, lax.bitwise_not(bits))))
         smallest = lax.bitwise_not(smallest)
         # Where nothing was written, the largest is less than the smallest.

@@ -22,7 +22,7 @@ from harness.judge.evaluate.interpret import (
 from harness.judge.evaluate.trace import grids
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
 
-# Functions with rules of their own for derivatives, which JAX allows no effects that it does not know.
+# Functions with custom derivatives, in which JAX allows only effects that it knows.
 _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
@@ -50,7 +50,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
                 params["jaxpr"] = loop_conditions.with_conditions_in_the_body(params["jaxpr"])
                 params["jaxpr"] = aliased.with_one_memory(equation.replace(params=params))
                 params["jaxpr"] = step_numbers.with_step_numbers_at_the_top(params["jaxpr"])
-                # Of these the TPU interpreter checks indices by itself.
+                # TPU interpret mode checks indices itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
             if isinstance(interpret, pltpu.InterpretParams):
                 params["jaxpr"] = plain_accesses.with_plain_reads(params["jaxpr"])

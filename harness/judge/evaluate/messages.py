@@ -28,7 +28,7 @@ class TraceReply:
     """The findings of the trace for the contest's own shape.
 
     `operations` is the number of the program's operations, those in loops and branches counted once; `exceeds_vmem` is
-    the reason why the compiler is bound to refuse it.
+    the reason why the program cannot fit the VMEM, or "".
     """
 
     trace: Trace
@@ -63,7 +63,7 @@ class ShapesReply:
 TracedShape = Literal["full", "reduced", "second"]
 
 
-# What memory that nothing wrote holds: this number, NaN (None), or a NaN with which comparisons are turned round.
+# The content of unwritten memory: this number, NaN (None), or a marked NaN, with which comparisons are reversed.
 Fill: TypeAlias = float | Literal["marked"] | None
 
 
@@ -121,8 +121,7 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """Probe the dependences of the outputs of `artifact`, a CPU reference program; `seed` draws the inputs and the
-    probes.
+    """Probe which inputs the outputs of the CPU reference program `artifact` depend on; `seed` draws inputs and probes.
 
     `reduced` None is the full shape. `full` asks only for probes that are worth their time at the contest's shape.
     `over` is the chip of a program over a mesh.
@@ -244,7 +243,7 @@ class MoreRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureReply:
-    """Samples of each artifact, in the order of the request, paired by round; a check of an output that was timed."""
+    """Samples of each artifact, in the order of the request, paired by round, and the check of one timed output."""
 
     samples: tuple[Samples, ...]
     check: CheckReply

@@ -24,7 +24,7 @@ def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: b
 
 
 def left_behind(children: Children) -> tuple[Failure, ...]:
-    """The failure of a candidate that started processes, which are ended by now; None if it started none."""
+    """The failure of a candidate that left processes behind, which are ended by now; empty if it left none."""
     if not children.left_behind:
         return ()
     words = ", ".join(children.left_behind.values())
@@ -62,10 +62,10 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
 
 
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
-    """The failure of a compiled program whose matrix units did less than the useful work; None if they did all of it.
+    """The failure of a compiled program whose matrix units did less than the useful work; empty if they did all of it.
 
-    Counted from the schedule that is timed, not from the report of the candidate's process. The problem's matrix
-    products must be computed somewhere, and outside kernels they are refused.
+    The work is counted in the schedule that is timed, not taken from the report of the candidate's process. The
+    problem's matrix products must be computed in kernels, because elsewhere they are refused.
     """
     done = simulation.mean_mxu_flops
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:

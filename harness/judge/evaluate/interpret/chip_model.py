@@ -156,7 +156,7 @@ def _constant(value: float) -> float:
 
 
 def _dot(equation: Equation, _: Chip) -> Model | None:
-    """DEFAULT: float32 operands are rounded to bfloat16. HIGH: three products of parts are added. HIGHEST: unchanged."""
+    """DEFAULT: float32 operands are rounded to bfloat16. HIGH: three products of parts, added. HIGHEST: unchanged."""
     precision_param = equation.params["precision"]
     precision = precision_param[0] if isinstance(precision_param, tuple) else precision_param
     params = {**equation.params, "precision": (lax.Precision.HIGHEST,) * 2}
@@ -175,7 +175,7 @@ def _dot(equation: Equation, _: Chip) -> Model | None:
 
 
 def _three_products(product: Model, left: Any, right: Any) -> Any:
-    """The product of operands that are split into 16 upper bits and a rounded rest, without the product of the rests."""
+    """The product of operands split into their upper 16 bits and a rounded rest, without the product of the rests."""
     parts = []
     for value in (left, right):
         bits = lax.bitcast_convert_type(value, jnp.uint32)

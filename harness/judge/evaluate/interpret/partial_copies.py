@@ -1,7 +1,7 @@
 """Copies whose size is known only at run time (such as the last block of an inner pipeline), on a CPU.
 
-XLA knows no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here the largest possible
-range is read, and only the part within the size is written.
+XLA knows no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here a loop along each
+axis of unknown size copies one index after the other.
 """
 
 import contextlib
@@ -33,7 +33,10 @@ class _CopiedPart:
 
 @contextlib.contextmanager
 def copies_of_any_size() -> Iterator[None]:
-    """Within this context `interpret=True` is lowered for copies of any size. Raises NotImplementedError for others."""
+    """Within this context `interpret=True` is lowered for copies of any size.
+
+    Raises NotImplementedError if the reference of such a copy is indexed further, or if the ranks of its arrays differ.
+    """
     read, swap = discharge.transform_array, discharge.transform_swap_array
 
     def read_part(x: Any, transforms: Any) -> Any:
@@ -44,14 +47,14 @@ def copies_of_any_size() -> Iterator[None]:
             (place for place, transform in enumerate(transforms or ()) if isinstance(transform, ReshapeTransform)), None
         )
         if place is not None:
-            # As much of the reference as is reshaped is taken out, changed, and put back.
+            # The part of the reference that is reshaped is taken out, changed and put back.
             inner = read(x, transforms[:place])
             old, new = write_part(inner.reshape(transforms[place].shape), transforms[place + 1 :], value)
             return old, swap(x, transforms[:place], new.reshape(inner.shape))[1]
         if not _is_sized(transforms) and not isinstance(value, _CopiedPart):
             return swap(x, transforms, value)
         if not _is_sized(transforms):
-            # The target is all of what a static index gives.
+            # The target is everything that the static indices select.
             inner = read(x, transforms)
             target = _CopiedPart(inner, (0,) * inner.ndim, inner.shape, ())
             return value, swap(x, transforms, _written(target, value))[1]
@@ -90,7 +93,7 @@ def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
     if len(kept) != len(free):
         raise NotImplementedError("a copy whose size is known at run time only, between arrays of different ranks")
     pairs = list(zip(kept, free, strict=True))
-    # One step for each index along the axes of unknown size: as much as is copied, and no more, is moved.
+    # One step for each index along the axes of unknown size, so that nothing beyond the copied part is moved.
     unknown = [
         (of, to) for of, to in pairs if not (isinstance(source.sizes[of], int) and isinstance(target.sizes[to], int))
     ]

@@ -1,10 +1,10 @@
-"""Reads and writes of memory that JAX's interpreters (0.10.2, 0.12.0) cannot make, in steps that they can.
+"""Rewrites reads and writes of memory that JAX's interpreters (0.10.2, 0.12.0) cannot perform in steps that they can.
 
-A reference that is indexed, then reshaped or reinterpreted, then indexed again: TPU interpret mode knows the first
-indices alone. Everything that they point at is read, and so checked for races. A write through a reinterpreted
-reference writes all of it, with the old values elsewhere. A write under a mask: TPU interpret mode uses the length of a
-later axis for the first, and reports it out of bounds; `interpret=True` knows no constant index. Here everything is
-read, and written again with the values that the mask selects.
+If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the first
+indices. Here everything that they select is read, and thus checked for races. A write through a reinterpreted reference
+writes everything that they select, with the old values around the new ones. For a write under a mask, TPU interpret
+mode uses the length of a later axis for the first, and reports an access out of bounds; `interpret=True` cannot handle
+a constant index. Here everything is read, and written back with the values that the mask selects.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
 
-# Further than any memory is long.
+# An offset beyond the end of any memory.
 _FAR = 1 << 24
 
 
@@ -101,10 +101,10 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
 def _bounded(
     transforms: Sequence[Any], later: int, shape: tuple[int, ...], equation: Equation
 ) -> tuple[list[Equation], tuple[Any, ...]]:
-    """The transforms ahead of `later`, which point at `shape`, and equations that they need.
+    """The transforms before position `later`, which select `shape`, preceded by the equations that they need.
 
-    They point far out of bounds if one after them does. On values such an index would be moved back within them, and
-    on a chip it reaches other memory.
+    They point far out of bounds if a later transform does. Applied to values, such an index would be moved back within
+    bounds; on a chip it reaches other memory.
     """
     rest, tree = tree_util.tree_flatten(tuple(transforms[later:]))
     first = tuple(transforms[:later])
@@ -147,8 +147,8 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
     """The same transforms, with indices of a reinterpreted or reshaped reference moved ahead as far as they can be.
 
-    Those of its leading axes, and of a reinterpreted one all if they select whole rows. Otherwise the whole reference
-    would be accessed, including parts that a copy is writing at the time.
+    These are the indices of leading axes, or all indices of a reinterpreted reference if they select the whole of its
+    last two axes. Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
     """
     shape = tuple(reference.aval.shape)
     reordered = _without_no_reshapes(shape, _leading_first(shape, list(transforms)))
@@ -166,7 +166,7 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
 
 
 def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
-    """The same transforms, without those ahead of all others but indices that reshape to the same shape."""
+    """The same transforms, without the leading reshapes that keep the shape; indices may stand between these."""
     kept: list[Any] = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, NDIndexer):
@@ -180,9 +180,9 @@ def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[
 
 
 def _leading_first(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
-    """The same transforms, with the first indices of leading axes that no transform before them changes moved ahead.
+    """The same transforms; the first indices are moved ahead for leading axes that no transform before them changes.
 
-    Reinterpreting changes the last axis but one, reshaping those from the first of another length on.
+    Reinterpreting changes the last axis but one; reshaping changes the axes from the first one with another length on.
     """
     place = next((place for place, each in enumerate(transforms) if isinstance(each, NDIndexer)), 0)
     indexer = transforms[place] if place else None

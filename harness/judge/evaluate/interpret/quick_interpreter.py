@@ -1,9 +1,9 @@
 """JAX's TPU interpret mode with less bookkeeping; its results, findings and messages are unchanged.
 
-Two things took ten times as long as everything else at 1,024 grid steps. To find races, JAX compares every access of a
-buffer with all earlier ones. Nearly all of these are ordered, which the largest clock of many shows at once, or concern
-other memory; here JAX sees only the others. JAX also converts the arguments of each callback to its own arrays, which
-all of its callbacks convert back to numbers or numpy arrays.
+Two parts of it took ten times as long as all others at 1,024 grid steps. To find races, JAX compares every access of a
+buffer with all earlier ones. Nearly all of these are ordered, which the maximum of many clocks shows at once, or access
+other memory; here JAX sees only the rest. JAX also converts the arguments of each callback to its own arrays, which all
+of its callbacks convert back to numbers or numpy arrays; here that is left out.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ from harness.judge.evaluate.interpret.transfers import is_empty
 Clock = NDArray[np.int32]
 
 
-# Accesses whose latest clock is kept: what is before that is passed over together.
+# The accesses in a block. A block whose latest clock is before an access is skipped as a whole.
 _BLOCK = 256
 
 
 @dataclass(slots=True)
 class _Block:
-    """Some consecutive accesses: JAX's note on each, and the latest of their clocks by component."""
+    """Some consecutive accesses: JAX's note on each, and the maximum of their clocks in each component."""
 
     entries: list[Any] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     latest: Clock | None = None
-    # The clocks in rows, as many as were needed together so far.
+    # The clocks as rows of a matrix, as many as there were when it was last needed.
     rows: Clock | None = None
 
     def matrix(self) -> Clock:
@@ -63,12 +63,12 @@ class Accesses:
         """The notes on accesses that happened neither before `clock` nor after it, in their order."""
         entries: list[Any] = []
         for block in self.blocks:
-            # Later than the latest of each component is later than every one of them.
+            # A clock later than the maximum is later than every clock in the block.
             if block.latest is None or _is_before(block.latest, clock):
                 continue
             rows = block.matrix()
             not_later, not_earlier = (rows <= clock).all(axis=1), (rows >= clock).all(axis=1)
-            # Either way there has to be a component that differs: equal clocks are those of two that nothing orders.
+            # Ordered clocks differ in some component: nothing orders two accesses with equal clocks.
             is_ordered = (not_later | not_earlier) & (rows != clock).any(axis=1)
             entries += [block.entries[place] for place in np.flatnonzero(~is_ordered)]
         return entries
@@ -117,14 +117,14 @@ def is_known(state: Any) -> bool:
 
 
 def quick(state: Any) -> Any:
-    """JAX's class for the races of one run, which sees only accesses that may be part of one."""
+    """A subclass of JAX's class for the races of one run; it sees only accesses that may be part of a race."""
 
     places = {name: _places(getattr(state, name)) for name in ("check_read", "check_write")}
 
     class Quick(state):  # type: ignore[misc]  # known at run time only
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
-            # Cores are threads of this process. What JAX is shown is in its own lists only while it looks.
+            # Cores are threads of this process, and JAX's own lists are filled only during a check: one at a time.
             self._turn = threading.Lock()
             self._reads: dict[Any, Accesses] = defaultdict(Accesses)
             self._writes: dict[Any, Accesses] = defaultdict(Accesses)
@@ -153,14 +153,14 @@ def quick(state: Any) -> Any:
 
 
 def _places(check: Any) -> dict[str, int]:
-    """The positions of its parameters, without `self`."""
+    """The positions of the parameters of `check`, without `self`."""
     return {name: place for place, name in enumerate(list(inspect.signature(check).parameters)[1:])}
 
 
 def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
-    """Those of memory within these ranges; the range of an access is noted last but one.
+    """The accesses whose ranges overlap `where`; the last place but one of a note holds the ranges.
 
-    JAX treats an empty range, such as a copy of no rows, as memory that others may touch.
+    An empty range, such as that of a copy of no rows, overlaps nothing here; JAX treats it as memory like any other.
     """
     if is_empty(where):
         return []

@@ -1,7 +1,7 @@
-"""Copies and writes of reshaped references in TPU interpret mode, which knows indices alone (jax 0.10.2, 0.12.0).
+"""Copies and writes of reshaped references in TPU interpret mode, which handles only indices (jax 0.10.2, 0.12.0).
 
-A part of a reshaped reference is a block of the reference itself, or it is refused. Races and bounds are looked for in
-that block.
+A part of a reshaped reference must be a block of the reference itself; otherwise it is refused. Races and bounds are
+checked for that block.
 """
 
 import contextlib
@@ -24,9 +24,7 @@ Range = tuple[int | slice, ...]
 
 
 def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a reference that is reshaped before it is indexed is indexed as a whole, so that its shape is
-    known.
-    """
+    """The same kernel; a reference that is reshaped before it is indexed is first indexed whole, to show its shape."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation):
@@ -71,7 +69,7 @@ def _transforms(operand: Any) -> tuple[Any, ...]:
 
 
 def _indexed(operand: Any) -> Any:
-    """A reference that is indexed first; anything else as it is."""
+    """The operand, with the whole reference indexed first; unchanged if it is indexed first already or has no shape."""
     transforms = _transforms(operand)
     reference = getattr(operand, "ref", operand)
     if not isinstance(getattr(getattr(reference, "aval", None), "shape", None), tuple) or not reference.aval.shape:
@@ -85,7 +83,7 @@ def _indexed(operand: Any) -> Any:
 def reshaped_references() -> Iterator[None]:
     """Within this context the interpreter finds the block of a reference that equals a part of its reshaped form.
 
-    Raises RuntimeError (NO_BLOCK) at run time if it is not a block.
+    Raises RuntimeError (NO_BLOCK) at run time if there is no such block.
     """
     memory = shared_memory.SharedMemory
     usual, store, swap = interpret_utils.to_range, memory.store_buffer_content, memory.swap_buffer_content
@@ -124,14 +122,14 @@ def _size(part: slice) -> int:
 
 
 def _fitted(value: Any, rnge: Range) -> Any:
-    """The value in the shape of its target, which has the axes that reshaping split or joined."""
+    """The value in the shape of its target `rnge`, which has the axes of the reference before it was reshaped."""
     shape = tuple(_size(part) for part in rnge if isinstance(part, slice))
     is_same = shape == value.shape[: len(shape)] or math.prod(shape) != value.size
     return value if is_same else value.reshape(shape)
 
 
 def _within(base: Range, shape: Sequence[int], box: Range) -> Range:
-    """The part of `base` that equals `box` of it after reshaping to `shape`."""
+    """The part of `base` that `box` selects after `base` is reshaped to `shape`."""
     parts = [index for index in base if isinstance(index, slice)]
     wide = [index if isinstance(index, slice) else slice(index, index + 1, 1) for index in box]
     wide += [slice(0, length, 1) for length in shape[len(box) :]]
@@ -162,9 +160,7 @@ def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[in
 
 
 def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
-    """The block of axes of these lengths that equals a part of the other axes. Raises RuntimeError if it is not a
-    block.
-    """
+    """The block of axes `old` that equals these parts of axes `new`. Raises RuntimeError if there is no such block."""
     if len(old) == len(new) == 1:
         return [new[0][1]]
     start, step, count, stride = 0, 0, 1, 1

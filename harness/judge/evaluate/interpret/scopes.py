@@ -1,8 +1,7 @@
 """Scoped memory in scoped memory, in loops and branches to any depth, on a CPU.
 
-`interpret=True` (jax 0.10.2, 0.12.0) turns the references of a scope into values one scope after the other, and fails
-where a loop within two scopes has a scope of its own. Here the references that a scope makes become values like all
-others.
+`interpret=True` (jax 0.10.2, 0.12.0) turns the references of one scope after the other into values, and fails if a loop
+within two scopes has a scope of its own. Here the references of a scope become values together with all others.
 """
 
 import contextlib
@@ -43,7 +42,7 @@ def scopes_of_any_depth() -> Iterator[None]:
         pure = whole if has_context else whole.jaxpr
         empty = [primitives.uninitialized_value(var.aval.shape, var.aval.dtype) for var in pure.invars[len(values) :]]
         results = jax.core.eval_jaxpr(pure, whole.consts, *values, *empty)
-        # Behind what the body returns stand the references' last values, those of this scope at the end.
+        # The body's results come first, then the references' last values, with those of this scope at the end.
         changed = iter(results[count:])
         return [next(changed) if is_ref else None for is_ref in are_refs], results[:count]
 

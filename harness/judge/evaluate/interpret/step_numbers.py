@@ -1,7 +1,7 @@
 """Moves `pl.program_id` and `pl.num_programs` to the top of a kernel, where JAX's interpreter knows them.
 
-`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory; Mosaic has. Here
-each is read once at the top, and passed down to its uses.
+`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory; Mosaic has one.
+Here each is read once at the top, and passed down to its uses.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, scan_constants, with_change, without_names
 
 _NAMES = ("program_id", "num_programs")
-# Which of the two, and of which axis of the grid.
+# One of the two names, and the axis of the grid.
 Asked = tuple[str, int]
 # Functions whose body can stand in place of the call.
 _CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
@@ -68,7 +68,7 @@ def _handed_down(jaxpr: Jaxpr, variables: Mapping[Asked, Any], *, is_top: bool =
             values.update(zip(equation.outvars, results, strict=True))
         else:
             changed.append(_WITH_MORE[equation.primitive.name](equation, variables))
-    # A result may be what is known itself.
+    # A result of the program may itself be a step's number.
     if any(read(var) is not var for var in jaxpr.outvars):
         jaxpr.outvars[:] = [read(var) for var in jaxpr.outvars]
     return changed
@@ -132,11 +132,11 @@ def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 
 def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
-    """The outside values that it refers to are among the constants of its body."""
+    """The equation with `variables` among the constants of its body, where all values from outside are."""
     body = equation.params["jaxpr"].replace(outvars=list(equation.params["jaxpr"].outvars))
     constvars = {query: core.Var(var.aval) for query, var in variables.items()}
     equations = _handed_down(body, constvars)
-    # jax 0.12 keeps what constants are with the program.
+    # jax 0.12 keeps the values of constants with the program.
     constants = getattr(body, "consts", None)
     body = body.replace(constvars=[*body.constvars, *constvars.values()], eqns=equations)
     if constants is not None:

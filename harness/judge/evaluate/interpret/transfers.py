@@ -22,13 +22,13 @@ from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 
 OVERLAP = "OVERLAPPING COPY"
 TOO_MANY = "TOO MANY TRANSFERS"
-# Transfers that may be under way at a time: the first is enough for nearly every kernel, and clocks of the second cost
-# 16 KiB for each access of memory.
+# Transfers that may be under way at a time: the first number is enough for nearly every kernel, and clocks of the last
+# take 16 KiB for each access of memory.
 MOST_UNDER_WAY = (62, 510, 4096)
-# By so much a transfer advances its component: before and after its read, before and after its write.
+# A transfer advances its component by this much: before and after its read, before and after its write.
 _ADVANCE = 4
 
-# Of the transfers that a wait may end: the last one that was started first, the first one first, or by this seed.
+# The order in which waits end transfers: that started last comes first, that started first, or drawn from this seed.
 Order = Literal["last", "first"] | int
 
 
@@ -51,9 +51,9 @@ class Waits:
 def transfers_end(order: Order) -> Iterator[Waits]:
     """Within this context transfers end in that order, and no two that are under way share a component of the clocks.
 
-    Raises RuntimeError within an interpreted kernel where a copy reads memory that it writes (OVERLAP), or where more
-    are under way than the clocks have components (TOO_MANY). Raises NotImplementedError if this version of JAX's
-    interpreter is unknown here: races would then not be found.
+    Raises RuntimeError within an interpreted kernel if a copy reads memory that it writes (OVERLAP), or if more
+    transfers are under way than the clocks have components (TOO_MANY). Raises NotImplementedError if this version of
+    JAX's interpreter is unknown here: races would then not be found.
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     if not _is_known(memory, semaphore, dma):
@@ -74,7 +74,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         clock: Any = getattr(starting.clock, "clock", starting.clock)
         with turn:
             ends = self.__dict__.setdefault("_ends_of_transfers", np.zeros_like(clock))
-            # Who starts this transfer knows that the last one of such a component has ended: it waited for it.
+            # The core that starts this transfer has waited for the end of the last transfer with such a component.
             free = np.flatnonzero(clock[self.num_cores :] == ends[self.num_cores :])
             if len(free):
                 place: int = self.num_cores + int(free[0])
@@ -87,7 +87,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         """The transfers that a wait on one semaphore may end."""
 
         def append(self, task: Any) -> None:
-            # A copy of no rows has nothing to arrive: no wait need be for it, and none has a choice because of it.
+            # A copy of no rows brings nothing: no wait depends on it, and it gives no wait a choice.
             if _moves_nothing(task):
                 task()
             else:
@@ -106,7 +106,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
 
     def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
         if not int(value):
-            # JAX asks what has arrived, although nothing need have; and nothing is ordered by it.
+            # A wait for nothing orders nothing, although JAX looks at what has arrived.
             return
         core = int(global_core_id)
         tasks = self.tasks[core]
@@ -180,7 +180,7 @@ def _options_of(wait: Any) -> set[str]:
 def _has_ended(task: Any) -> bool:
     """True if the effect of the wait has already happened."""
     transfer, states = task.__self__, interpret_pallas_call.DmaState
-    # A wait until it is sent is for the read alone: the thread of another chip may do that, and write later.
+    # A wait for the send needs only the read: the thread of another chip may read first, and write later.
     is_read = not task.__name__.endswith("write")
     with transfer.lock:
         return bool(transfer.state == states.COMPLETED or (is_read and transfer.state != states.STARTED))

@@ -11,15 +11,15 @@ from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
 
-# Integers in place of results that are not defined, by size in bytes: the bits of a NaN, or what no kernel counts to.
+# Integers in place of undefined results, by size in bytes: the bits of a NaN, or a number that no kernel counts to.
 _MARKS = {8: 0x7FF8DEAD00000000, 4: 0x7FC0DEAD, 2: 0x5EAD, 1: 0x5D}
-# What a comparison with something undefined is taken for: not what it is with NaN.
+# The result of a comparison with something undefined: the opposite of the result with NaN.
 _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "ge": True, "is_finite": True}
-# Marked memory is known by its bits, which are a NaN as float32; of the 16-bit floats, which XLA on a CPU converts
-# to float32 and back now and then, any NaN counts as marked.
+# Marked memory is recognised by its bits, which are a NaN as float32. Any NaN of a 16-bit float counts as marked,
+# because XLA on a CPU sometimes converts these to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
-# Where the transforms of a reference stand among the operands.
+# The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
 
 
@@ -33,7 +33,7 @@ def marks(like: Any) -> Any:
 
 
 def marked_memory(like: Any) -> Any:
-    """An array of this shape and dtype that `with_flipped_comparisons` knows; of small integers, `like` itself."""
+    """An array of this shape and dtype that `with_flipped_comparisons` recognises; other types stay `like`."""
     if like.dtype in _BY_BITS:
         return lax.bitcast_convert_type(lax.full(like.shape, _MARKS[4], jnp.int32), like.dtype)
     return marks(like) if jnp.issubdtype(like.dtype, jnp.floating) else like

@@ -19,7 +19,7 @@ from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.messages import Fill
 from harness.sandbox.messages import Rejected
 
-# Words of the interpreter about a kernel that is wrong, and the kind of failure that it is.
+# Words of the interpreter about a wrong kernel, and the kind of the failure.
 _KINDS = {
     DEADLOCK: "deadlock",
     NOT_BEGUN: "chip-not-begun",
@@ -36,8 +36,8 @@ class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
     `reshapes` are the lines with references that are reshaped, `where` the words before each message.
-    `is_over_mesh`: several chips run side by side. `left` is what the last run of this kernel left in memory, and then
-    what this one leaves; with `finds_left`, memory that nothing wrote holds the former.
+    `is_over_mesh`: several chips run side by side. `left` is what the last run of this kernel left in memory, and
+    after this run what this run left. If `finds_left`, unwritten memory holds what the last run left.
     """
 
     fill: Fill
@@ -71,7 +71,7 @@ class WatchedRun:
                 knowledge_of_chips() if self.is_over_mesh else contextlib.nullcontext(),
             ):
                 results = jax.block_until_ready(run())
-        # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
+        # The runtime raises the interpreter's errors as one of these, with the original text inside.
         except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
             failure = error
         race = interpretation.race_of(failure, printed.getvalue())
@@ -95,7 +95,7 @@ class WatchedRun:
         return [_whole(out) for out in results], waits.had_choice
 
     def _rejection(self, failure: BaseException) -> BaseException:
-        """The failure as a fault of the kernel; `failure` itself where nobody knows."""
+        """The failure as a fault of the kernel; `failure` itself if the cause is unknown."""
         if isinstance(failure, NotImplementedError):
             return interpretation.not_interpretable(failure)
         text = str(failure)
@@ -107,7 +107,7 @@ class WatchedRun:
         if transfers.TOO_MANY in text:
             return transfers.TooManyTransfersError(text)
         for words, kind in _KINDS.items():
-            # Last, behind the lines of code of a traceback.
+            # The last such line, because a traceback's lines of code come before it.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
                 cause = line.strip()
@@ -135,9 +135,7 @@ def _of_chips(race: str) -> str:
 
 
 def _whole(out: jax.Array) -> NDArray[Any]:
-    """The whole array, joined from the parts on its devices. Raises Rejected `chips-differ` if two copies of a part
-    differ.
-    """
+    """The array, joined from its parts on devices. Raises Rejected `chips-differ` if two copies of a part differ."""
     copies: dict[str, Any] = {}
     for shard in out.addressable_shards:
         first = copies.setdefault(str(shard.index), shard)

@@ -39,10 +39,10 @@ class Request:
 
     If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with
     anything: the evidence can carry no verdict, and the contest's kernel.hlo.txt is left alone. The cost of each source
-    line is then computed only `with_lines`. `draws` are repeated, besides fresh ones, if there is a program of their
-    shape. A program in the cache `programs` is not compiled and simulated again; a new one is added, if children are
-    confined; None: everything is compiled and simulated anew. `stubs` are the modules that the contest replaces by
-    stand-ins, `assumption` its statement on branches that depend on unknown values.
+    line is then computed only if `with_lines`. `draws` are repeated, besides fresh ones, if there is a program of their
+    shape. A program in the cache `programs` is not compiled and simulated again; a new one is added if children are
+    confined. Without a cache, everything is compiled and simulated anew. `stubs` are the modules that the contest
+    replaces by stand-ins, `assumption` its statement on branches that depend on unknown values.
     """
 
     directory: Path
@@ -79,7 +79,7 @@ class Listener:
 
     `progress` is called for each stage, `after_trace` with the trace; if the latter raises, the evaluation ends. If
     `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
-    names the checks that were left out (`unchecked`). For a suite, both are called with the whole.
+    names the checks that were left out (`unchecked`). For a suite, both are called with the whole suite's.
     """
 
     progress: Progress = silent
@@ -106,7 +106,7 @@ class Plan:
 
     @property
     def chip(self) -> Chip:
-        """The chip that the candidate is judged for, as one of the problem's mesh."""
+        """The chip that the candidate is judged for, with the mesh of the problem."""
         return with_mesh(self.request.chip, self.problem.statement().mesh)
 
     @property
@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def dumps(self) -> Path:
-        """The compiler's schedules."""
+        """The folder of the compiler's schedules."""
         return self.work / "dumps"
 
     @property
@@ -131,7 +131,7 @@ class Plan:
 
     @property
     def pickled_problem(self) -> Path:
-        """The problem, for the children."""
+        """The file from which the children read the problem."""
         return self.scratch / "problem.pickle"
 
     def artifact(self, platform: str) -> Path:

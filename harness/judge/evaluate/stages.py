@@ -55,15 +55,15 @@ from harness.sandbox import handover
 TIMELINE = "run.timeline"
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0
-# The traced program itself, among the programs that were exported.
+# The name of the traced program among the names of exported programs.
 _TRACED = "traced"
-# How many times the limit of other checks an interpretation of the contest's own shape may take.
+# The time limit for interpreting the full shape, as a multiple of the limit of other checks.
 _FULL_INTERPRETATION = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceProgram:
-    """A CPU reference program, out of the candidate's reach, and its shape."""
+    """The candidate's traced program for the CPU, kept where the candidate cannot write, and the traced shape."""
 
     path: Path
     shape: TracedShape
@@ -129,7 +129,7 @@ def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
-        # Several may be screened at a time, and the last one judged is what a person looks for there.
+        # Not while screening, which runs several at a time: a person looks there for the last candidate judged.
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(
@@ -154,7 +154,7 @@ def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | 
 
 
 def _known_program(plan: Plan, state: State) -> Seen | None:
-    """The findings of an earlier evaluation about the exported program; its files are put where the compiler writes."""
+    """The kept results of the exported program, after putting its files where the compiler writes; None if not kept."""
     programs = plan.request.programs
     if programs is None:
         return None
@@ -192,7 +192,7 @@ def _timeline_of(plan: Plan) -> Path:
 def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: Simulation = answer.reply
     if _timeline_of(plan).exists():
-        # Beside the schedules: what is known of a program brings it along.
+        # Beside the schedules, so that it is kept and restored with them.
         failure = handover.take_over(_timeline_of(plan), plan.dumps / TIMELINE, "latency")
         state = state.warning(failure.message) if failure else state
     state = _with_offences(state.adding(simulation=reply), state.offences)
@@ -201,7 +201,7 @@ def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 
 def _without_simulation(plan: Plan, state: State, answer: StageAnswer) -> State:
-    """The simulator's trouble is not the candidate's: its latency is unknown, and says why."""
+    """The state after a failure of the simulator, not of the candidate: the latency is unknown, with a reason."""
     failure: Failure = answer.reply
     reason = f"the simulator gave no result: {failure.kind}: {failure.message}"
     state = state.warning(reason)
@@ -229,7 +229,7 @@ def _compiled_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Take
 
 
 def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    """A failure of the program with all checks counts as one of the timed program."""
+    """The offences of the program with all checks count as offences of the timed program."""
     reply: Simulation = answer.reply
     return _with_offences(state, reply.offences), ()
 
@@ -253,8 +253,8 @@ def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
 
 
 # --- Correctness -------------------------------------------------------------------------------
-# Seeds are drawn here, after the trace. The problem, and of a Check its shape, family and seed, make the same inputs
-# again: a drawn family's recipe follows from its seed.
+# Seeds are drawn here, after the trace. The problem and the shape, family and seed of a Check determine its inputs: a
+# drawn family's recipe follows from its seed.
 
 
 def _export_reduced(plan: Plan, state: State, reply: ShapesReply) -> Iterator[ExportRequest]:
@@ -304,20 +304,20 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The full shape's families for the CPU reference program; if the interpreter runs there, it takes the first."""
+    """The full shape's families for the CPU reference program, without the first if the interpreter runs that one."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
-    """Each family with another seed, then the dependences of outputs, because a wrong value says more."""
+    """Checks of the families, each with its own seed, and then probes, because a wrong value says more than a probe."""
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
-        # The interpreter checks the others, at the second shape, and the composite has all their values. But it has one
-        # kind of table only, and at the second shape a kernel may take another path than at the full one.
+        # The interpreter checks the others at the second shape, and the composite has the values of all of them. But it
+        # has only one kind of table, and if the programs differ, a kernel may take another path at the full shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     asked: dict[str, Any] = {
@@ -332,7 +332,7 @@ def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Itera
 
 
 def _mesh_of(plan: Plan) -> Chip | None:
-    """The chip of a program over a mesh, because each check interprets it; None on one chip."""
+    """The chip if the program runs over a mesh, where each check interprets it; None on one chip."""
     return plan.chip if plan.chip.mesh else None
 
 
@@ -361,32 +361,32 @@ def _repeated(
 
 
 def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
-    """None over a mesh: there every check interprets the program, on as many devices."""
+    """The interpreted runs at a smaller shape; none over a mesh, where every check interprets the program."""
     if plan.chip.mesh:
         return
     shape: TracedShape = "second" if reply.has_second else "reduced"
-    # At the full shape the interpreter has a positive number. Without a second shape it has NaN, at the reduced one.
+    # At the full shape unwritten memory holds a positive number; at a reduced shape without a second one, NaN.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
     draws = repeatable(plan.request.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
-        # Earlier judges ran a CPU reference program there.
+        # Earlier versions of the judge ran a CPU reference program there.
         draws += repeatable(plan.request.draws, plan.problem, "reduced", reduced=reply.reduced, is_second=True)
     for place, draw in enumerate(draws):
         if not draw.is_probe:
             outputs = str(plan.outputs_of(f"drawn-before-{place}"))
             yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape, fill=fill)
     for family in plan.problem.families(full=False):
-        # The CPU reference program computes the same numbers of drawn inputs in a tenth of the time.
+        # For drawn inputs, the CPU reference program computes the same numbers in a tenth of the time.
         if not _is_drawn(family):
             outputs = str(plan.outputs_of(family))
             yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape=shape, fill=fill)
 
 
 def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
-    """Last, because it takes longest: 200 s for 16384 keys on an idle machine.
+    """One run at the full shape, which is last because it takes longest: 200 s for 16384 keys on an idle machine.
 
-    One family: these findings do not depend on values. With numbers in unwritten memory, where the CPU reference
-    program of this shape has NaN.
+    One family is enough, because the findings do not depend on values. Unwritten memory holds a number here; in the CPU
+    reference program of this shape it holds NaN.
     """
     if reply.interpret_full:
         family = plan.problem.families(full=True)[0]
@@ -473,8 +473,8 @@ def left_out(plan: Plan, state: State) -> tuple[str, ...]:
     return (*families, *probes, *interpreted, *checks)
 
 
-# In this order where several wait for the same: a process does its tasks in the order in which they were asked. The
-# rank says whose failure counts: at reduced shapes the interpreter's first, which names the cause, then wrong results.
+# Stages that need the same product ask for their tasks in this order, and a process does tasks in the order of asking.
+# The rank says whose failure counts: at reduced shapes the interpreter's, which names the cause, before wrong results.
 STAGES = (
     Stage("trace", rank=(TRACE,), needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
           seconds=lambda policy: policy.trace_seconds),
@@ -487,7 +487,7 @@ STAGES = (
           fail=_without_simulation),
     Stage("reduced shapes", rank=(REDUCED, 1), needs="shapes", child="candidate", failing="correctness",
           requests=_export_reduced, take=_exported, seconds=_of_checks),
-    # In a process that runs neither kernel.py nor a program that came of it.
+    # In a process that runs neither kernel.py nor a program made from it.
     Stage("certificate", rank=(REDUCED, 2), needs="shapes", child="certifier", failing="correctness",
           requests=_certify, take=_certified, seconds=_of_checks),
     Stage("interpret", rank=(REDUCED, 0), needs="shapes", child="candidate", failing="correctness", requests=_interpret,
@@ -503,7 +503,7 @@ STAGES = (
           requests=_check_full, take=_checked, seconds=_of_checks),
     Stage("interpret", rank=(FULL, 2), needs="full outputs", child="checker", failing="correctness",
           requests=_compare, take=_checked, seconds=_of_checks),
-    # With the checks that a kernel is shipped without.
+    # The program with the checks that the kernel is shipped without.
     Stage("checks left out", rank=(FULL, 3), needs="unchecked program", child="checks compiler", failing="compile",
           requests=_compile_with_checks, take=_compiled_with_checks, seconds=lambda policy: policy.compile_seconds),
     Stage("checks left out", rank=(FULL, 4), needs="checked schedule", child="simulator", failing="latency",

@@ -27,10 +27,10 @@ Need = Literal[
     "device",
 ]
 
-# Lower counts first. Of a stage: which step of a judgement it belongs to, and its place there. Of a request: its number
-# among the stage's requests as well. What follows from a request has a higher rank than that.
+# The lowest rank counts first. The rank of a stage is its step and its place within the step. The rank of a request
+# adds its number among the stage's requests. Consequences of a request have a higher rank than the request.
 Rank = tuple[int, ...]
-# The steps, in the order in which what they find counts.
+# The steps, in the order in which their findings count.
 TRACE, REDUCED, COMPILE, SIMULATE, COMPARE, FULL, DEVICE = range(7)
 
 _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
@@ -120,7 +120,7 @@ class State:
         )
 
 
-# What follows from an answer: the state that replaces the one before, and what others may now be asked about.
+# The consequences of an answer: the new state, and the products that other stages may now use.
 Taken = tuple[State, tuple[Product, ...]]
 
 
@@ -133,8 +133,8 @@ class Stage:
     """One row of the table: `requests` makes the requests to the process `child`, `take` adds each answer to the state.
 
     `name` is for people; several rows may share one. `rank` is its place in the order in which failures count.
-    `failing` is the stage of the Failure if an answer is one, `fail` its effect on the state, `seconds` the limit of
-    each request.
+    `failing` is the stage of the Failure if an answer is one; `fail` then returns the new state. `seconds` is the limit
+    of each request.
     """
 
     name: str

@@ -1,6 +1,4 @@
-"""A suite under the judge: all members advance step by step together, so that a cheap check can end it before an
-expensive one.
-"""
+"""Judges a suite: all members advance step by step together, so that cheap checks of all come before expensive ones."""
 
 import hashlib
 import json

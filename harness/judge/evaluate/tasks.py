@@ -34,7 +34,7 @@ MODULES: dict[ChildName, str] = {
     "simulator": "harness.judge.evaluate.timing.simulation",
     "timer": "harness.judge.evaluate.timing.device_timing",
 }
-# The task that each request asks for, and the type of what is answered.
+# The task that each request asks for, and the type of the answer.
 TASKS: dict[type, tuple[str, type]] = {
     TraceRequest: ("trace", TraceReply),
     ShapesRequest: ("trace_smaller", ShapesReply),

@@ -29,12 +29,12 @@ from harness.records import Samples
 from harness.sandbox import profiling
 
 if TYPE_CHECKING:
-    # A time does not follow from how a problem is checked: its statement is all that is asked for here.
+    # For types only, so that the timing key contains no checks.
     from harness.operators import Problem
 
 # One tick of the clock is then a tenth of a percent of a sample, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000
-# A call too fast for any clock is no call of ours; this only bounds how long a sample takes.
+# No kernel here is so fast that it needs more calls; this only bounds how long a sample takes.
 _MOST_CALLS_PER_SAMPLE = 1000
 # Readings of the clock, one after the other, from which its tick is taken.
 _READINGS = 1000
@@ -52,9 +52,9 @@ def device(request: DeviceRequest) -> DeviceReply:
 def measure(request: MeasureRequest) -> MeasureReply:
     """Host seconds of `rounds` blocked samples of each artifact, in random order within each round; then a profile.
 
-    Every round has inputs of its own, including the rounds of the profile. Afterwards one output of the last artifact,
-    of a round that is drawn at random, is checked against float64. A sample is as many calls back to back as the host's
-    clock needs to resolve it, the same number for all; the profile has a clock of its own and shows single calls.
+    Every round has inputs of its own, including the rounds of the profile. Afterwards the last artifact's output in a
+    random round is checked against float64. A sample is as many back-to-back calls as the host's clock needs to
+    resolve it, the same number for all artifacts; the profile has a clock of its own and shows single calls.
     """
     global _rounds
     _rounds = _Rounds(request)
@@ -81,9 +81,9 @@ def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One artifact's turn in a round: which one, and the round's inputs, as drawn and on the device.
+    """One artifact's turn in a round: the artifact's number, and the round's inputs, as drawn and on the device.
 
-    One set of arrays for each timing input of the problem; a turn calls the artifact once with each.
+    The inputs are one set of arrays for each timing input of the problem; a turn calls the artifact once with each set.
     """
 
     round: int
@@ -100,18 +100,16 @@ class _Rounds:
         self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
         self._donated = self._problem.statement().donated
         self._programs = [_load(artifact, self._donated) for artifact in request.artifacts]
-        # What is checked at this shape is what is timed.
+        # These families are also checked at this shape.
         self._families = tuple(operators.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
         self._drawn = [self._problem.make_inputs(family, request.seed) for family in self._families]
-        # What a kernel decides by stays as it is stated.
+        # Tables, by which a kernel decides, stay as the problem states them.
         self._fixed = [array.is_table for array in self._problem.statement().inputs]
         self._order = random.Random(request.seed)
         self._calls_per_sample = 1
 
     def warm_up(self, calls: int) -> None:
-        """Makes `calls` calls of each artifact, to warm up compilers and caches; at least two, which show how long a
-        call takes.
-        """
+        """Makes `calls` calls of each artifact, at least two, to fill caches and to learn how long a call takes."""
         every = [program for program in self._programs for _ in range(max(2, calls))]
         call_seconds = [self._seconds(program, [_placed(drawn) for drawn in self._drawn], 1)[0] for program in every]
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
@@ -120,7 +118,7 @@ class _Rounds:
     def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
         """Times `rounds` by the host's clock, then `profiled_calls` in a profile `session`; checks one output."""
         checked_round = self._order.randrange(rounds + profiled_calls)
-        # One of the timing inputs.
+        # The timing input whose output is checked.
         family_index = self._order.randrange(len(self._families))
         checked: tuple[Sequence[NDArray[Any]], Any] = ((), ())
         host: list[list[float]] = [[] for _ in self._programs]
@@ -166,7 +164,7 @@ class _Rounds:
             inputs = [_placed(arrays) for arrays in drawn]
             for which in self._order.sample(range(len(self._programs)), len(self._programs)):
                 if self._donated:
-                    # The one before has changed its own.
+                    # The artifact before has changed its inputs in place.
                     inputs = [_placed(arrays) for arrays in drawn]
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
@@ -200,17 +198,17 @@ class _Rounds:
     def _seconds(
         self, program: Callable[..., Any], inputs: Sequence[Sequence[Any]], calls: int
     ) -> tuple[float, Sequence[Any]]:
-        """Host seconds per call of `calls` back-to-back calls with each of `inputs`, waiting for every result.
+        """Host seconds per call of `calls` back-to-back calls with each of `inputs`, and the last result for each.
 
-        Also the last result for each of `inputs`. State is passed from call to call. Each call writes it to the same
-        places, so the last result equals that of a first call.
+        Waits for every result. State is passed from call to call. Each call writes the same places of it, so the last
+        result equals that of a first call.
         """
         state = len(self._donated)
         current = [[*arrays] for arrays in inputs]
         before = time.perf_counter()
         kept: list[Any] = []
         for _ in range(calls):
-            # What was handed over since is gone.
+            # The results of earlier calls hold donated memory, which is gone.
             kept = [] if state else kept
             for arrays in current:
                 results = program(*arrays)
@@ -228,15 +226,15 @@ def _load(artifact: str, donated: tuple[int, ...]) -> Callable[..., Any]:
 
 
 def _fresh(drawn: Sequence[NDArray[Any]], fixed: Sequence[bool], order: random.Random) -> list[NDArray[Any]]:
-    """New inputs of the same kind: every row moved by a random distance, which costs a copy and not a new draw.
+    """New inputs of the same kind: the rows moved by a random distance, which costs a copy instead of a new draw.
 
-    Those that are `fixed` stay as they are.
+    Arrays that are `fixed` stay as they are.
     """
     return [array if stays else _moved(array, order) for array, stays in zip(drawn, fixed, strict=True)]
 
 
 def _moved(array: NDArray[Any], order: random.Random) -> NDArray[Any]:
-    """The array with every row moved by a random distance; of a vector, every element."""
+    """The array with its rows moved by one random distance; a vector is moved by elements."""
     axis = max(0, array.ndim - 2)
     return np.roll(array, order.randrange(1, max(2, array.shape[axis])), axis=axis)
 

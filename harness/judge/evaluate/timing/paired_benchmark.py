@@ -18,7 +18,7 @@ from harness.sandbox.confinement import Confinement
 from harness.sandbox.jobs import Child
 
 if TYPE_CHECKING:
-    # A time does not follow from how a problem is checked: its statement is all that is asked for here.
+    # For types only, so that the timing key contains no checks.
     from harness.operators import Problem
 
 # The champion, the champion again as the control, the candidate.
@@ -39,7 +39,7 @@ def run(
 
     `champion` and `candidate` are the work directories of their `evaluate`. Within each round the champion, a second
     copy of it as the control, and the candidate get the same fresh inputs, in random order. The samples are judged
-    after each number of pairs in `policy.looks`, until `is_settled` or the budget is used up; the programs stay loaded.
+    after each number of pairs in `policy.looks`, until `is_settled` is true or time is up; the programs stay loaded.
     The clock is the device's if the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`,
     `cuda`.
 
@@ -65,7 +65,7 @@ def run(
             environment.measuring(on),
             confinement=confinement,
         )
-        # On a device every pair is wanted from the profile; elsewhere it is only there to be looked at.
+        # On a device the profile must time every pair; on a CPU it is only for people to look at.
         batches = _batches(children, child, request, policy, profile_all=on != "cpu")
         return sample(batches, policy, is_settled, time.monotonic)
 
@@ -76,11 +76,11 @@ def sample(
     is_settled: Callable[[PairedBenchmark], bool],
     clock: Callable[[], float],
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
-    """The paired benchmark of the batches, one for each of `policy.looks`, as many as are needed.
+    """The paired benchmark of as many batches as are needed, at most one for each of `policy.looks`.
 
     It ends after the first of: a batch after which `is_settled` is true; the last batch; a batch after which the next
     one, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early, for
-    any reason, only takes chances away from luck. Raises ValueError without looks.
+    any reason, only leaves fewer chances to luck. Raises ValueError without looks.
     """
     began = clock()
     slots: Slots | None = None
@@ -138,7 +138,7 @@ def _joined(slots: Slots, batch: Slots) -> Slots:
 
 
 def _paired(slots: Slots, look: int) -> PairedBenchmark:
-    """By the device's clock if it saw every round of every slot, else by the host's."""
+    """The seconds by the device's clock if it saw every round of every slot, else by the host's clock."""
     on_device = all(len(slot.device_seconds) == len(slot.host_seconds) for slot in slots)
     champion, control, candidate = (slot.device_seconds if on_device else slot.host_seconds for slot in slots)
     return PairedBenchmark(

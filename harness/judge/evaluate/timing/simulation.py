@@ -1,4 +1,4 @@
-"""The process that runs the simulator: named by the caller, because measuring and simulating do not know each other."""
+"""The process that runs the simulator; the request names its function, so that this package does not import it."""
 
 import importlib
 from pathlib import Path

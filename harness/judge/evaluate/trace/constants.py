@@ -1,4 +1,4 @@
-"""The constants of a traced program: JAX keeps the arrays of kernel.py, which may change them later."""
+"""Copies the constants of a traced program: JAX keeps the arrays of kernel.py, which kernel.py may change later."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from jax.extend import core
 
 from harness.sandbox.messages import Rejected
 
-# Types of which nothing can be changed (ml_dtypes has put its own among numpy's), and those of arrays.
+# Types whose values cannot change (ml_dtypes adds its own to numpy's), and the types of arrays.
 _NUMBERS = frozenset((bool, int, float, complex, *literals.typed_scalar_types, *np.sctypeDict.values())) - {np.void}
 _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 
@@ -28,7 +28,7 @@ def taken_over(closed: Any) -> Any:
     neither compiler sees them. Raises Rejected `unusual-constant` for a constant whose class is neither JAX's nor
     numpy's.
     """
-    # A function that is called twice stays one. The programs of the trace are kept, so that no identity is used twice.
+    # A function that is called twice stays one function. The original programs are kept, so that no id() is reused.
     copies: dict[int, tuple[Any, Any]] = {}
 
     def program(original: Any) -> Any:
@@ -51,7 +51,7 @@ def taken_over(closed: Any) -> Any:
 
 
 def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
-    """A program with new equations, literals and constants; `value` makes a new one of a parameter."""
+    """A program with new equations, literals and constants; `value` returns the copy of a parameter."""
 
     def operand(var: Any) -> Any:
         return core.Literal(_copied(var.val), var.aval) if isinstance(var, core.Literal) else var
@@ -73,7 +73,7 @@ def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
 def _without_debug_checks(jaxpr: Any) -> list[Any]:
     """The equations of a program without its debugging checks and without computations that only these need.
 
-    One such number counts all checks of the process, so no two traces would be equal.
+    One of these is the number of all checks of the process so far, so no two traces would be equal.
     """
     kept: list[Any] = []
     used, checked = _variables(jaxpr.outvars), set[Any]()
@@ -95,7 +95,7 @@ def _variables(operands: Iterable[Any]) -> set[Any]:
 def _copied(value: Any) -> Any:
     """The value as it is now. Its exact type decides, because a method of a class in kernel.py may return anything."""
     kind = type(value)
-    # In jax 0.12 a program within (of run_scoped) keeps values of the one around it, which are no constants.
+    # In jax 0.12 an inner program (of run_scoped) keeps values of the outer program, which are no constants.
     if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:
         return value
     if kind in _ARRAYS:

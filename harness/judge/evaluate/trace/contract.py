@@ -21,12 +21,12 @@ from harness.records import KERNEL, Claims, Stage, Statement, TilingClaim
 from harness.sandbox.messages import Rejected, description, traceback_text
 
 FILE = "kernel.py"
-# A kernel.py may change it while it runs.
+# A copy, because kernel.py may change sys.path while it runs.
 _PATHS = tuple(sys.path)
 
 
 class CandidateCode:
-    """Runs the candidate's own code: whatever it raises becomes its Failure, with its line."""
+    """A context for the candidate's own code: whatever the code raises becomes a Rejected that names its line."""
 
     def __init__(self, stage: Stage, kind: str, doing: str) -> None:
         self._stage = stage
@@ -60,7 +60,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
     """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
 
     `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code has these file
-    names, wherever it lies, also in all dumps. Raises Rejected `syntax-error`, `forbidden-import`, `helper-name`
+    names in tracebacks and dumps, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import`, `helper-name`
     (before any of it runs) or `import-error`.
     """
     names = {file.removesuffix(".py"): file for file in sources if file != FILE}
@@ -81,7 +81,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
     module.__file__ = FILE
     # Dataclasses look up their module by its name where annotations are text.
     sys.modules[module.__name__] = module
-    # Of a candidate that was loaded before.
+    # Removes the finder of a candidate that was loaded before.
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Helpers)]
     if names:
         for name in names:
@@ -122,8 +122,7 @@ class _Helpers(MetaPathFinder, Loader):
 
 
 def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
-    """Its function of that name, as a function of the problem's inputs in order; they are passed by name if it has
-    their names.
+    """The module's function `name`, to be called with the inputs in order; it gets them by name if it has their names.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """

@@ -1,6 +1,4 @@
-"""The declarations of a Pallas call about the axes of its grid, and the settings with which TPU interpret mode walks
-them.
-"""
+"""The declarations of a Pallas call about the axes of its grid, and the settings for TPU interpret mode to walk them."""
 
 from typing import Any
 
@@ -11,7 +9,7 @@ from harness.sandbox.messages import Rejected
 
 Equation = Any
 
-# What may be declared about an axis whose steps run in any order, or are split between cores.
+# The declarations of an axis whose steps may run in any order, or be split between cores.
 _PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
 
 
@@ -41,7 +39,7 @@ def semantics(equation: Equation) -> tuple[str, ...]:
 def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
     """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with as many cores.
 
-    The interpreter splits the steps of the leading parallel axes between the cores, in an order that is not theirs
+    The interpreter splits the steps of the leading parallel axes between the cores, in another order than theirs
     (`grid_order`). Raises Rejected `not-interpretable` if steps of a later axis would be split, which the
     interpreter cannot do; on one core they run in order.
     """

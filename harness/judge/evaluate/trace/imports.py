@@ -1,4 +1,4 @@
-"""Finds names in kernel.py that do not belong in a kernel, in its source, before any of it runs.
+"""Finds names in the source of kernel.py that do not belong in a kernel, before any of it runs.
 
 A kernel needs JAX, arithmetic and the standard library's pure parts. The rest is in three groups. Imports that only
 serve to leave the process, to reach into its memory or to avoid this check are refused. Imports with honest uses
@@ -40,7 +40,7 @@ _REFUSED_ATTRIBUTES = frozenset((
     # Foreign memory and libraries, which numpy's arrays and modules lead to.
     "CDLL", "LibraryLoader", "PyDLL", "_ctypes", "_dlopen", "cdll", "ctypes", "ctypeslib", "dlopen", "f2py",
     "pythonapi",
-    # Modules under the names by which other modules hold them: a kernel that needs one imports it by its name.
+    # Modules as attributes of other modules: a kernel that needs such a module imports it by its name.
     "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
     "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
     # Functions that are called later, by JAX while it traces and compiles, and by Python whenever it does something.
@@ -49,9 +49,9 @@ _REFUSED_ATTRIBUTES = frozenset((
     # Texts that typing evaluates.
     "ForwardRef", "_eval_type", "_evaluate", "get_type_hints",
 ))  # fmt: skip
-# Of these, those that are words of their own: a text that is one of them means nothing.
+# Refused attributes that are also ordinary words: a text that equals one of them is allowed.
 _WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
-# Ways to any attribute, or to all modules, that do not say which: a reader has to find out.
+# Ways to an attribute or module that do not name it: a reader has to find out which it is.
 _UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
 _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

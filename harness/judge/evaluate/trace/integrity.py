@@ -1,6 +1,4 @@
-"""The effects of kernel.py on the process that traces it: functions replaced, settings changed, threads left running,
-files used.
-"""
+"""The effects of kernel.py on its process: functions replaced, settings changed, threads left running, files used."""
 
 import contextlib
 import gc
@@ -31,8 +29,8 @@ from harness.operators import prepare_module
 from harness.sandbox.editable import editable_roots
 from harness.sandbox.messages import Rejected
 
-# What JAX itself sets when its half for GPUs is imported, as packages with kernels for both do. Nothing that traces,
-# compiles or runs a program for a TPU or a CPU reads it.
+# The variable that JAX itself sets when its half for GPUs is imported, as packages with kernels for both do. Nothing
+# that traces, compiles or runs a program for a TPU or a CPU reads it.
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
 # Settings of JAX that say how programs are kept and what is printed: none of them changes a program.
 _ABOUT_NO_PROGRAM = (
@@ -68,7 +66,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """This process now. Takes about 0.2 s, most of it for the classes of JAX and numpy."""
+    """A snapshot of this process now. Takes about 0.2 s, most of it for the classes of JAX and numpy."""
     rules = dict(_rules())
     return Snapshot(
         callables=dict(_callables()),
@@ -83,11 +81,10 @@ def snapshot() -> Snapshot:
 
 
 def put_back(before: Snapshot) -> tuple[str, ...]:
-    """Restores settings that importing the candidate changed and that affect no program of this process; returns
-    sentences on them.
+    """Restores settings that importing the candidate changed and that affect no program; returns sentences on them.
 
-    Variables of the environment: JAX has read its own, compilers run in other processes. Settings of JAX are put back
-    only if none of them changes a program; for the others `require_untouched` refuses the candidate.
+    These are the variables of the environment, because JAX has read its own and compilers run in other processes, and
+    the settings of JAX that change no program. For other settings `require_untouched` refuses the candidate.
     """
     now = dict(os.environ)
     variables = sorted(
@@ -122,7 +119,7 @@ def _sentences(what: str, names: Sequence[str], before: Snapshot) -> tuple[str, 
 
 
 def _set_in(name: str, before: Snapshot) -> str:
-    """Words on the module, of a package imported since, that names the variable; "" if there is none."""
+    """Words on the module of a package imported since `before` that names the setting; "" if there is none."""
     for module, loaded in sorted(sys.modules.items()):
         path = getattr(loaded, "__file__", None) or ""
         if module in before.modules or not path.endswith(".py") or "site-packages" not in path:
@@ -278,7 +275,7 @@ def _handlers() -> tuple[Any, ...]:
         tuple(sys.get_asyncgen_hooks()),
         *(tuple(called) for called in (gc.callbacks, sys.path_hooks)),
         *(tuple(listeners) for listeners in vars(monitoring).values() if isinstance(listeners, list)),
-        # Loggers come to be as modules are imported, with neither.
+        # Imports create loggers, which then have neither handlers nor filters.
         *(called for logger in loggers for called in (*logger.handlers, *logger.filters)),
     )
 

@@ -46,8 +46,8 @@ REDUCTIONS = frozenset(
         "sort",
     )
 )
-# One FLOP for each element of the operand too, moved or added up: XLA's own is no answer where the collective is the
-# problem, whose useful work is as much.
+# Also one FLOP for each element of the operand, moved or added up: if the problem is a collective, XLA's own collective
+# then exceeds the work that may stay outside kernels.
 COLLECTIVES = frozenset(
     (
         "all_gather",
@@ -67,7 +67,7 @@ _PLATFORM = ("platform_index", "platform_dependent")
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """Floating-point work by where it happens. `uncounted_loops`: their bodies counted once, trip counts unknown.
+    """Floating-point work by place. `uncounted_loops` are loops of unknown trip counts, whose bodies are counted once.
 
     `exponentials` are those of `pallas`, `outside_in_loops` the part of `outside` that is in uncounted loops.
     """
@@ -150,9 +150,9 @@ def every_equation(jaxpr: Jaxpr) -> Iterator[Equation]:
 
 
 def scan_constants(scan: Equation) -> int:
-    """The number of a scan's first operands, which are the same in each turn."""
+    """The number of a scan's constants: its first operands, which are the same in each iteration."""
     if "ft_in" in scan.params:
-        # jax 0.12 says by trees how many there are of constants, carried values and rows.
+        # jax 0.12 gives the numbers of constants, carried values and rows as trees.
         return len(tuple(scan.params["ft_in"].unpack()[0]))
     return int(scan.params["num_consts"])
 
@@ -229,7 +229,7 @@ def line_of(equation: Equation) -> str:
 
 
 def _frames(traceback: Any) -> list[Any]:
-    # The candidate's files see themselves by their bare names.
+    # The candidate's files have bare names.
     candidate_frames = (
         frame for frame in (traceback.frames if traceback is not None else ()) if "/" not in frame.file_name
     )
@@ -331,7 +331,7 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
         touched = {effect.input for effect in equation.effects if isinstance(effect, (WriteEffect, AccumEffect))}
         within: set[Any] = set()
         for part in inner(equation) if touched else ():
-            # The operands of a part are the last ones of its equation: before them stand predicates and other parts'.
+            # An inner program's operands are the last of the equation, after predicates and those of other programs.
             parameters = part.constvars or part.invars
             operands = dict(zip(parameters, equation.invars[-len(parameters) :], strict=False))
             within |= {operands[ref] for ref in _written(part) if ref in operands}
@@ -400,9 +400,9 @@ def _read(jaxpr: Jaxpr) -> set[Any]:
 def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
 
-    A Pallas body counts once for each grid step (`steps` has their number by the identity of the equation), a scan's
-    body once for each iteration, and a condition as its most expensive branch; of the work outside, as the branch with
-    most of that. So it is an upper bound if a kernel skips blocks.
+    A Pallas body counts once for each grid step (`steps` has their number by the equation's id()), a scan's body once
+    for each iteration. A condition counts as its most expensive branch; its work outside kernels is that of the branch
+    with the most work outside. The result is an upper bound if a kernel skips blocks.
     """
     total = Flops()
     for equation in jaxpr.eqns:

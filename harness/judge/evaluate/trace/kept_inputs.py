@@ -8,7 +8,7 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Jaxpr, inner, is_pallas_call, is_triton, line_of
 from harness.records import Statement
 
-# What gives the same memory another shape.
+# Operations that give the same memory another shape.
 _SAME_MEMORY = ("reshape", "squeeze", "expand_dims", "optimization_barrier")
 
 

@@ -18,7 +18,7 @@ TPU_CALL = hlo.TPU_CALL
 TRITON_CALL = "__gpu$xla.gpu.triton"
 
 _BOUNDS = re.compile(r"iteration_bounds = array<i64(?:: (?P<bounds>[-\d, ]+))?>")
-# Triton calls CUDA's library for an exponential: named as the operation it is, one count finds both.
+# Triton calls CUDA's library for an exponential; it is renamed to MLIR's operation, so that one count finds both.
 _LIBRARY_EXPONENTIAL = re.compile(r'"tt\.extern_elementwise"(?=\(.*symbol = "__nv_(?:fast_)?(?P<name>exp2?)f?")')
 
 

@@ -12,7 +12,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """A bug of the versions `first` to `last`, both included; `touches` says whether it reaches a kernel's source.
+    """A bug of the versions `first` to `last`, both included; `touches` is true for a kernel's source that it affects.
 
     `issue` is the place of its description, `instead` a way to avoid it.
     """
@@ -26,7 +26,7 @@ class Bug:
 
 
 def _names(word: str) -> Callable[[ast.AST], bool]:
-    """True if a source names `word`: as an attribute, a variable, something imported, or in a text."""
+    """A test that is true for a source that names `word`: as an attribute, a variable, an import, or in a text."""
 
     def is_named(tree: ast.AST) -> bool:
         return any(
@@ -44,7 +44,7 @@ KNOWN_BUGS = (
         last=(0, 11, 2),
         what="pl.num_programs gives the size of the grid that the same function was traced for before: a kernel called "
         "with two grids, and every kernel that is traced at a second shape, gets the wrong one",
-        # The size of a grid is a plain number in the trace: that it was asked for shows in the source only.
+        # In the trace the size of a grid is a plain number: only the source shows that it was asked for.
         touches=_names("num_programs"),
         issue="https://github.com/jax-ml/jax/issues/40847",
         instead="hand the number of steps to the kernel with functools.partial",

@@ -10,7 +10,7 @@ from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls
 
-# Programs that are looked into: they are called once, with these operands.
+# Calls whose programs are evaluated too: each runs once, with the operands of the call.
 _CALLS = (
     "jit",
     "pjit",
@@ -42,8 +42,8 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
         reached[:] = bounds_by_call
         return list(bounds_by_call.values())
 
-    # As one program: run one by one, each operation would be compiled separately. Calls within loops are not reached:
-    # what they are given there is not known.
+    # As one program, because each operation that is run by itself is compiled by itself. Calls within loops are not
+    # reached, because their operands are not known.
     values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
     for call, grid in zip(reached, values, strict=True):
         grid_by_call[call] = tuple(None if bound is None else int(bound) for bound in grid)
@@ -74,7 +74,7 @@ def _walk(
 
 
 def _grid(call: Equation, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The bounds that are only known at run time are a call's first operands, in their order."""
+    """The bounds of a call's grid; those known only at run time are its first operands, in order."""
     mapping = call.params["grid_mapping"]
     dynamic_bounds = iter(operands[: mapping.num_dynamic_grid_bounds])
     bounds = [_static(bound) for bound in mapping.grid]

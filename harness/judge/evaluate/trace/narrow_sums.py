@@ -1,6 +1,4 @@
-"""Sums and maxima that a kernel keeps in bfloat16: a cause of results that are slightly wrong, or wrong at large
-scores.
-"""
+"""Sums and maxima that a kernel keeps in bfloat16: they make results slightly wrong, or wrong at large scores."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,9 +9,9 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, every_program, scan_constants
 from harness.judge.evaluate.trace.packages import place_of
 
-# What a running maximum goes through on its way from a row's maximum to where it is kept.
+# The operations between a row's maximum and the place where the running maximum is kept.
 _PASSES_ON = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "max", "transpose"))
-# What a sum goes through between where it is kept and the addition, on its way there and back.
+# The operations between the place where a sum is kept and the addition to it, there and back.
 _CARRIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "expand_dims"))
 
 
@@ -30,7 +28,7 @@ def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
 
 
 def _added_to_references(program: Jaxpr) -> Iterator[Equation]:
-    """The additions to what a reference of bfloat16 holds whose results go back into it."""
+    """The additions to values from a bfloat16 reference whose results are written back to it."""
     origins: dict[Any, Any] = {}
     sums: dict[tuple[Any, Any], Equation] = {}
     for equation in program.eqns:
@@ -47,14 +45,14 @@ def _added_to_references(program: Jaxpr) -> Iterator[Equation]:
 
 
 def _added_to_values(loop: Equation) -> Iterator[Equation]:
-    """The additions to a bfloat16 value of a loop that its next turn begins with."""
+    """The additions to a bfloat16 value of a loop whose results the next iteration begins with."""
     if loop.primitive.name == "scan":
         body, constants = loop.params["jaxpr"].jaxpr, scan_constants(loop)
     elif loop.primitive.name == "while":
         body, constants = loop.params["body_jaxpr"].jaxpr, loop.params["body_nconsts"]
     else:
         return
-    # The values stand behind the constants, in the same order as among the results.
+    # The values come after the constants, in the same order as among the results.
     pairs = list(zip(body.invars[constants:], body.outvars, strict=False))
     origins = {value: value for value, _ in pairs if value.aval.dtype == jnp.bfloat16}
     sums: dict[tuple[Any, Any], Equation] = {}
@@ -68,7 +66,7 @@ def _added_to_values(loop: Equation) -> Iterator[Equation]:
 
 
 def _follow(equation: Equation, origins: dict[Any, Any], sums: dict[tuple[Any, Any], Equation]) -> None:
-    """Notes what an equation makes of values that were kept: `origins` says where, `sums` what was added to them."""
+    """Follows kept values through an equation: `origins` has the place of each, `sums` the addition behind each sum."""
     name, operands = equation.primitive.name, [var for var in equation.invars if isinstance(var, core.Var)]
     if name == "add":
         sums |= {(equation.outvars[0], origins[var]): equation for var in operands if var in origins}

@@ -56,7 +56,7 @@ def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
     def operand(var: Any) -> Any:
         return core.Literal(_copied(var.val), var.aval) if isinstance(var, core.Literal) else var
 
-    # In jax 0.12 a closed program is the one that it closes.
+    # In jax 0.12 a closed program and the program that it closes are the same object.
     if (within := getattr(program, "jaxpr", program)) is not program:
         return program.replace(jaxpr=value(within), consts=[*map(_copied, program.consts)])
     equations = [

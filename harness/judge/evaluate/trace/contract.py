@@ -60,8 +60,8 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
     """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
 
     `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code has these file
-    names in tracebacks and dumps, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import`, `helper-name`
-    (before any of it runs) or `import-error`.
+    names in tracebacks and dumps, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import`,
+    `helper-name` (before any of it runs) or `import-error`.
     """
     names = {file.removesuffix(".py"): file for file in sources if file != FILE}
     _refuse_names(names)

@@ -1,4 +1,4 @@
-"""The declarations of a Pallas call about the axes of its grid, and the settings for TPU interpret mode to walk them."""
+"""The declarations of a Pallas call about the axes of its grid, and their settings for TPU interpret mode."""
 
 from typing import Any
 

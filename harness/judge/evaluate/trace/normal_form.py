@@ -28,16 +28,16 @@ from jaxlib.mlir import ir
 from harness.dumps import mosaic
 from harness.judge.evaluate.trace import jaxprs, kernels, program_codec
 
-# In front of the name of a primitive that JAX does not have.
+# The prefix of the name of a primitive that JAX does not have.
 UNKNOWN = "?:"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
-# Parameters and fields that are names, lines of source, or what is shown of a kernel.
+# Parameters and fields that are names, lines of source, or information for people.
 _NAMES = frozenset(("name", "name_and_src_info", "debug", "debug_info", "metadata", "origin"))
-# What holds names that a person chose and that change nothing: the kernel's, and where results came from.
+# Attributes with names that change nothing: those of the kernel and of results.
 _NAMED_ATTRIBUTES = ("kernel_name", "jax.result_info")
 _FRONTEND, _KERNEL_METADATA = "mhlo.frontend_attributes", "kernel_metadata"
 _SYMBOL = re.compile(r'@"?(?P<symbol>[\w.$<>-]+)"?|sym_name = "(?P<name>[^"]*)"')
-# As MLIR prints where an operation comes from: the innermost place that has a file of the candidate's.
+# A source line as MLIR prints it: the first match is the innermost place in a file of the candidate's.
 _PLACE = re.compile(r'"(?P<file>[^"/]+\.py)":(?P<line>\d+)')
 
 
@@ -74,7 +74,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        # The things themselves are kept, so that no identity is used twice.
+        # The objects are kept alive, so that no id() is reused.
         self._numbers: dict[int, tuple[int, Any]] = {}
         self._programs: dict[int, tuple[int, Any]] = {}
 
@@ -84,11 +84,11 @@ class _Writer:
             return f"program {self._programs[id(program)][0]}"
         number = len(self._programs)
         self._programs[id(program)] = number, program
-        # In jax 0.12 a closed program is the one that it closes.
+        # In jax 0.12 a closed program and the program that it closes are the same object.
         jaxpr = getattr(program, "jaxpr", program)
         constants = " ".join(map(self._value, getattr(program, "consts", ())))
         parameters = " ".join(map(self._variable, (*jaxpr.constvars, *jaxpr.invars)))
-        # Programs within the equations stand before their line.
+        # Programs within an equation come before the line of the equation.
         self.lines.append(f"program {number} takes {parameters} with {constants}")
         for equation in jaxpr.eqns:
             self.lines.append(self._equation(equation))
@@ -268,7 +268,7 @@ def _inner(operation: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _strip(operation: ir.Operation) -> Iterator[str]:
-    """Puts a hash in place of each kernel, and yields the kernel's text; takes names out."""
+    """Removes names, puts a hash in place of each kernel, and yields the kernel's text."""
     attributes = operation.attributes
     for name in _NAMED_ATTRIBUTES:
         if name in attributes:

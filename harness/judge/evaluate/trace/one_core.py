@@ -21,7 +21,7 @@ from harness.judge.evaluate.trace.jaxprs import (
 from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
-# What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
+# Operations that split arrays over devices, or move data between them. Inside a Pallas call most have other meanings,
 # or are refused with the other operations of a kernel.
 _SHARDED = frozenset(
     (
@@ -53,12 +53,12 @@ _SHARDED = frozenset(
         "xla_pmap",
     )
 )
-# The compiler refuses products of 8 bits and less where the matrix unit has none. float16 it refuses everywhere (libtpu
-# 0.0.42.1 and 0.0.50.1).
+# The compiler refuses products of numbers with 8 bits or fewer if the matrix unit has none. It always refuses float16
+# (libtpu 0.0.42.1 and 0.0.50.1).
 _NARROW_BITS = 8
-# Kernels over a mesh of cores; which cores, the mesh says.
+# Kernels over a mesh of cores; the mesh says which cores.
 _OVER_CORES = ("core_map", "mpmd_map")
-# Where a kernel.py fails that names one of these, it failed for want of what is not there.
+# If a kernel.py that names one of these fails, the cause is that these devices do not exist here.
 _NAMES_OF_SHARDING = frozenset(
     (
         "Mesh",
@@ -73,7 +73,7 @@ _NAMES_OF_SHARDING = frozenset(
         "with_sharding_constraint",
     )
 )
-# What is asked for to be another program where there are several.
+# Functions that a candidate calls to be another program if there are several devices.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
@@ -88,8 +88,8 @@ _NO_SPARSECORE = (
 )
 
 
-# Sums over the chips of a mesh: in which order XLA adds up is not known, as of its other sums. Each step of the way
-# rounds to the operand's dtype; of 32 bits that is within what sums are allowed, of fewer it is not.
+# Sums over the chips of a mesh. As for its other sums, XLA's order is not known, and each step rounds to the operand's
+# dtype. With 32 bits this rounding is within the tolerance for sums, with fewer it is not.
 _SUMS = frozenset(("psum", "psum_invariant", "reduce_scatter"))
 _SUM_BYTES = 4
 # XLA's own programs for these are simulated.
@@ -99,11 +99,12 @@ _ALLOWED_ON_A_MESH = COLLECTIVES | {"axis_index", "shard_map"}
 def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
     """Raises Rejected `sharded` if a program is for several devices, even if it runs on one here.
 
-    For a mesh it is refused only for sums over chips of fewer than 32 bits, and for unknown collectives.
+    For a mesh it is refused only for sums over chips in fewer than 32 bits, unknown collectives, another mesh, work
+    that some chips may not reach, and memory or semaphores that are used again (`used_again`).
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
-        # Refused as such later; what names an axis there means the cores of one chip.
+        # Refused as such later; there, names of axes mean the cores of one chip.
         return
     if chip.mesh:
         _refuse_where_not_all_come(jaxpr)
@@ -121,7 +122,7 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `sharded` for a kernel or collective that a branch or an open loop may keep from some chips."""
+    """Raises Rejected `sharded` for a kernel or collective in a branch or `while`, which some chips may not reach."""
     for branching in equations(jaxpr, into_pallas=False):
         if branching.primitive.name not in ("cond", "while"):
             continue
@@ -226,7 +227,7 @@ def _placements(equation: Equation) -> Iterable[Any]:
 
 
 def _is_over_a_mesh(placed: Any) -> bool:
-    # What JAX infers for an array of a program without a mesh is a NamedSharding over none.
+    # For arrays of a program without a mesh, JAX infers a NamedSharding over an empty mesh.
     if not isinstance(placed, sharding.Sharding) or isinstance(placed, sharding.SingleDeviceSharding):
         return False
     mesh = getattr(placed, "mesh", None)

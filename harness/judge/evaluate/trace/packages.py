@@ -18,7 +18,7 @@ from harness.sandbox.editable import editable_roots
 
 # Kernels that come with JAX; its other modules are the judge's own tools, whose version is in the key.
 _KERNELS_OF_JAX = "jax.experimental.pallas.ops"
-# More files than this have operations of no kernel that anybody published.
+# No published kernel has operations from more files than this.
 _MOST_SOURCES = 32
 # Resolved before kernel.py runs, which could change what sysconfig says.
 _HOMES = tuple(
@@ -82,8 +82,7 @@ def _files(jaxpr: Jaxpr) -> Iterator[str]:
 
 
 def place(*frames: tuple[str, int]) -> str:
-    """`tokamax/flash.py line 12`: the first of these files and lines that belongs to an installed package; "" if none
-    does.
+    """The first of these files and lines in an installed package, as `tokamax/flash.py line 12`; "" if there is none.
 
     JAX's own modules do not count, except its kernels: their messages concern their callers.
     """

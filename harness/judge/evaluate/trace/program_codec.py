@@ -1,4 +1,4 @@
-"""A traced program as bytes, and back in a process where kernel.py never ran: only classes, primitives and numbers.
+"""Writes a traced program as bytes, and reads it where kernel.py never ran: only classes, primitives and numbers.
 
 The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that are looked
 up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions with
@@ -39,7 +39,7 @@ _FUNCTIONS = frozenset(
         *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
     )
 )
-# What a mark cannot do: be called, be equal to another, or take something in.
+# The methods that a mark cannot have: it is not called, compared by value, or filled.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
 _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 
@@ -99,9 +99,7 @@ def _holds_nothing(kind: type) -> bool:
 
 
 class ClosedOver:
-    """A value of the enclosing program that an inner program (of run_scoped, in jax 0.12) uses without having it as an
-    operand.
-    """
+    """A value of the outer program that an inner program (of run_scoped, in jax 0.12) uses without it as an operand."""
 
     def __init__(self, val: Any) -> None:
         self.val = val
@@ -150,11 +148,11 @@ class _Encoder(pickle.Pickler):
         if kind is array.ArrayImpl:
             return _array, (np.asarray(obj),)
         if kind is tree_util.PyTreeDef and _has_foreign_class(obj):
-            # Of the arguments of an index map, for example, which a package keeps in a class of its own.
+            # For example the tree of an index map's arguments, which a package keeps in a class of its own.
             return _flat_tree, (obj.num_leaves,)
         if not _is_known(kind):
             if isinstance(obj, enum.Enum) and isinstance(obj, (str, int)):
-                # In what a kernel says about itself, for example: it is its value, with names for people.
+                # For example in a kernel's metadata: such an object is its value, with a name for people.
                 return type(obj.value), (obj.value,)
             raise _ForeignPartError(f"an object of the class {kind.__name__}")
         if isinstance(obj, enum.Enum):
@@ -162,7 +160,7 @@ class _Encoder(pickle.Pickler):
         if kind is lu.DebugInfo:
             return _debug_info, (str(obj.func_name),)
         if kind is literals.TypedNdArray:
-            # What JAX itself makes of one (0.10.2, 0.12.0) has a truth value for its type.
+            # JAX's own reconstruction (0.10.2, 0.12.0) has a truth value in place of the type.
             return kind, (np.asarray(obj), obj.aval)
         return NotImplemented
 
@@ -180,7 +178,7 @@ _Unpickler: Any = pickle._Unpickler
 class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
     """Reads what `_Encoder` wrote; refuses to look up anything else, and to change existing objects.
 
-    In Python, so that each step can be checked.
+    It is an unpickler written in Python, so that each step can be checked.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
@@ -203,7 +201,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
                 raise pickle.UnpicklingError(f"neither a primitive nor a mark of JAX: {words[0]!r:.100}")
             return primitive_or_mark
         if kind == "context":
-            # What else an operation may stand within is refused (semantics).
+            # Any other context of an operation is refused (semantics).
             if not isinstance(words[0], jax.sharding.AbstractMesh):
                 raise pickle.UnpicklingError("no mesh")
             with jax.sharding.use_abstract_mesh(words[0]):
@@ -227,7 +225,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
 
 
 def _is_shared(obj: Any) -> bool:
-    """True if the name refers to an object of this process, not to one of the program that is read."""
+    """True if this is an object of the process, not a part of the program that is read."""
     return isinstance(obj, (type, enum.Enum, core.Primitive, *_CALLED)) or _is_mark(obj) or _is_registry(obj)
 
 
@@ -268,7 +266,7 @@ def _array(value: Any) -> Any:
 
 
 def _flat_tree(leaves: int) -> Any:
-    """A tree of so many leaves in place of one with classes that only the candidate's process has.
+    """A tree with this number of leaves, in place of a tree with classes that only the candidate's process has.
 
     No lowering of JAX can depend on such a class, only on the leaves.
     """

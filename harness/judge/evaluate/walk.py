@@ -18,8 +18,8 @@ from harness.sandbox import confinement
 from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
-# With fewer cores, the full shape waits while there is a program to compile and simulate, which has one core, and
-# reduced shapes to check, which have the rest.
+# With fewer cores, the full shape waits until it is known whether the candidate is too slow for it, and while a program
+# is compiled or simulated on one core and reduced shapes are checked on the others.
 _MANY_CORES = 4
 
 
@@ -59,7 +59,7 @@ class Evaluation:
             self._begin(Product("kernel", None))
         self._work_off()
         if step < FULL:
-            # Until somebody asks for more, nothing of it is under way.
+            # Nothing is under way until the next call.
             self._clock.end_all("done")
 
     def stop(self) -> None:

@@ -11,9 +11,9 @@ from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child, Job
 
-# What is not needed yet leaves the cores to what is.
+# Processes whose results are not needed yet leave the cores to the others.
 _NICENESS = 10
-# There are two programs to check, and what the interpreter gave. Each process has inputs of its own in memory.
+# One for each of the two programs, and one for the interpreter's outputs. Each process has inputs of its own in memory.
 _MOST_CHECKERS = 3
 
 
@@ -27,7 +27,7 @@ class Workers:
         self._plan = plan
         self._children = children
         self._started: dict[str, Child] = {}
-        # By the program that it has compiled.
+        # The checkers, by the program that each has compiled.
         self._checkers: dict[str, Child] = {}
         self._yielding: set[str] = set()
         self._jobs: dict[Job, tuple[Stage, Any, Rank]] = {}
@@ -40,7 +40,7 @@ class Workers:
         return not self._started
 
     def child(self, name: ChildName, number: int = 1) -> Child:
-        """The process of that name, started when first needed; several names may share one process."""
+        """The process with this name and number, started when first needed."""
         place = name if number == 1 else f"{name}-{number}"
         if place not in self._started:
             plan = self._plan
@@ -59,9 +59,7 @@ class Workers:
         return self._started[place]
 
     def ask(self, stage: Stage, request: Any) -> None:
-        """Sends a stage's request to its process; `answers` yields the reply, with the request's number as the last
-        part of its rank.
-        """
+        """Sends a stage's request to its process; `answers` yields the reply, whose rank ends with its number."""
         number = self._asked.get((stage.name, stage.rank), 0)
         self._asked[stage.name, stage.rank] = number + 1
         if stage.child == "checker":
@@ -77,7 +75,7 @@ class Workers:
         """Waits for an answer, and yields all answers that have arrived by then, each with its stage."""
         self._share_cores()
         for job, reply in (self._children.wait(), *self._children.finished_jobs()):
-            # Others are of another member of a suite, or were dropped.
+            # Other jobs belong to another member of a suite, or were dropped.
             if job in self._jobs:
                 stage, request, rank = self._jobs.pop(job)
                 yield stage, StageAnswer(request, reply, rank)
@@ -112,8 +110,7 @@ class Workers:
         return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
 
     def _checker(self, program: str, *, is_late: bool) -> Child:
-        """The process for this check: a program stays with the process that compiled it, everything else goes to the
-        shortest queue.
+        """The process for this check: the process that compiled the program, otherwise that with the shortest queue.
 
         A request at a reduced shape (not `is_late`) does not wait for requests at the contest's own.
         """
@@ -128,8 +125,7 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """While the chip's program is compiled and simulated, the other processes yield to it, because everything else
-        waits for it.
+        """Makes other processes yield while the chip's program is compiled and simulated: everything waits for that.
 
         After that, checks at the contest's shape yield to checks at reduced shapes, which end more evaluations.
         """

@@ -15,11 +15,11 @@ from harness.judge.evaluate.trace import jaxprs
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _NUMBER = re.compile(r"\b\d+\b")
-# How two numbers that sizes explain may be off them: the last index, the one before, the one after.
+# The offsets from sizes that a number may have at both shapes: none, one more, one less (the last index).
 _BESIDE = (0, 1, -1)
 # Float literals are computed from sizes in double precision and stored as float32.
 _FLOAT32_ROUNDING = 2.0**-23
-# What decides by a number, or makes one to decide by. (Sums and products make addresses.)
+# Operations that decide by a number, or compute a number for a decision. (Sums and products compute addresses.)
 _DECIDING = frozenset(
     (
         "eq",
@@ -44,18 +44,17 @@ _DECIDING = frozenset(
         "select_n",
     )
 )
-# Parts of a Pallas call that are names, costs for XLA's scheduler, or the grid, which are looked at elsewhere.
+# Parts of a Pallas call that are names, debugging options, or costs for XLA's scheduler.
 _NOT_THE_PROGRAM = ("name", "name_and_src_info", "cost_estimate", "metadata", "debug", "debug_info", "backend")
 
 
 def difference(small: Any, large: Any) -> str | None:
-    """The first place, in words, where the program `large` (a closed jaxpr) differs from `small` by more than sizes;
-    None if it is nowhere.
+    """The first place, in words, where `large` (a closed jaxpr) differs from `small` by more than sizes; else None.
 
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
-    Other numbers may differ if the sizes explain them: by the same ratio as an axis of an array or of a grid, or off it
-    by one. A kernel must not decide by a number that is equal at both shapes, except 0 and 1: only a step of the larger
-    grid may reach it.
+    Other numbers may differ if sizes explain them: if both are in the ratio of the lengths of an axis of an array or
+    grid, or are one more or one less than such numbers. A kernel must not decide by a number that is equal at both
+    shapes, except -1, 0 and 1: perhaps only steps of the larger grid reach it.
     """
     return _ProgramComparison(small, large).difference()
 
@@ -65,7 +64,7 @@ class _Different(Exception):
 
 
 class _ProgramComparison:
-    """Two programs side by side; `_place` is its position in them."""
+    """A comparison of two programs; `_place` is the line that it has reached."""
 
     def __init__(self, small: Any, large: Any) -> None:
         self._small, self._large = small, large
@@ -83,7 +82,7 @@ class _ProgramComparison:
         return None
 
     def _closed(self, small: Any, large: Any) -> None:
-        """A program with its constants."""
+        """Compares two programs with their constants."""
         self._require(len(small.consts) == len(large.consts), "its constants", len(small.consts), len(large.consts))
         for constant, other in zip(small.consts, large.consts, strict=True):
             self._value("a constant", constant, other)
@@ -133,13 +132,13 @@ class _ProgramComparison:
             self._require(self._same.get(small) is large, f"{what}: where it was computed", small, large)
 
     def _decision(self, name: str, small: Any, large: Any) -> None:
-        """Integers that a kernel decides by, each with its counterpart at the other shape."""
+        """Compares an integer that a kernel decides by with its counterpart at the other shape."""
         if isinstance(large, core.Literal) and not np.ndim(large.val) and jnp.issubdtype(large.aval.dtype, jnp.integer):
             is_reached = int(large.val) in (-1, 0, 1) or int(large.val) != int(small.val)
             self._require(is_reached, f"{name} with a number that a large grid may reach alone: it", small, large)
 
     def _type(self, what: str, small: Any, large: Any) -> None:
-        """Types without the lengths of their axes."""
+        """Compares two types, but not the lengths of axes."""
         kinds = [
             (type(aval).__name__, len(getattr(aval, "shape", ())), _dtype(aval), _space(aval))
             for aval in (small, large)
@@ -147,7 +146,7 @@ class _ProgramComparison:
         self._require(kinds[0] == kinds[1], f"the type of {what}", *kinds)
 
     def _value(self, what: str, small: Any, large: Any) -> None:
-        """Parameters, literals and constants, with their contents."""
+        """Compares the contents of two parameters, literals or constants."""
         if isinstance(small, core.ClosedJaxpr) and isinstance(large, core.ClosedJaxpr):
             self._closed(small, large)
         elif isinstance(small, core.Jaxpr) and isinstance(large, core.Jaxpr):
@@ -181,7 +180,7 @@ class _ProgramComparison:
             self._texts(what, *(_ADDRESS.sub("", str(value)) for value in (small, large)))
 
     def _texts(self, what: str, small: str, large: str) -> None:
-        """Parameters that are known only by their text, such as slices within a tree, with the numbers in it."""
+        """Compares two parameters by their texts and the numbers in these, such as those of slices within a tree."""
         self._require(_NUMBER.sub("N", small) == _NUMBER.sub("N", large), what, small, large)
         for number, other in zip(_NUMBER.findall(small), _NUMBER.findall(large), strict=True):
             self._require(number == other or self._is_size(int(number), int(other)), what, small, large)
@@ -191,7 +190,7 @@ class _ProgramComparison:
         self._require(small.ndim == large.ndim, f"the rank of {what}", small.ndim, large.ndim)
         if small.shape == large.shape and np.array_equal(small, large, equal_nan=small.dtype.kind == "f"):
             return
-        # Arrays of numbers are tables, which only a whole interpretation can tell from another.
+        # Arrays of numbers are tables: only an interpretation at the full shape shows whether a difference matters.
         self._require(small.ndim == 0 and small.dtype.kind in "iuf", what, small, large)
         is_explained = self._is_size if small.dtype.kind in "iu" else self._is_factor
         self._require(is_explained(small.item(), large.item()), what, small, large)

@@ -29,7 +29,7 @@ PAGE = "docs/SEMANTICS.md"
 ENTRIES: dict[str, SemanticsEntry] = {
     name: entry for _, entries in SECTIONS for entry in entries for name in entry.primitives
 }
-# Of operations outside kernels.
+# The entries of operations outside kernels.
 OUTSIDE_ENTRIES: dict[str, SemanticsEntry] = {name: entry for entry in OUTSIDE for name in entry.primitives}
 _ONE_DEVICE = "to another device: one is judged, as the problem is that of one chip"
 # Kernels over a mesh of cores or devices.
@@ -39,8 +39,8 @@ _OVER_A_MESH = ("core_map", "mpmd_map")
 def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
     """Raises Rejected if a program uses an operation that nothing checks, outside its kernels or in a TPU's kernel.
 
-    Kinds: `unknown-primitive` (not in the table), `refused-primitive` (in it, or one use of it, as refused),
-    `refused-option` (of the compiler).
+    Kinds: `unknown-primitive` (not in the table), `refused-primitive` (the table refuses it, or this use
+    of it), `refused-option` (of the compiler).
     """
     for equation in every_equation(jaxpr):
         _refuse_context(equation)
@@ -135,7 +135,7 @@ def _is_narrow(var: Any) -> bool:
 
 
 def _of_dot(equation: Equation, _: Chip) -> str:
-    """Products of a float with integers that bfloat16 cannot hold."""
+    """The reason to refuse a product of a float with integers that bfloat16 cannot hold; "" for other products."""
     dtypes = [var.aval.dtype for var in equation.invars]
     wide = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8]
     if wide and len(set(dtypes)) > 1:
@@ -183,7 +183,7 @@ def _of_sum(equation: Equation, _: Chip) -> str:
 
 
 def _of_gather(equation: Equation, _: Chip) -> str:
-    """Gathers that Mosaic does not lower, and gathers whose result cannot hold a mark."""
+    """The reason to refuse a gather that Mosaic does not lower, or whose result cannot hold a mark; "" for others."""
     params, operand = equation.params, equation.invars[0].aval
     numbers = params["dimension_numbers"]
     rank, axes = len(operand.shape), numbers.collapsed_slice_dims

@@ -16,8 +16,8 @@ Kind = Literal["same", "modelled", "guarded", "refused"]
 class SemanticsEntry:
     """Primitives that share an explanation. `guard` is the reason for the kind, or for the refusal.
 
-    `narrow_is_refused`: only float32 and integers are accepted. `option_is_refused`: `semantics` refuses one use of the
-    primitive.
+    `narrow_is_refused`: only float32 and integers are accepted. `option_is_refused`: `semantics` refuses some uses of
+    the primitive.
     """
 
     primitives: tuple[str, ...]
@@ -365,7 +365,7 @@ SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
     ("Memory, copies, semaphores", MEMORY),
     ("Control", CONTROL),
 )
-# Those by which the chip makes fewer checks while it runs.
+# Options of pltpu.CompilerParams by which the chip makes fewer checks while it runs.
 CHECKS = {
     "disable_bounds_checks": "the chip does not halt at accesses beyond an array: checked with them, timed without",
     "disable_semaphore_checks": "it does not halt at a semaphore that is not zero: checked with them, timed without",
@@ -387,5 +387,5 @@ OPTIONS = {
 }
 # Options without which several chips begin a kernel together: on a mesh they are refused.
 OF_A_BARRIER = frozenset(("skip_device_barrier", "allow_collective_id_without_custom_barrier"))
-# Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that leave them alone, too.
+# Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that leave results and checks alone.
 FLAGS = {"XLA_TPU_FORCE_LP_LLO_SCHEDULER": "in which order instructions are issued"}

@@ -1,4 +1,7 @@
-"""The smaller shapes that a kernel is traced for, and the decision whether the full shape must be interpreted too."""
+"""The smaller shapes that a kernel is traced for, and the decision whether the full shape must be interpreted too.
+
+The number of grid steps above which the full shape is not interpreted stands here (`_INTERPRETED_STEPS`).
+"""
 
 import math
 from collections.abc import Callable
@@ -10,18 +13,19 @@ from harness.operators.wrong_parts import its_shape
 from harness.records import PallasCall, Statement, Window
 from harness.sandbox.messages import Rejected
 
-# What orders reads and writes of memory otherwise than the steps of a grid do.
+# Operations that order reads and writes of memory in another way than the steps of a grid.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
-# A step in TPU interpret mode takes 1.5 ms beside its arithmetic: three seconds for so many. More are interpreted only
-# where the steps of a reduced shape cannot stand for them.
+# A step in TPU interpret mode takes 1.5 ms beside its arithmetic, so this many take three seconds. More are interpreted
+# only if the steps of a reduced shape cannot stand for them.
 _INTERPRETED_STEPS = 2048
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """The smallest shape that still has several steps along every axis that has them at the full shape.
+    """The smallest shape with several steps along each axis that has several at the full shape: position and trace.
 
-    Also its place among all (None for the full shape), and the reason for that choice. Shapes that are too small for
-    the full shape's blocks come last: they serve kernels that choose their blocks by the shape.
+    If there is none, the position is None, the trace is that of the full shape, and the last result is the reason.
+    Shapes that are too small for the full shape's blocks are tried last: they serve kernels that choose their blocks by
+    the shape.
     """
     shapes = sorted(
         enumerate(full.problem.reduced()),
@@ -44,8 +48,7 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
-    """The place where `full` differs from a smaller program by more than sizes, whether to interpret it, and otherwise
-    a warning why not.
+    """The place where `full` differs by more than sizes, True if it must be interpreted, and a warning if it is not.
 
     An interpretation at a small shape says nothing about steps that only the full grid has, nor about a program that
     kernel.py makes only for the full shape. If the time at which a step reads and writes memory matters, a kernel is
@@ -77,8 +80,8 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 def _may_race(traced: TracedKernel) -> bool:
     """True if it may matter when a step reads and writes memory.
 
-    It must be interpreted for copies by hand, several cores, an output over an input, and an output block that may be
-    visited again after another one: its content is then in HBM, and not in the buffer that the step writes.
+    That is so with copies by hand, several cores, an output aliased to an input, or an output block that may be visited
+    again after another one: its content is then in HBM, and not in the buffer that the step writes.
     """
     if traced.chip.cores > 1:
         return True
@@ -91,13 +94,13 @@ def _may_race(traced: TracedKernel) -> bool:
 
 
 def _may_be_revisited(window: Window) -> bool:
-    # A block that is never visited shows in the values, so that each is once where there are as many visits as blocks.
+    # A block that is never visited shows in the values. So with as many visits as blocks, each is visited once.
     blocks = (-(-extent // size) for extent, size in zip(window.array.shape, window.block_shape, strict=True))
     return window.fetches is None or window.fetches > math.prod(blocks)
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True if each block of the full shape fits, several times along each axis on which it does so at the full shape.
+    """True if each block of the full shape fits, and several times along each axis where it does at the full shape.
 
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """
@@ -117,7 +120,7 @@ def _has_room(small: Statement, full: TracedKernel) -> bool:
 def second(
     function: Callable[..., Any], full: TracedKernel, reduced: TracedKernel, why: str
 ) -> tuple[TracedKernel | None, tuple[str, ...]]:
-    """The trace for the second shape; without one, a warning why no (other) shape is checked.
+    """The trace for the second shape, or None; if no (other) shape is checked, a warning that says why.
 
     `why` is the reason for the reduced shape.
     """

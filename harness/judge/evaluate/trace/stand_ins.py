@@ -30,7 +30,7 @@ class _Absent:
         return arguments[0] if is_decorator else self
 
     def __or__(self, _: object) -> Any:
-        # As annotations have it.
+        # For annotations, such as `Absent | None`.
         return self
 
     __ror__ = __getitem__ = __or__
@@ -80,7 +80,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def stand_in(names: Sequence[str]) -> None:
-    """Puts stand-ins in the places of modules of these names and of all below them, unless they are imported yet."""
+    """Puts stand-ins in place of the modules of these names and all below them, unless they are already imported."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if names:
         sys.meta_path.insert(0, _Finder(names))

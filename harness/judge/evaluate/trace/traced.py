@@ -27,7 +27,7 @@ class TracedKernel:
 
 
 def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> TracedKernel:
-    """The program that the function is for the problem's inputs. Raises Rejected if no chip may be given it."""
+    """The trace of the function for the problem's inputs. Raises Rejected if no kernel may do what it does."""
     statement = problem.statement()
     closed, out = jax.make_jaxpr(function, return_shape=True)(*meshes.shapes(statement.inputs, None))
     closed = constants.taken_over(closed)
@@ -66,7 +66,7 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
 
 
 def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
-    """The stated contents of the inputs in the first of the timed calls: the tables."""
+    """The stated contents of tables in the first timed call, one for each input; None for other inputs."""
     stated = next(iter(timing_inputs(problem).values()), {})
     return [stated.get(array.name) for array in problem.statement().inputs]
 

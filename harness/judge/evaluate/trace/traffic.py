@@ -1,6 +1,4 @@
-"""The traffic and the buffers of a Pallas call, from its trace: index maps walked over the grid, buffers padded to
-tiles.
-"""
+"""The traffic and buffers of a Pallas call, from its trace: index maps over the whole grid, buffers padded to tiles."""
 
 import math
 from dataclasses import replace
@@ -209,7 +207,7 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
 
 
 def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64]) -> str:
-    """The two windows that share elements, "" if none do. `axes` count elements, the others blocks."""
+    """The two windows that share elements, "" if none do. Places along `axes` are in elements, the others in blocks."""
     sizes = np.ones(len(shape), dtype=np.int64)
     sizes[axes] = [shape[axis] for axis in axes]
     # Along the axis with the most places the fewest windows are near each other.

@@ -5,7 +5,7 @@ from harness.judge.evaluate.trace.packages import place_of
 
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines that do so."""
+    """The lines that transpose arrays outside of kernels."""
     places = (
         place_of(equation).removesuffix(": ")
         for equation in equations(jaxpr, into_pallas=False)

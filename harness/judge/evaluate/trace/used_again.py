@@ -1,8 +1,8 @@
-"""Semaphores and memory of other chips' transfers that a program gets twice, in kernels or scopes after each other.
+"""Refuses programs that use semaphores or memory of other chips' transfers twice, in successive kernels or scopes.
 
-JAX's interpreter gives each kernel and each scope of `run_scoped` new ones, so that no run shows what a TPU does: there
-the next kernel with the same `collective_id` has the same barrier semaphore, and the next scope the same addresses.
-Signals and transfers of a chip that is ahead then count for, or overwrite, what its neighbour still waits for or reads.
+JAX's interpreter gives each kernel and each scope of `run_scoped` new ones, so no run shows such use. On a TPU the next
+kernel with the same `collective_id` has the same barrier semaphore, and the next scope has the same addresses. Signals
+and transfers of a chip that is ahead then count for, or overwrite, what its neighbour still waits for or reads.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, calls_within_lo
 from harness.sandbox.messages import Rejected
 
 _LOOPS = ("scan", "while")
-# A copy's operands, as JAX 0.10.2 and 0.12.0 have them: source, target, the semaphore that it raises there, that of the
+# The operands of a copy in JAX 0.10.2 and 0.12.0: source, target, the semaphore at the target, the semaphore at the
 # sender, and the device.
 _OPERANDS_OF_A_COPY, _TARGETS_OF_A_COPY = 5, (1, 2)
 
 
 def refuse_use_again(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `sharded` if other chips signal or send to a semaphore or memory that it uses twice."""
+    """Raises Rejected `sharded` if other chips signal or send to a semaphore or memory that the program uses twice."""
     numbers: set[int] = set()
     repeated = calls_within_loops(jaxpr)
     for call in pallas_calls(jaxpr):
@@ -88,7 +88,7 @@ def _sent_to(jaxpr: Jaxpr) -> set[Any]:
 
 
 def _reference(operand: Any) -> Any:
-    """The reference itself, of a part of one."""
+    """The whole reference that `operand` is a part of."""
     while hasattr(operand, "ref"):
         operand = operand.ref
     return operand

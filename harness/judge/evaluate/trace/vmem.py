@@ -1,9 +1,9 @@
 """Finds Pallas calls that cannot fit into VMEM: their blocks and scratch alone exceed it.
 
-This is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py does):
-it counts all blocks of a pipelined operand, twice if the block changes from step to step, and scratch that a step reads
-as the step before left it. Padding is not counted, nor scratch that is written before it is read, which libtpu may do
-without, nor the values between operations.
+The sum is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py
+does). It counts all blocks of a pipelined operand, twice if the block changes from step to step, and scratch that a
+step reads as the step before left it. It does not count padding, the values between operations, or scratch that is
+written before it is read, because libtpu may do without that.
 """
 
 import math
@@ -19,7 +19,7 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr
 from harness.records import PallasCall, Window
 
 _MIB = 1 << 20
-# Of others it is not known how many bits one takes in VMEM.
+# How many bits a number of another type takes in VMEM is not known.
 _WHOLE_BYTES = frozenset(
     (
         "float32",
@@ -40,7 +40,7 @@ _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 
 
 def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
-    """A sentence on why the compiler for `chip` is bound to refuse this call, else ""."""
+    """A sentence on why the compiler for `chip` must refuse this call; "" if it need not."""
     if chip.platform != "tpu":
         return ""
     limit = chip.vmem_limit(call.vmem_limit_bytes)
@@ -60,7 +60,7 @@ def _block_bytes(window: Window) -> int:
     """The least bytes that the blocks of one operand take."""
     if window.memory_space != "vmem" or window.array.dtype not in _WHOLE_BYTES:
         return 0
-    # Where the steps decide by a table which block comes next, nobody knows whether it ever changes.
+    # If a table decides which block comes next, it is not known whether the block ever changes.
     copies = window.buffers if window.fetches is not None else 1
     return copies * math.prod(window.block_shape) * jnp.dtype(window.array.dtype).itemsize
 
@@ -97,7 +97,7 @@ def _is_read_first(jaxpr: Jaxpr, reference: Any, live: set[Any]) -> bool:
             if _is_whole(equation) and equation.outvars[0] in live:
                 return True
         elif name != "cond" or isinstance(equation.invars[0], core.Literal):
-            # Written, or handed to something that may write it. A branch that may be taken is no such thing.
+            # Written, or handed to an operation that may write it. A branch that is perhaps not taken does not count.
             return False
     return False
 

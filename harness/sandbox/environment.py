@@ -1,4 +1,7 @@
-"""The environment of evidence: versions without importing JAX, and the environment variables that children get."""
+"""The environment of evidence: versions without importing JAX, and the environment variables that children get.
+
+Variables that importing a kernel.py sets are put back by judge/evaluate/trace/integrity.py.
+"""
 
 import importlib.metadata
 import math

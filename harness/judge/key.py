@@ -1,9 +1,10 @@
 """The two keys: they must be equal for two times to be compared, and for a champion's checks still to count.
 
-Each is a hash of what its entry points import, whatever folder it lies in. The timing key covers compiling and
-simulating, this chip's facts, and the timed problem. The checks key covers everything that decides whether a kernel is
-right, the contest's own operator, and its prepare.py. No contest's key has another chip in it, or an operator that its
-own is not made of. Comments, docstrings and formatting do not count. docs/KEYS.md says file by file whose keys move.
+Each hashes the code of all modules that its entry points import, in whatever folder they are. The timing key covers
+compiling and simulating, this chip's facts, and the timed problem. The checks key covers everything that decides
+whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain no other chip, and
+no operator that its own operator is not made of. Comments, docstrings and formatting do not count. docs/KEYS.md says
+file by file whose keys move.
 """
 
 import ast
@@ -40,7 +41,7 @@ _OF_TIMING = (
     "harness.sandbox.environment",
     "harness.judge.simulate",
 )
-# What a measured time follows from as well.
+# The further entry points of a measured time.
 _OF_MEASURING = (
     "harness.judge.evaluate.timing.device",
     "harness.judge.evaluate.timing.device_timing",
@@ -53,7 +54,7 @@ _OF_CHECKS = (
     "harness.judge.evaluate.evaluation",
     "harness.judge.verdict.schedule_checks",
 )
-# From a kernel.py to its evidence, and from that to a verdict.
+# The entry points of everything from a kernel.py to its evidence, and from the evidence to a verdict.
 _OF_JUDGE = (
     *_OF_TIMING,
     *_OF_MEASURING,
@@ -64,17 +65,17 @@ _OF_JUDGE = (
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
 )
-# With the class of problems that contests state themselves.
+# The modules of operators, with that of the problems that contests state themselves.
 _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "harness.operators.formula")
-# What asks a prepare.py that has to be run for its problem, and the ways to import that no import statement shows.
+# The modules that run a prepare.py to get its problem, and the ways to import without an import statement.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
-# Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a child
-# that is forked will need, and the package of operators gives its modules' names one address.
+# Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a forked
+# child will need, and the package of operators gives its modules' names one address.
 _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
-# A change of what a problem is called, or of the counts that reports expect, changes no time.
+# The title of a problem, and the counts that reports expect, change no time.
 _NOT_TIMED = ("title", "expected")
-# The fields that statements got later, newest first, with the values that say nothing: older keys were made without.
+# Fields that were added to statements later, newest first, with their empty values: older keys do not contain them.
 _LATER_FIELDS: tuple[Mapping[str, Any], ...] = (
     {"overwrites": ()},
     {"split": (), "link_bytes": 0, "mesh": ()},
@@ -131,10 +132,10 @@ def checks_digest(key: Key) -> str:
 def key_difference(old: Key, new: Key) -> str:
     """The fields in which two keys differ, in words."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
-    # The hash of the whole judge differs with either, and decides nothing where there are both.
+    # The hash of the whole judge differs if either key does, and decides nothing if both keys exist.
     names = [name for name in names if name != "judge" or not (old.timing and new.timing)]
     if not old.timing and new.timing:
-        # Of a record with one key nobody knows which of the two it would have.
+        # For a record with a single key, it is not known which of the two keys would differ.
         names = ["judge", *(name for name in names if name not in ("judge", "timing", "checks", "problem"))]
     shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
     if not shown:
@@ -169,7 +170,7 @@ def checks_modules(prepare: Path) -> tuple[str, ...]:
 
 
 def statement_digest(statement: Statement) -> str:
-    """Sixteen hex digits, a hash of a problem as the judge states it; used by keys before schema 11."""
+    """Sixteen hex digits, a hash of a problem as the judge states it; in checks keys and in keys before schema 11."""
     return _stated_digest(msgspec.to_builtins(statement))
 
 
@@ -197,7 +198,7 @@ def _timed_digest(stated: Any) -> str:
 
 
 def _stated_digest(stated: Any) -> str:
-    # As it was hashed then, nothing was left out within tuples.
+    # As in keys before schema 11, nothing is left out within tuples.
     return hashlib.sha256(msgspec.json.encode(_without_none(stated, within=list))).hexdigest()[:16]
 
 
@@ -205,7 +206,7 @@ def _without(stated: Any, fields: Mapping[str, Any]) -> Any:
     if isinstance(stated, dict):
         left = {name: value for name, value in stated.items() if name not in fields or fields[name] != value}
         return {name: _without(value, fields) for name, value in left.items()}
-    # What was a tuple stays one: the hashes of old keys tell them from lists.
+    # A tuple stays a tuple: the hashes of old keys tell tuples from lists.
     return tuple(_without(value, fields) for value in stated) if isinstance(stated, tuple) else stated
 
 
@@ -218,7 +219,7 @@ def _tables(contents: Any) -> Any:
 
 
 def _without_none(stated: Any, within: Any = (list, tuple)) -> Any:
-    """The same without empty fields, so that a new field changes no hash of a problem that does not use it."""
+    """The statement without fields that are None, so that a new field changes no hash of a problem without it."""
     if isinstance(stated, dict):
         return {name: _without_none(value, within) for name, value in stated.items() if value is not None}
     return [_without_none(value, within) for value in stated] if isinstance(stated, within) else stated
@@ -251,7 +252,7 @@ def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, .
     entries = (*_OF_CHECKS, *_imports(source, is_contest=True))
     if not is_confined:
         return entries
-    # A prepare.py that is run may take an operator from the package by any means: then all of them count.
+    # A prepare.py that is run may take an operator from the package by any means: then all operators count.
     by_any_means = "harness.operators" in entries or any(word in source for word in _MEANS)
     return (*entries, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
 
@@ -266,7 +267,7 @@ def _facts(chip_name: str) -> list[list[str]]:
 
 def _judge_modules(graph: _Graph) -> tuple[str, ...]:
     modules = _closure(graph, (*_OF_JUDGE, *_OPERATORS, *_every_chip()), not_followed=("harness",))
-    # The files of packages too: what stands there is run, although it computes nothing.
+    # The files of packages themselves too: they are run, although they compute nothing.
     return tuple(sorted({*modules, *(package for name in modules for package in _packages(name))}))
 
 
@@ -316,12 +317,12 @@ def _bytes_digest() -> str:
 
 @cache
 def _kept_graph(of_bytes: str) -> _Graph:
-    """The same, read from a cache of the user's if it is there.
+    """The result of `_graph`, read from a cache of the user's if it is there.
 
     Reading the imports of 200 files takes a second, and every verb that shows the state of a contest needs them.
     """
     folder = files.cache_directory()
-    # Without a home, a folder that cannot be: nothing is kept.
+    # Without a home, a path that cannot exist: nothing is kept.
     kept = (folder or Path(os.devnull)) / f"keys-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(kept.read_bytes(), type=dict[str, _SourceModule])
@@ -360,8 +361,8 @@ def _path(module: str) -> Path | None:
 def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
     """The modules of the harness that a file imports, and those that it names in a string.
 
-    If a package only re-exports names of its modules, the modules count. Imports for types alone do not count. Nor does
-    the part of a contest's prepare.py that runs only as a program.
+    If a package only re-exports names of its modules, the modules count. Imports for types alone do not count, and
+    neither does the part of a contest's prepare.py that runs only as a program.
     """
     try:
         tree = ast.parse(source)
@@ -379,7 +380,7 @@ def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
 
 
 def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
-    """All nodes below, without those for types alone and those for a prepare.py run as a program."""
+    """All nodes below `node`, without code for types alone and code for a prepare.py that is run as a program."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If):
             test = ast.unparse(child.test)
@@ -401,7 +402,7 @@ def _resolved(module: str, name: str | None = None) -> Iterator[str]:
     module = present_name(module)
     path = _path(module)
     if path is None:
-        # The name of a function, or of a process's function, in a module.
+        # The dotted name of a function in a module.
         home, _, last = module.rpartition(".")
         if name is None and home and _path(home) is not None:
             yield from _resolved(home, last)
@@ -436,7 +437,7 @@ def _code_digest(source: bytes) -> str:
     try:
         code = repr(_bare(ast.parse(source))).encode()
     except (SyntaxError, ValueError):
-        # No Python at all, as when a prepare.py was changed while the attempt ran.
+        # Not valid Python, for example because prepare.py was changed while the attempt ran.
         code = source
     return hashlib.sha256(code).hexdigest()
 

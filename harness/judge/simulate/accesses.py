@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# Allocations are told apart as long as there are fewer: addresses of 32 bits count granules.
+# Only fewer allocations than this can be told apart, because addresses of 32 bits count granules.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -24,7 +24,7 @@ Rows = tuple[int, int]
 
 
 class Access(NamedTuple):
-    """Rows that one operation reads or writes: from what its register holds (no register: from 0)."""
+    """The rows that one operation reads or writes, relative to the value of its register (to 0 without a register)."""
 
     register: str
     rows: tuple[Rows, ...]
@@ -37,7 +37,7 @@ class Access(NamedTuple):
 class Touch:
     """All accesses of a stretch of bundles that start from one value of one register: rows from `low` to before `high`.
 
-    `reads` and `writes` are their rows, sorted and apart.
+    `reads` and `writes` are their rows, sorted and merged.
     """
 
     low: int
@@ -48,7 +48,7 @@ class Touch:
 
 
 def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
-    """Those of a kernel by bundle, but for memory that no transfer moves, and rows that are not known."""
+    """The accesses of a kernel by bundle, without those to unknown rows and to memory that no transfer moves."""
     by_bundle: dict[int, list[Access]] = {}
     if not schedule.is_kernel:
         return by_bundle
@@ -62,7 +62,7 @@ def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
 
 
 def touch_of(some: Sequence[Access]) -> Touch:
-    """Accesses of one register's value, together."""
+    """The accesses that start from one value of a register, as one Touch."""
     reads, writes = (_merged(rows for each in some if each.is_write == kind for rows in each.rows) for kind in (0, 1))
     both = (*reads, *writes)
     return Touch(
@@ -77,16 +77,16 @@ def touch_of(some: Sequence[Access]) -> Touch:
 def in_groups(
     by_bundle: Mapping[int, Sequence[Access]], span: range, written: Mapping[int, frozenset[str]]
 ) -> dict[int, list[list[Access]]]:
-    """The accesses of the bundles in `span`, by the bundle where all of a group can be looked at.
+    """The accesses of the bundles in `span`, in groups, by the bundle at which a whole group can be checked.
 
-    Those of one register, or of one allocation, stand together until a bundle writes it. `written` are the registers
-    that each bundle writes.
+    Accesses from one register, or to one allocation, are in one group until a bundle writes the register. `written` are
+    the registers that each bundle writes.
     """
     groups: dict[int, list[list[Access]]] = {}
     under: dict[str | int, list[Access]] = {}
     for index in span:
         for access in by_bundle.get(index, ()):
-            # Without a register an allocation is known.
+            # Without a register, the row shows the allocation.
             start = access.register or access.rows[0][0] // ALLOCATION_SPACING
             if access.predicate:
                 groups.setdefault(index, []).append([access])
@@ -101,7 +101,7 @@ def in_groups(
 
 
 def _moved(schedule: Schedule) -> set[str]:
-    """The allocations whose addresses some scalar operation makes: no transfer has another's."""
+    """The allocations whose addresses a scalar operation computes; transfers use no others."""
     made = schedule.ops_where(lambda opcode: opcode[0] != "v" and opcode not in ("sst", "sld"))
     return set(chain.from_iterable(_ALLOCATION.findall(op.text) for _, op in made if "#" in op.text))
 
@@ -120,10 +120,10 @@ def _access(op: Op, match: re.Match[str], names: Names) -> Access | None:
 
 @cache
 def _offsets(options: str) -> tuple[Rows, ...]:
-    """The rows of a register's sublanes, relative to the first; of one whose sublanes are shuffled (`sps`) that alone.
+    """The rows of a register's sublanes, relative to the first; only the first if the sublanes are shuffled (`sps`).
 
-    The mask is of the register's sublanes: where a load has a pattern, each of its digits, the last one first, says
-    which row that sublane gets. None where a register says which sublanes.
+    The mask selects sublanes of the register. If a load has a pattern, its digits, the last one first, are the rows of
+    the sublanes. Empty if the mask is in a register.
     """
     mask, stride, pattern = _MASK.search(options), _STRIDE.search(options), _PATTERN.search(options)
     if mask is None:

@@ -24,7 +24,7 @@ class GrantedBound:
 
 
 class Channel:
-    """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved.
+    """One core's way to HBM, shared by all HLO ops of a module: when it is free again, and the bytes that it moved.
 
     `others` are the ways of the chip's other cores: a transfer for the whole chip moves its bytes over all of them.
     """
@@ -52,7 +52,7 @@ class Channel:
 
         A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
         writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes. None moves faster than one alone can. A transfer `for_all` cores has the
+        their bytes. None moves faster than a single transfer can. A transfer `for_all` cores has the
         bandwidth of all of them. So has a transfer of a core that runs `alone`, but it moves no faster than one
         transfer can.
         """
@@ -64,8 +64,8 @@ class Channel:
         kind = source, destination, amount, len(ways), for_all
         cycles_of_kind = self._cycles.get(kind)
         if cycles_of_kind is None:
-            # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
-            # which is no less.
+            # No published time shows how long a transfer inside the chip takes. It gets the time of a transfer to HBM,
+            # which is not shorter.
             read, written = source == "hbm", destination == "hbm"
             movers = len(ways) if for_all else 1
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share

@@ -1,4 +1,4 @@
-"""A schedule's program, ready to run: the function that a schedule was compiled to, and what it is called with."""
+"""A schedule's program, ready to run: the function that the schedule was compiled to, and facts for its caller."""
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar_memory import Memory
 from harness.judge.simulate.values import Unknown
 
-# What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
+# A running program: at a barrier it yields its clock, and is sent the clock of the last core to arrive.
 Steps = Generator[int, int, int]
 # Calls an HLO op by its place in `Program.calls` with its arguments at a clock.
 Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]
@@ -24,11 +24,11 @@ class Program:
     that returns the clock at its end and raises Unknowable.
 
     `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `touches` are its accesses to
-    VMEM by the number that it hands to `memory.under_way`. `identity` has the addresses in scalar memory of the words
-    that say which chip and core this is, by what they say, in programs of several chips. `kinds` are
-    one operation of each kind that uses units, `calls` the `inlined_call` operations, `operands` memory
-    space and address by operand, `outputs` those of them that the op writes. `for_first_core`: no other core runs it.
-    Nothing of it depends on the machine but for how many slots a branch has.
+    VMEM by the number that it hands to `memory.under_way`. In programs of several chips, `identity` has the addresses
+    in scalar memory of the words that identify the chip and the core, by their meanings. `kinds` are one operation of
+    each kind that uses units, `calls` the `inlined_call` operations, `operands` memory space and address by operand,
+    `outputs` the operands that the op writes. `for_first_core`: no other core runs it. Of the machine, only the number
+    of branch slots affects a program.
     """
 
     stretches: tuple[Stretch, ...]

@@ -1,4 +1,4 @@
-"""A module's programs, compiled once for all runs of it, whatever is changed about the machine that runs them."""
+"""A module's programs, compiled once for all runs, also for those on variations of the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class CompiledModule:
     - `top`: the name of the program that calls the others; None if a single op is run.
     - `parameters`: the names of the module's parameters, in their order.
     - `in_place`: the parameters whose memory the caller hands over for results, by the places of these results.
-    - `results`: the number of results; 0 if there is one that is not in a tuple.
+    - `results`: the number of results in the tuple that is returned; 0 if the result is not a tuple.
     - `prefetched`: for operands that have not been fetched, the words of scalar memory that say whether they have been.
     - `result_words`: the words of scalar memory that hold the address of the only result.
     - `chips`: the number of chips that run the program together.
@@ -91,7 +91,7 @@ def _results(entry: Computation | None) -> int:
 
 
 def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
-    """One HLO op by itself."""
+    """One HLO op by itself, compiled."""
     return CompiledModule(
         programs={schedule.name: compile_program(schedule, machine)},
         schedules={schedule.name: schedule},

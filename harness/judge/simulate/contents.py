@@ -9,10 +9,10 @@ from harness.judge.simulate.values import Unknown
 
 # Words of memory; some of them may be unknown. None if none is known.
 Words = Callable[[], "tuple[int | Unknown, ...] | None"]
-# One row of a vector register: what addresses in VMEM count.
+# The bytes of one row of a vector register, the unit of addresses in VMEM.
 ROW_BYTES = 512
 WORD_BYTES = 4
-# A scalar register holds an address that counts granules, beyond 2^31 as a negative number.
+# A scalar register holds an address in granules, from 2^31 on as a negative number.
 WORD = 0xFFFFFFFF
 
 
@@ -27,7 +27,7 @@ class OperandContents:
 
 
 class Contents:
-    """The words at each address where something is known to begin: first the operands in vector memory.
+    """The known words, by the addresses at which they begin; at first those of operands in vector memory.
 
     `names` are the names of all addresses.
     """
@@ -65,7 +65,7 @@ class Contents:
     def written_by_call(
         self, addresses: Sequence["int | Unknown"], words: "Callable[[int], tuple[int | Unknown, ...] | None]"
     ) -> None:
-        """Notes that a called op has written its results to these addresses; `words` tells each result's."""
+        """Notes that a called op has written its results to these addresses; `words` returns those of each result."""
         for number, address in enumerate(addresses):
             if not isinstance(address, Unknown):
                 self._at[address] = partial(words, number)
@@ -90,7 +90,7 @@ class Contents:
     def _place(self, address: int, space: str) -> int:
         """The address under which programs name the memory that a transfer accesses at `address`.
 
-        A transfer counts granules. The addresses of memory that counts rows have been scaled for it.
+        Transfers count granules: the addresses of memory that counts rows were scaled for them.
         """
         scale = max(1, ROW_BYTES // self._granule_bytes)
         address &= WORD

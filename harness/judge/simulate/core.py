@@ -388,7 +388,7 @@ def _nothing() -> None:
 
 
 def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:
-    """Called at every jump; raises Unknowable when the chip's time or this machine's runs out."""
+    """A function to call at every jump: it raises Unknowable when the chip's time or this machine's time runs out."""
     limit = int(_LONGEST_RUN_SECONDS * machine.clock_hz)
     jumps = 0
 

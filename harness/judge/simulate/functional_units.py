@@ -51,9 +51,9 @@ IDLE: State = ((), ())
 class Stretch:
     """Bundles `first` to `last` (excluded) that run one after the other without a decision or a transfer between.
 
-    `users` are the operations that use units, by the offset of their bundle: each is the place of one like it among
-    the program's kinds, so that stretches are the same on every machine. Of an operation that is predicated and
-    keeps a unit busy, each outcome is a stretch of its own.
+    `users` are the operations that use units, by the offset of their bundle. Each is the position of its kind among
+    the program's kinds, so that stretches are the same on every machine. If a predicated operation keeps a unit busy,
+    each outcome of the predicate is a stretch of its own.
     """
 
     first: int
@@ -74,7 +74,7 @@ class Pass:
     visits: int = 0
 
 
-# A queue deeper than any hardware FIFO means that pushes and pops were not paired rightly.
+# A queue deeper than any hardware FIFO means that pushes and pops were paired wrongly.
 _DEEPEST_QUEUE = 512
 
 # Rows of 8-bit values in one register.
@@ -104,7 +104,7 @@ EUP = (
     "vsigshft",
     "vrecip",
 )
-# The opcodes of operations that `uses_of` may have something to say about.
+# The opcodes for which `uses_of` may return uses.
 _OF_UNITS = re.compile(rf"mxu\d|xlu\d|^vpop\.eup$|^(?:{'|'.join(EUP)})")
 
 
@@ -187,7 +187,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         return (Use("", 0, f"{mxu}[{buffer[1]}]" if buffer else mxu, pops=True),)
     if name.startswith("vmatmul"):
         rows, results = _rows_and_results(name, machine)
-        # All types bring as many bytes a register; 8-bit ones go in faster where the chip multiplies them as they are.
+        # A register has as many bytes of every type; 8-bit values go in faster if the chip multiplies them directly.
         is_narrow = rows >= _NARROW_ROWS and ".bf16" not in name
         faster = machine.narrow_rate ** (rows // _NARROW_ROWS) if is_narrow else 1
         cycles = max(1, round(rows / machine.matmul_rows_per_cycle / faster))
@@ -209,13 +209,13 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
             1 if slots else spacing,
             flops=flops,
             early=early,
-            # Without a queue the latch has waited for them.
+            # Without a queue the latch has already waited for the weights.
             behind=weights if early else "",
             slots=slots,
         )
         return (*latch, matmul)
     if name.startswith("vmatpush"):
-        # What pushes float32 names no type.
+        # Operations that push float32 name no type.
         is_float32 = re.match(r"vmatpush\d?(?:\.xpose)?\.msr[ab]\b", name) is not None
         plain = machine.push_float32_cycles if is_float32 else machine.push_cycles
         turned = machine.push_float32_transposed_cycles if is_float32 else machine.push_transposed_cycles
@@ -232,7 +232,7 @@ def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
 
     A vector register holds 8 rows of 32-bit values, 16 of 16-bit and 32 of 8-bit ones.
     """
-    # What multiplies out of the MXU's own register of rows (lmr) says 16 and has one result popped, as 8 rows have.
+    # A matmul from the MXU's own register of rows (lmr) names 16 rows, but has one result popped, like 8 rows.
     if ".f32" in name or ".s32" in name or ".lmr." in name:
         return 8, max(1, machine.matmul_results // 2)
     if ".s4" in name or ".u4" in name:

@@ -1,4 +1,4 @@
-"""The cost of every source line of a kernel in one core's run: made only on request, because it takes as long again."""
+"""The cost of every source line of a kernel in one core's run; on request only, because it takes as long as the run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _EXPONENTIALS = ("vexp", "vpow")
 
 
 def line_times(core: CoreRun, machine: Machine) -> tuple[LineTime, ...]:
-    """The lines, the one that costs most first; they sum to the run's cycles."""
+    """The times of all source lines, the most expensive first; they sum to the run's cycles."""
     lines: defaultdict[str, _Line] = defaultdict(_Line)
     for op in core.ops:
         _add(op, machine, lines)
@@ -66,7 +66,7 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
     for index, executed in enumerate(run.executions):
         alike[executed].append(index)
     alike.pop(0, None)
-    # Many bundles run equally often and serve the same lines: each kind is worked out once.
+    # Many bundles run equally often and serve the same lines: each kind is computed once.
     for executed, places in alike.items():
         for shared, times in Counter(sources[index].shared for index in places).items():
             for name, cycles in _shares(executed, shared):

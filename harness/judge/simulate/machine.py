@@ -10,46 +10,48 @@ from harness.hardware import Chip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The constants of one chip's TensorCore. Marked CALIBRATED: fitted to published times.
+    """The constants of one chip's TensorCore. Those marked CALIBRATED were fitted to published times.
 
     cores: cores that run the program together. Source: harness/chips.
     clock_hz: cycles per second; one bundle issues per cycle. Source: harness/chips.
     hbm_bytes_per_cycle: bandwidth of HBM seen by one core while all run, reads and writes together. Source:
         harness/chips.
-    hbm_read_share, hbm_write_share: how much of that bandwidth reads and writes reach. CALIBRATED, per chip.
-    transfer_bytes_per_cycle: what one transfer moves alone, however wide the way to HBM is. CALIBRATED.
-    granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
-    dma_latency_cycles: from issuing a transfer from HBM to its flag, beyond its bytes; dma_write_latency_cycles: of
-        one to HBM. CALIBRATED.
-    transfer_cycles: for how long each HBM transfer keeps the way to HBM busy beyond its bytes. CALIBRATED.
-    wait_cycles: what waiting for a transfer costs the core even where it has arrived. CALIBRATED.
+    hbm_read_share, hbm_write_share: the shares of that bandwidth that reads and writes reach. CALIBRATED, per chip.
+    transfer_bytes_per_cycle: the bytes that a single transfer moves, however wide the way to HBM is. CALIBRATED.
+    granule_bytes: the unit of a transfer's size. Found by comparing transfers with their operands' sizes.
+    dma_latency_cycles: from issuing a transfer from HBM to its flag, beyond the time for its bytes;
+        dma_write_latency_cycles: the same for a transfer to HBM. CALIBRATED.
+    transfer_cycles: how long each HBM transfer keeps the way to HBM busy beyond the time for its bytes. CALIBRATED.
+    wait_cycles: the cost to the core of waiting for a transfer, even if that has already arrived. CALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of one. Source: harness/chips.
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
         from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
         256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
     matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED, per chip.
-    matmul_queue: matmuls that wait in front of a unit while the core goes on: it stalls when one more comes.
+    matmul_queue: matmuls that wait in front of a unit while the core goes on; the core stalls at one more.
         CALIBRATED, per chip.
-    narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 where the published peak
-        for them is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 where it is the same. Source: published
+    narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 if the published peak
+        for them is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 if it is the same. Source: published
         peaks (Google Cloud TPU documentation).
     matmul_results: vectors popped per 16-row (packed) matmul.
-    push_cycles, push_transposed_cycles, push_float32_cycles, push_float32_transposed_cycles: one MXU's weight port per
-        pushed register (pair); one of float32 has half as many rows.
-    prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to
-        a 256-wide unit: 8, which is to say at once. The compiler puts it right behind the push before.
-    matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: of 8-bit values.
-    xlu_cycles: how long an operation keeps a cross-lane unit; transpose_packed_cycles: a row of 16-bit values that is
-        to be transposed, which comes out at the pace of `xlu_cycles`.
-    reduce_latency_cycles, permute_latency_cycles: from issue to result, of reductions over lanes and of what moves
-        lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first one out.
+    push_cycles, push_transposed_cycles, push_float32_cycles, push_float32_transposed_cycles: how long a pushed
+        register (pair) keeps an MXU's weight port; a register of float32 has half as many rows.
+    prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to a 256-wide
+        unit: 8, so in effect at once. The compiler places it directly after the previous push.
+    matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: the same for 8-bit
+        values.
+    xlu_cycles: how long an operation keeps a cross-lane unit; transpose_packed_cycles: how long a row of 16-bit values
+        to be transposed keeps it (the results come out at the pace of `xlu_cycles`).
+    reduce_latency_cycles, permute_latency_cycles: from issue to result, of reductions over lanes and of operations that
+        move lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first row
+        out.
     third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much sooner the third of three such units is done.
-    eup_latency_cycles: the transcendental unit (one operation per cycle).
-    eup_packed_cycles: for how long an operation on a register of packed halves keeps it, which takes two turns.
+    eup_latency_cycles: the latency of the transcendental unit (one operation per cycle).
+    eup_packed_cycles: how long an operation on a register of packed halves keeps that unit, which needs two passes.
     branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
-        leave empty ones out, and the core waits in their place when it jumps. Seen in the schedules.
+        leave empty slots out, and the core waits in their place when it jumps. Seen in the schedules.
 
-    Where a unit's cycles and latencies come from: the spacing of its operations in the
+    A unit's cycles and latencies come from the spacing of its operations in the
     compiler's own schedule before it removes the empty bundles that the hardware's interlocks
     replace (pass `packed-bundles-post-ra` of libtpu 0.0.50; kernels in which each operation waits for
     the one before, `benchmarks/compiler_latencies.py`).
@@ -97,7 +99,7 @@ class Machine:
 
 
 def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
-    """The constants for `chip`, with others than its own fitted ones if some are given.
+    """The constants for `chip`; if `calibrated` is given, it replaces the fitted constants of the chip.
 
     Raises UsageError `no-machine` for a chip without a record.
     """
@@ -106,7 +108,7 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
         names = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
         raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {names}")
     units, calibrated = facts.units, calibrated or facts.calibrated or Calibrated()
-    # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
+    # Rounded, because the published peaks are rounded: v7x gives 2.3, and its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
     return Machine(

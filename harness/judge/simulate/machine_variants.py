@@ -1,4 +1,4 @@
-"""Machines that a chip might be instead of the one that is believed: constants moved, and rules taken the other way.
+"""Machines that a chip might be instead of its nominal machine: constants are moved, and rules are reversed.
 
 docs/SIMULATOR.md says where each constant comes from. A gain must be there on all of these machines: see
 judge/verdict/compare_resimulated.py.
@@ -22,8 +22,8 @@ from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
 from harness.judge.simulate.uncertainty import LINK_WAITS
 from harness.records import NOMINAL, OTHER_WAY
 
-# What was read off the spacing of operations in the compiler's own schedule may be off by so much either way: no
-# published time is part of it. Fields that are one constant.
+# Constants that were read off the spacing of operations in the compiler's own schedule, with the fields of each. They
+# may be off by these factors, because no published time confirms them.
 _READ_OFF = {
     "matmul_latency_cycles": ("matmul_latency_cycles",),
     "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles", "push_float32_transposed_cycles"),
@@ -37,13 +37,13 @@ _READ_OFF = {
     "eup_latency_cycles": ("eup_latency_cycles",),
 }
 _FACTORS = (0.8, 1.2)
-# Rules that the same spacing shows, taken the other way: that the first half of a row pair goes to the weight port
-# before it is free, and that a packed exponential keeps its unit for two cycles.
+# Rules that the same spacing shows, here reversed: the first half of a row pair goes to the weight port before it is
+# free, and a packed exponential keeps its unit for two cycles.
 _RULES = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
-# Published are permutations on two kinds of chip and a gather on one more: the rate that their links reach
-# is the same within 2 %, the time of a hop is 0.75 and 1 us.
+# Permutations are published for two kinds of chip, and a gather for a third: their links reach the same rate within
+# 2 %, and a hop takes 0.75 and 1 us.
 _OF_LINKS = {"reached_share": (1 - LINK_WAITS, 1 + LINK_WAITS), "hop_seconds": (0.5, 2.0)}
-# Fields that act on nothing but what an operation does to its unit.
+# Fields that affect only the use that an operation makes of its unit.
 _OF_UNITS = (
     "matmul_rows_per_cycle",
     "matmul_slowdown",
@@ -74,9 +74,9 @@ _OF_UNITS = (
 def doubts(chip: Chip) -> Mapping[str, Machine]:
     """Every machine that the chip might be, by the constant that differs there.
 
-    Constants that were fitted go to the ends of their intervals (`Intervals` of the chip's row), those that were read
-    off the compiler's schedules 20 % either way. The clock scales all cycles alike, and the bandwidth and the rows that
-    a matrix unit takes in are published: none of them is in doubt. On several chips the links are, too.
+    Fitted constants are moved to the ends of their intervals (`Intervals` of the chip's row), constants that were read
+    off the compiler's schedules by 20 % either way. Not in doubt are the clock, which scales all cycles alike, and the
+    bandwidth and the rows that a matrix unit takes in, which are published. On several chips the links are in doubt.
     """
     row, machine = chips.row(chip.name), machine_of(chip)
     calibrated = row.calibrated or Calibrated()
@@ -105,7 +105,7 @@ def _value(name: str, value: float) -> str:
 
 
 def _scaled(machine: Machine, names: Iterable[str], factor: float) -> Machine:
-    """The machine with these fields, which are cycles, multiplied: whole, and each of them moved."""
+    """The machine with these fields, which are cycles, multiplied and rounded; each changes by at least one cycle."""
     moved: dict[str, Any] = {}
     for name in names:
         value = getattr(machine, name)
@@ -117,11 +117,12 @@ def _scaled(machine: Machine, names: Iterable[str], factor: float) -> Machine:
 def seconds_on(
     directory: Path, chip: Chip, *, names: Sequence[str], deadline_seconds: float = 600.0
 ) -> tuple[float | None, ...]:
-    """The module dumped in `directory` on the chip's machine (`nominal`) or on those of `doubts` that are named.
+    """The mean seconds of the module dumped in `directory` on each of the named machines; None if unknown.
 
-    OTHER_WAY is the chip's machine, on which branches that were assumed to be taken are not, or the other way round.
-    The dump is read once, and compiled once. `deadline_seconds` of this machine's time are for all runs together;
-    what is not done by then has no seconds. Raises RatchetError `no-dump` where the folder holds no schedule.
+    The names are NOMINAL for the chip's own machine, those of `doubts`, and OTHER_WAY: the chip's own machine with the
+    opposite assumption about branches. The dump is read once, and compiled once. `deadline_seconds` of this machine's
+    time are for all runs together; a run that is not done by then has no seconds. Raises RatchetError `no-dump` if the
+    folder holds no schedule.
     """
     ends = time.monotonic() + deadline_seconds
     prepared = prepare(read_module(directory), chip)

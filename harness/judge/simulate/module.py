@@ -29,7 +29,7 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no end that is known"
-# Of this machine's time, for both ways of a branch: one of them may have no end.
+# Of this machine's time, for running both ways of a branch, because one of them may have no end.
 _BOUND_SECONDS = 5.0
 
 
@@ -45,12 +45,12 @@ def run(
 ) -> Simulation:
     """The module dumped in `dump_directory`, executed on `chip`.
 
-    `operands` are contents of parameters by name, for programs whose control flow reads them; without any, the timing
-    tables that lie beside the dump are, one set after the other, and all but `runs` is of the first.
-    What each source line costs is found out `with_lines` only, which costs as much as all else.
-    `seconds` is None, with the reason first in `unknown`, where the control flow depends on
+    `operands` are contents of parameters by name, for programs whose control flow reads them. Without any, the timing
+    tables beside the dump are used, one set after the other; all results but `runs` are those of the first set.
+    The cost of each source line is computed only if `with_lines`, and takes as long as everything else.
+    `seconds` is None, with the reason first in `unknown`, if the control flow depends on
     something that is not known, a wait can never be satisfied, or the run exceeds
-    `deadline_seconds` of this machine's time. Its small timeline is written to the file `timeline`, as JSON.
+    `deadline_seconds` of this machine's time. A small timeline is written to the file `timeline`, as JSON.
     Raises RatchetError `no-dump` without a schedule.
     """
     ends = time.monotonic() + deadline_seconds
@@ -68,7 +68,7 @@ def run(
 class Prepared:
     """A dump with everything that all its runs share, also runs on a changed machine.
 
-    `tables` are those of each run: one for each of the dump's timing tables, or one run with operands that are given.
+    `tables` has an entry for each run: one run for each of the dump's timing tables, or one with given operands.
     """
 
     dump: ModuleDump
@@ -113,7 +113,7 @@ def run_module(
     with_lines: bool = True,
     fetched_before: bool = False,
 ) -> Simulation:
-    """The same for a dump that has been read, on another `machine` than the chip's own if one is given.
+    """The simulation of a dump that has been read, on `machine` if given, otherwise on the chip's own.
 
     `fetched_before`: see `compile_module`.
     """
@@ -132,7 +132,7 @@ def run_prepared(
     with_lines: bool = True,
     recording: Recording | None = None,
 ) -> Simulation:
-    """The same for a module that has been prepared, on its chip's machine or one with as many branch slots.
+    """The simulation of a prepared module, on its chip's machine or on one with as many branch slots.
 
     The first run is noted down in `recording`.
     """
@@ -197,8 +197,8 @@ def _both_ways(
 ) -> list[tuple[CoreRun, ...]]:
     """The run in which code that depends on a vector's contents never runs, and the one in which it always does.
 
-    Which way a comparison goes says nothing: compilers jump over such code as well as into it. Where it never runs,
-    fewer bundles do.
+    The outcome of a comparison does not show which run is which, because compilers jump over such code as well as into
+    it. In the first run fewer bundles are executed.
     """
     bounds = (GrantedBound(holds=holds) for holds in (False, True))
     ways = [run_compiled(compiled, machine, tables, deadline, bound=bound) for bound in bounds]
@@ -283,7 +283,7 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
 
 
 def _possible(simulation: Simulation, chip: Chip) -> Simulation:
-    """The simulation, without a latency where it claims more than the chip can do: then the simulator is wrong."""
+    """The simulation, without a latency if it claims more than the chip can do: then the simulator is wrong."""
     faults = impossibilities(simulation, chip)
     if not faults:
         return simulation
@@ -314,7 +314,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
         for unit in simulation.units
         if unit.busy_cycles is not None and unit.busy_cycles > cycles
     ]
-    # Which types a program multiplies, is not counted; that no unit is busier than it can be, is checked above.
+    # The dtypes of products are not counted; that no unit is busier than it can be was checked above.
     most = max(chip.peak_flops_per_second(dtype) for dtype in ("bfloat16", "int8", "float8", "int4"))
     if (simulation.mxu_flops or 0) > most * _ROUNDED_PEAK * seconds:
         faults.append(f"{simulation.mxu_flops} FLOPs in {seconds} s are more than the MXUs can do")
@@ -330,7 +330,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
 
 
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
-    # The cores end together, at a barrier; should one be later, the chip is done when it is.
+    # The cores end together at a barrier; if a core is later, the chip is done when that core is.
     last = max(cores, key=lambda core: core.cycles)
     offences = _offences(cores)
     if dump.module.devices > 1:

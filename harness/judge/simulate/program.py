@@ -53,8 +53,8 @@ _CONSTANT_PREDICATE = re.compile(r" *\((!?[01])\),")
 _NEVER = ("0", "!1")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
-# What a division hands to the pops that follow it, by what its comment says: the quotient comes first, and where
-# only one of the two is wanted, it alone comes.
+# The results that a division leaves for the pops after it, by its comment: the quotient comes first; if only one of the
+# two is wanted, only that one comes.
 _DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
 
 
@@ -68,7 +68,7 @@ def compile_program(
     """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch.
 
     `flags` are the numbers of its sync flags by their names, for a program that runs on several chips. Such a program
-    hands out its clock before it touches another chip, and while it waits for one.
+    yields its clock before it touches another chip, and while it waits for one.
     """
     on_several_chips = flags is not None
     writer = _Writer(schedule, machine, traced, flags)
@@ -140,7 +140,7 @@ class _Writer:
         self.is_kernel = schedule.is_kernel
         self.accesses = accesses(schedule, self.names)
         self.touches: list[Touch] = []
-        # Registers that the scalar work of each bundle may write, where there are accesses that start from some.
+        # The registers that the scalar work of each bundle may write; left out if no access can start from them.
         self.written = (
             {index: frozenset(op.destination for op in ops) for index, ops in self.scalars.items()}
             if self.accesses
@@ -213,7 +213,7 @@ class _Writer:
                 end = min(last, self.starts[following]) if following < len(self.starts) else last
             lines += self._stretch(position, end)
             position = end
-        # A branch of an earlier block may have its delay slots end here: each one is asked, newest last.
+        # The delay slots of a branch in an earlier block may end here: every branch is checked, the newest last.
         for index, op in sorted(self.branches.items()):
             behind = index + self.slots[index] + 1
             if behind == last or (last == len(self.bundles) and behind > last):
@@ -232,11 +232,11 @@ class _Writer:
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
     def _stretch(self, first: int, last: int) -> list[str]:
-        """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
+        """The statements of a stretch: its first bundle's transfers and waits, the time of all, and their scalar work."""
         timed = [line for op in self.scalars.get(first, ()) if self._is_timed(op) for line in self._timed(op, first)]
         touched = self._touched(first, last)
         if any(line.lstrip().startswith("start(") for line in timed):
-            # What stands in a bundle with the start of a transfer reads what was there before.
+            # Operations in the bundle that starts a transfer read the contents from before it.
             timed = self._touched(first, first + 1).get(first, []) + timed
             touched = self._touched(first + 1, last)
         guarded = [predicate for predicate, _ in self.users.get(first, ()) if predicate]
@@ -268,7 +268,7 @@ class _Writer:
         return is_timed(op) or (self.on_several_chips and op.opcode == REMOTE_SIGNAL)
 
     def _touched(self, first: int, last: int) -> dict[int, list[str]]:
-        """Statements that look at the accesses of a stretch, by the bundle before whose scalar work they stand."""
+        """Statements that check the accesses of a stretch, by the bundle whose scalar work they precede."""
         groups = in_groups(self.accesses, range(first, last), self.written) if self.accesses else {}
         return {index: [self._touch(some) for some in several] for index, several in groups.items()}
 
@@ -484,7 +484,7 @@ class _Writer:
         return value
 
     def _condition(self, op: Op) -> str:
-        """The operation's predicate where something is decided by it; unknown ones raise."""
+        """The operation's predicate as an expression that decides something: an unknown value raises."""
         if not op.predicate:
             return "True"
         self._note([_predicate(op.predicate)])

@@ -36,7 +36,7 @@ _TEMPLATES = {
     "sor.u32": "{0} | {1}",
     "sxor.u32": "{0} ^ {1}",
     "sshll.u32": _SIGNED.format("{0} << ({1} & 31)"),
-    # Ones come in from below: where v6e computes (1 << n) - 1 for a mask of n rows, v7x has this with 0 and n.
+    # Ones are shifted in: for a mask of n rows v6e computes (1 << n) - 1, and v7x uses this operation with 0 and n.
     "sshllo.u32": _SIGNED.format("{0} << ({1} & 31) | (1 << ({1} & 31)) - 1"),
     "sshrl.u32": _SIGNED.format("({0} & 4294967295) >> ({1} & 31)"),
     "sshra.s32": "{0} >> ({1} & 31)",
@@ -57,7 +57,7 @@ _TEMPLATES = {
     "sphi": "{1}",
     "reloc": "{0}",
 }
-# Further than a word is wide: XLA says what comes out, and nothing says that a core does the same.
+# XLA defines the result of a shift by more than the width of a word; no source says that a core gives the same.
 _SHIFTS = ("sshll.u32", "sshllo.u32", "sshrl.u32", "sshra.s32")
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
@@ -68,7 +68,7 @@ _SHAPE = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 def operand_index(description: str) -> int:
-    """The index of the called HLO op's operand that `[shape: ..., index: 3, ...]` is; -1 if the text does not say."""
+    """The index of a called HLO op's operand from its text `[shape: ..., index: 3, ...]`; -1 if the text has none."""
     match = _INDEX.search(description)
     return int(match[1]) if match else -1
 
@@ -81,7 +81,7 @@ class Write:
     value: str
 
 
-# Chip i of a program stands at place i of its slice.
+# Chip i of a program is at place i of its slice.
 _IDENTITY = {"core id": "memory.core", "logical chip id": "memory.chip", "physical chip id": "memory.chip"}
 
 
@@ -97,7 +97,7 @@ class Names:
         self.operands: dict[int, tuple[str, int]] = {}
         # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
-        # Allocations that hold no spilled register: these are told apart in 32 bits, so they are counted apart.
+        # The number of allocations without spilled registers; addresses of 32 bits tell only so many apart.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 
@@ -129,7 +129,7 @@ class Names:
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
             sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
-            # Arrays lie in tiles of 8 to 32 rows of 128: none overlaps the next one. No more is left between them: a
+            # Arrays lie in tiles of 8 to 32 rows of 128: none overlaps the next one. No more room is left, because a
             # program that counts rows of 512 bytes shifts an address left by four, which has to stay below 2^31.
             is_narrow = bits.isdigit() and int(bits) >= 16 and len(sizes) > 1 and sizes[-2] <= 8
             for place, size in enumerate(reversed(sizes)):
@@ -185,7 +185,7 @@ def _float_operand(text: str, names: Names) -> str:
 
 
 def write_of(op: Op, names: Names) -> Write | None:
-    """The register and value of a scalar or predicate instruction; None where it writes no such register.
+    """The register and value of a scalar or predicate instruction; None if it writes no such register.
 
     An opcode that is not known writes Unknown: harmless as long as nothing decides by it.
     """
@@ -194,19 +194,19 @@ def write_of(op: Op, names: Names) -> Write | None:
     name = op.opcode
     register = op.destination
     if name in ("sphi", "pphi") or name.startswith("int_to_ptr."):
-        # The same physical register on both sides: nothing happens. (A phi names several; they are one.)
+        # The same physical register on both sides: nothing happens. (A phi names several registers, which are one.)
         source = op.operands[-1].split(" ")[-1] if op.operands else register
         return None if name in ("sphi", "pphi") or source == register else Write(register, expression(source, names))
     if name == "smov" and op.operands == (register,):
-        # The same again, of what another operation of the bundle may put there.
+        # The same again; another operation of the bundle may write the register.
         return None
     if name == "sld":
         if op.note:
-            # Which core and chip this is; constants lie where the program expects them.
+            # The number of the core or chip. Any other word is 0: constants lie where the program expects them.
             word = _IDENTITY.get(op.note, "0")
             return Write(register, word)
         place = expression(op.arguments, names)
-        # Nearly all of them read what was spilled there.
+        # Nearly all loads from such a place read what was spilled there.
         is_spill = place.isdigit()
         return Write(
             register, f"(words[{place}] if {place} in words else load({place}))" if is_spill else f"load({place})"

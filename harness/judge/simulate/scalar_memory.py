@@ -54,7 +54,7 @@ class Memory:
     - `runtime`: True for the top-level program. The runtime has written its scalar memory before it starts: each word
       is 1, or what `runtime_words` has for the word's name.
     - `alone`: True if no other core runs this op.
-    - `results_at`: the addresses at which results are to lie. Some are in a parameter's memory: the program asks
+    - `results_at`: the addresses at which results are to lie. Some are in a parameter's memory: the program checks
       whether it has to copy.
     - `touches`: the program's accesses to VMEM. If given, transfers are watched while they are under way.
     """
@@ -109,7 +109,7 @@ class Memory:
         self.remarks: dict[str, int] = {}
         # Counts of what the chip would not let pass, each with the line of kernel.py if it is known.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
-        # Waits that ended with a part of a transfer, by flag, until all that was started on it has been waited for.
+        # Waits that ended with a part of a transfer, by flag, until everything started on the flag was waited for.
         self._parts: dict[int, list[str]] = {}
         # Flags that were last set to a value, as the compiler leaves those of a grid's windows.
         self._set: set[int] = set()
@@ -140,9 +140,9 @@ class Memory:
         if word is None:
             name = self.name_of(address)
             if self.runtime and "spill" not in name:
-                # The word the top-level program compares with 1 asks it to run. No other word decides anything.
+                # The word that the top-level program compares with 1 tells it to run. No other word decides anything.
                 return self.runtime_words.get(name.removesuffix(" + 0"), 1)
-            # An operand's words were the caller's to write, and a store to an unknown place may have written any.
+            # The caller may have written an operand's words, and a store to an unknown place any word.
             unwritten = name.startswith("#") and not self._stored_anywhere
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
         return word
@@ -188,15 +188,15 @@ class Memory:
     def popped(
         self, pushes: "deque[tuple[Words, int] | None]", reason: str, *, is_pushed: bool = True
     ) -> "int | Unknown":
-        """The scalar at the head of `pushes`, the first of a vector register; unknown for `reason` if there is one.
+        """The scalar at the head of `pushes`, the first word of a vector register; unknown if a `reason` is given.
 
-        What is not `is_pushed` from a vector comes from the other core.
+        A scalar that is not `is_pushed` from a vector comes from the other core.
         """
         pushed = pushes.popleft() if pushes and is_pushed else None
         if reason and self.port is not None:
             return Unknown(reason)
         if self.runtime and self.port is not None:
-            # Launching, each chip compares what the others say they run with its own.
+            # At the launch each chip compares the program that the others state with its own.
             return 1
         words = pushed[0]() if pushed is not None and not reason else None
         if pushed is None or words is None or pushed[1] >= len(words):
@@ -277,7 +277,7 @@ class Memory:
             self.offend("transfer-part-waited", what)
 
     def end(self, clock: int, bundle: int) -> int:
-        """The cycle at which the last transfer has ended, of an op whose program is done at `clock`.
+        """The cycle at which the last transfer of an op has ended; its program is done at `clock`.
 
         Notes transfers that nothing waited for, and flags that are not zero, unless they were set to a value: the
         compiler leaves the flags of a grid's windows at one.
@@ -312,10 +312,10 @@ class Memory:
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
         if self.port is not None and any(source in places for places in self.port.network.launch_places):
-            # What the other chips say they run.
+            # The programs that the other chips state.
             self.words.update(dict.fromkeys(range(first, first + count), 1))
         elif self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
-            # No operand: the runtime's table of where results are to lie, one word for each.
+            # Not an operand, but the runtime's table of the addresses of results, one word for each.
             self.words.update((first + result, address) for result, address in self.results_at.items())
 
     def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
@@ -335,13 +335,13 @@ class Memory:
         return written() if written is not None else None
 
     def operand_name(self, address: "int | Unknown") -> str:
-        """The operand in HBM that holds `address`, which counts granules; "" where that is not known."""
+        """The operand in HBM that holds `address`, which counts granules; "" if that is not known."""
         if isinstance(address, Unknown):
             return ""
         address &= WORD
         if is_in_a_result(address) and not any(map(is_in_a_result, self._operand_starts[-1:])):
             return ""
-        # A transfer counts its address in granules; where the operand's counts rows, it has been scaled.
+        # The address of a transfer counts granules; if the operand's address counts rows, it was scaled.
         scale = max(1, ROW_BYTES // self.channel.machine.granule_bytes)
         place = bisect_right(self._operand_starts, address // scale if address >= FIRST_OPERAND * scale else address)
         return self._operand_names[place - 1] if place else ""
@@ -369,7 +369,7 @@ class Memory:
         name = name or f"{source.upper()} to {destination.upper()}"
         amount = granules * self.channel.machine.granule_bytes
         for_both = target & _BOTH_CORES == _BOTH_CORES
-        # What the top-level program fetches, the first core asks for, and every core's ops read.
+        # The first core starts what the top-level program fetches, and the ops of every core read it.
         arrival = self.channel.arrival(
             source, destination, amount, clock, for_all=for_both or self.runtime, alone=self.alone
         )
@@ -381,7 +381,7 @@ class Memory:
             return
         under_way = arrival, granules, name, destination == "hbm"
         if for_both:
-            # The flag's low half stands in both halves; allocations lie so far apart that it covers nothing of theirs.
+            # The flag's low half is in both halves; allocations are so far apart that it covers no bits of theirs.
             target &= ~(_BOTH_CORES | (target & 0xFFFF) << 16)
             if self.port is None:
                 self.for_others.setdefault(target, []).append(under_way)
@@ -403,16 +403,16 @@ class Memory:
         clock: int,
         line: str,
     ) -> None:
-        """Starts a transfer to another chip: it raises `flags`, the first there, the second here once all has left.
+        """Starts a transfer to another chip: it raises the first of `flags` there, the second here once all has left.
 
-        `moved` says from which memory space to which it goes, its address in HBM if it has one, and its granules.
+        `moved` are the memory spaces from which and to which it goes, its address in HBM if it has one, its granules.
         """
         source, destination, operand, size = moved
         assert self.port is not None
         number = destination_of(decided(overrides, "where a transfer goes"))
         granules = decided(size, "the size of a transfer to another chip")
         here, raised = flag_of(decided(flags[1], "the sync flag of a transfer to another chip"), granules)
-        # Both flags are raised alike, and the word of the one here says how.
+        # Both flags are raised by the same amount, which follows from the word of this chip's flag.
         word = decided(flags[0], "the sync flag of a transfer to another chip")
         there, _ = flag_of(word, granules)
         assert number is not None
@@ -446,7 +446,7 @@ class Memory:
         self.port.deliver((chip, core), flag, ceil(passage.arrived), raised, what)
 
     def meet(self, clock: int) -> None:
-        """This core has come to a barrier of its chip's cores."""
+        """Tells the other cores of the chip that this core has come to their barrier."""
         assert self.port is not None
         for core in range(self.channel.machine.cores):
             if core != self.core:
@@ -476,8 +476,8 @@ class Memory:
         """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there.
 
         `launches`: the wait belongs to the barrier at which all chips begin a program.
-        Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it. No
-        matter where the rest is waited for before anything touches the memory of what was started on the flag.
+        Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it. That
+        does not matter if the rest is waited for before anything touches the memory of the transfers on the flag.
         """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
@@ -519,9 +519,9 @@ class Memory:
         return ready
 
     def exchanged(self, flag: "int | Unknown", granules: "int | Unknown", clock: int, bundle: int) -> int:
-        """The cycle at which as many granules have come from the other core, or gone there, which raises the flag.
+        """The cycle at which this many granules have come from the other core, or gone to it; raises the flag.
 
-        Both have met at a barrier just before, and the copy is started there.
+        Both cores met at a barrier just before, where the copy was started.
         """
         address, count = decided(flag, "a wait"), decided(granules, "a wait")
         ready = self.channel.arrival("vmem", "vmem", count * self.channel.machine.granule_bytes, clock)
@@ -532,11 +532,11 @@ class Memory:
         return ready
 
     def met(self, bundle: int, since: int, clock: int) -> None:
-        """The core has waited for the other one at a barrier."""
+        """Books that this core has waited for the other core at a barrier."""
         self.account.add(bundle, "barrier wait", clock - since)
         if self.trace is not None:
             self.trace.waited("the other core", since, clock)
 
     def remark(self, text: str) -> None:
-        """Counts something worth telling."""
+        """Counts a remark for the report."""
         self.remarks[text] = self.remarks.get(text, 0) + 1

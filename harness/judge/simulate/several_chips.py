@@ -1,7 +1,7 @@
-"""Chips that run one program together: the links between them, and what each is told by the others.
+"""Chips that run one program together: the links between them, and the transfers and signals that each gets.
 
-Every chip is simulated by itself and hands out its clock before it touches another one, so that links are taken in
-the order of time. Chip i of a program stands at place i of its slice, the first axis counting fastest.
+Every chip is simulated by itself and yields its clock before it touches another chip, so that links are taken in the
+order of time. Chip i of a program is at place i of its slice; the first axis counts fastest.
 """
 
 from collections import Counter
@@ -22,21 +22,21 @@ from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import LinkTraffic
 
-# What the compiler says about words of scalar memory that tell a program where it runs, where in HBM the chip of
-# each partition stands, and where the top-level program leaves what all programs need.
+# The compiler's tags for words of scalar memory: where a program runs, where HBM has the chip of each partition, and
+# where the top-level program leaves what all programs need.
 _REGISTRY = "program shared registry"
 _CHIP_ID, _CORE = "chip ID", "core index"
 _PARTITION, _ASSIGNMENT_PLACE = "partition id location", "device assignment ptr"
 _IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", _CORE, _ASSIGNMENT_PLACE, _REGISTRY)
-# That place, and the table of routes to which it points: how the chip gets to each other one, in the bits 24 to 27.
+# The tags of that place, and of the table to which it points: the routes to the other chips, in the bits 24 to 27.
 _SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
-# Of slices of 32 chips and more: the chips to which the entries of each chip's routing table lead, 16 a chip.
+# For slices of 32 chips and more: the tag of the chips to which entries of routing tables lead, and entries a chip.
 _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
-# Where other programs see the registry and that table, above all addresses of their own.
+# The addresses at which other programs see the registry and the routes, above all addresses of their own.
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
-# The symbol of that table.
+# The symbol of the table with the chip of each partition.
 ASSIGNMENT = "device assignment"
-# What a wait for another chip is booked under: for what comes from one, or goes to it behind the name of what goes.
+# The names under which waits for another chip are booked. For what goes there, its own name comes first.
 OTHER_CHIP = "another chip"
 TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
 # The same between the cores of a chip.
@@ -44,17 +44,17 @@ CORE_TRANSFER, CORE_SIGNAL = "the other core's transfer", "the other core's sign
 
 # The bits of a transfer's overrides and of a remote signal's target (libtpu 0.0.42 and 0.0.50).
 _AWAY, _CHIP = 0x4000, 0x3FFF
-# Of an entry of a routing table.
+# The bits of the chip in an entry of a routing table.
 _ROUTED_CHIP = 0xFF
 _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG, _CORE_BIT = 0x1FFF, 13
-# Of a flag of v6e's transfers: it is raised by 1, as XLA's reductions count them, not by their granules.
+# The bit for a flag of v6e's transfers that is raised by 1, as XLA's reductions count them, not by granules.
 _RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
-# Of the flag that stands for a barrier of a chip's cores, which has none: above all numbers.
+# The number of a flag for the barrier of a chip's cores, which has no flag: above all numbers.
 MEETING = _FLAG + 1
 _LAUNCH_FLAG = "global barrier sync flag"
-# Above all true numbers.
+# The first made-up number of a flag, above all true numbers.
 _FIRST_OWN_FLAG = 0x400
 
 
@@ -62,8 +62,8 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     """The numbers of each schedule's sync flags by their names, by the schedule's name.
 
     Flags that all programs find in one place have their true numbers. The others have made-up ones, which no two
-    schedules share as long as there are enough: the compiler uses true ones again while a transfer is under way to them
-    from a program that waits for it later, in ways that the dump does not tell.
+    schedules share as long as there are enough. The compiler reuses a true number while a transfer to its flag is still
+    under way for a program that waits later, and the dump does not show when.
     """
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
@@ -81,7 +81,7 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
 
 
 def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
-    """The addresses of the schedule's words that tell a program where it runs, by what they tell.
+    """The addresses of the schedule's words that tell a program where it runs, by their meanings.
 
     For the top-level program, also the addresses of the registry and of the table of routes that it makes.
     """
@@ -105,7 +105,7 @@ def core_of(word: int) -> int:
 
 
 def destination_of(overrides: int) -> int | None:
-    """The chip that a transfer goes to, None if it stays on its own."""
+    """The chip that a transfer goes to, None if it stays on its own chip."""
     return overrides & _CHIP if overrides & _AWAY else None
 
 
@@ -116,7 +116,7 @@ def signalled(target: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction of a link: the chip that sends, the axis along which, and whether to the next chip or the last."""
+    """One direction of a link: the chip that sends, the axis, and the step to the next chip (1) or the previous (-1)."""
 
     chip: int
     axis: int
@@ -187,9 +187,9 @@ class Lane:
 class Network:
     """The links of a slice: when each direction is busy, and the bytes that it has carried. Time is in cycles.
 
-    What raises the `launch_flag` belongs to the barrier at which all chips begin a program: its bytes are not counted.
-    `launch_places` are the addresses in HBM at which they leave what they run, in granules. `routing` are the entries
-    of all chips' routing tables, None on slices on which transfers name the chip that they go to.
+    Transfers that raise the `launch_flag` belong to the barrier at which all chips begin a program: their bytes are not
+    counted. `launch_places` are the addresses in HBM, in granules, at which chips state what they run. `routing` are
+    the entries of all chips' routing tables; None on slices on which transfers name the chip that they go to.
     """
 
     shape: tuple[int, ...]
@@ -314,9 +314,9 @@ class ChipPort:
     shared: Mapping[int, "int | Unknown"] = field(default_factory=dict)
 
     def destination(self, number: int, line: str) -> int:
-        """The chip that a transfer or signal names by `number`; `line` is where it stands, if that is known.
+        """The chip that a transfer or signal names by `number`; `line` is its source line, if known.
 
-        Raises Unknowable for a chip that there is not, and for an entry of the routing table that leads nowhere.
+        Raises Unknowable for a chip that does not exist, and for an entry of the routing table that leads nowhere.
         """
         routing, chip = self.network.routing, number
         if routing is not None:

@@ -72,7 +72,7 @@ def _array(opcode: str) -> str:
 
 
 def _name_pushes(schedule: Schedule, lines: list[list[str]]) -> None:
-    """Gives the operations of the transcendental unit, first in first out, the lines of those that pop."""
+    """Gives each operation of the transcendental unit the line that pops its result, first in first out."""
     opcodes = {opcode for opcode in schedule.places if opcode == "vpop.eup" or unit_of(opcode) == "EUP"}
     pushed: deque[tuple[list[str], int]] = deque()
     for bundle, here in zip(schedule.bundles, lines, strict=True):

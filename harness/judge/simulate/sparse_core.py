@@ -1,4 +1,4 @@
-"""The most time that the SparseCore takes for what XLA hands to it, by the transfers in the module's text."""
+"""An upper bound of the time that the SparseCore takes for its part of a module, from the transfers in its text."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _TILE_BYTES = 4096
 # Opcodes that move nothing: names for values, and what a fusion computes on its way.
 _NO_TRANSFER = ("bitcast", "call-done", "constant", "get-tuple-element", "parameter", "tuple")
 _OPENED = ("call", "call-start")
-# Opcodes that move slices, and the attribute with the dimensions of an array of slices that lie within one.
+# Opcodes that move slices, and the attribute that lists the dimensions within a slice.
 _SLICES = {"gather": "offset_dims", "scatter": "update_window_dims"}
 
 
@@ -28,8 +28,8 @@ def most_seconds(module: Module, machine: Machine) -> float | None:
     """Seconds that all calls of the SparseCore take if each piece of them is moved when the one before has arrived.
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
-    latency of a transfer. The times to start the SparseCore and of its arithmetic are not known and left out. None if
-    there is no such bound: for a call in a loop, or a call of something else than gathers, scatters and copies.
+    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None if
+    there is no such bound: for a call in a loop, or a call of operations other than gathers, scatters and copies.
     """
     entry = module.entry
     calls = list(_calls(entry)) if entry is not None else []
@@ -63,7 +63,7 @@ def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
 
 
 def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
-    """The pieces that are read and written, as numbers and bytes; None if something else is done with them."""
+    """The pieces that are read and written, as numbers and bytes; None if the call does anything else."""
     pieces: list[tuple[int, int]] = []
     for name in call.computations("calls", "to_apply"):
         computation = module.by_name.get(name)

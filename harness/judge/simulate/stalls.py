@@ -9,9 +9,9 @@ from harness.records import PartKind
 class Account:
     """Cycles without an issue by bundle, kind and name (see records.Part).
 
-    `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it turns
-    `pipeline_depth` times more often than there are steps, fetches first, then runs the step's
-    body, then waits for what the body wrote. So the first body runs in turn `first_body`, which is
+    `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it makes
+    `pipeline_depth` more turns than there are steps. A turn fetches first, then runs a step's
+    body, then waits for what a body wrote. So the first body runs in turn `first_body`, which is
     `pipeline_depth` - 1 (None without a grid), and the last one in the last turn but one.
     """
 
@@ -25,7 +25,7 @@ class Account:
         self._recent: deque[tuple[int, bool, int, str, int]] = deque()
 
     def add(self, bundle: int, kind: PartKind, cycles: int, name: str = "") -> None:
-        """Adds cycles that are no wait for a transfer."""
+        """Adds cycles that were not spent waiting for a transfer."""
         key = bundle, kind, name
         self.cycles[key] = self.cycles.get(key, 0) + cycles
 

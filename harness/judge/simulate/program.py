@@ -232,7 +232,7 @@ class _Writer:
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
     def _stretch(self, first: int, last: int) -> list[str]:
-        """The statements of a stretch: its first bundle's transfers and waits, the time of all, and their scalar work."""
+        """The statements of a stretch: its first bundle's transfers and waits, then the time and scalar work of all."""
         timed = [line for op in self.scalars.get(first, ()) if self._is_timed(op) for line in self._timed(op, first)]
         touched = self._touched(first, last)
         if any(line.lstrip().startswith("start(") for line in timed):

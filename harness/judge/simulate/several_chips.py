@@ -116,7 +116,7 @@ def signalled(target: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction of a link: the chip that sends, the axis, and the step to the next chip (1) or the previous (-1)."""
+    """One direction of a link: the chip that sends, the axis, and the step to the next (1) or previous chip (-1)."""
 
     chip: int
     axis: int

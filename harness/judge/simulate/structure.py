@@ -9,7 +9,7 @@ from harness.dumps.llo import Bundle, Op, Schedule, called_name
 from harness.judge.simulate.functional_units import EUP
 from harness.judge.simulate.machine import Machine
 
-# By the beginning of the opcode. Names for a register's value, and marks, take no slot of a unit.
+# The units by the beginnings of opcodes. Names for a register's value, and marks, take no slot of a unit.
 _UNITS = {
     ("vpop.sfrf", "vpop.ccrf"): "",
     ("vld",): "VLOAD",
@@ -40,7 +40,7 @@ _REGION = re.compile(r"region(\d+)")
 
 
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
-    """The number of bundles after a branch that are executed whatever it decides.
+    """The number of bundles after a branch that are executed whatever the branch decides.
 
     On all chips but the newest there are as many as the branch takes to act. On the newest chip the compiler leaves one
     empty bundle for all the empty ones that the slots end with, and the chip makes up for the others when it jumps. So
@@ -101,7 +101,7 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
 
 
 def meetings(schedule: Schedule) -> dict[int, int]:
-    """The signal to the other core that stands right before each wait for it: its identity, by that of the wait."""
+    """The identity of the signal to the other core directly before each wait for it, by the identity of the wait."""
     signal: Op | None = None
     pairs: dict[int, int] = {}
     for bundle in schedule.bundles:
@@ -124,8 +124,9 @@ def meetings(schedule: Schedule) -> dict[int, int]:
 def exchanges(schedule: Schedule) -> frozenset[int]:
     """Identities of the operations that, right behind a barrier, add up the values of both cores in an op of XLA's.
 
-    One core copies its part into the other's memory, which adds it up; both wait for the copy, whose note is EXCHANGED.
-    Flags between them say that there is room and that it is done: the next barrier waits for the same.
+    One core copies its part into the memory of the other, which adds it up; both wait for the copy, whose note is
+    EXCHANGED. Flags between the cores say that there is room and that the copy is done. The next barrier waits for the
+    same.
     """
     copied = schedule.ops_where("dma.done.wait".__eq__)
     if not any(op.note == EXCHANGED for _, op in copied):
@@ -196,8 +197,8 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
     """The words of scalar memory (`#allocation9`) that say whether the program before has fetched an operand already.
 
-    XLA's cross-program prefetch asks whether such a word is 0. The only other word that the
-    runtime leaves and that is compared with "not equal" asks the program to run, by being 1.
+    XLA's cross-program prefetch tests whether such a word is 0. The only other word that the
+    runtime leaves and that is compared with "not equal" tells the program to run if it is 1.
     """
     loaded: dict[str, str] = {}
     words = set()
@@ -232,8 +233,8 @@ def result_words(schedule: Schedule) -> frozenset[str]:
 def is_for_first_core(schedule: Schedule) -> bool:
     """True if all cores but the first leave the program at once.
 
-    Such a program asks which core runs it before it moves or waits for any data, and jumps behind all operations that
-    do.
+    Such a program tests which core runs it before it moves or waits for any data, and other cores jump past all
+    operations that do so.
     """
     asked: set[str] = set()
     others: set[str] = set()
@@ -309,7 +310,7 @@ def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
 def unit_of(opcode: str) -> str:
     """The unit that issues the operation, by the names of the compiler's table of slots; "" for none of them.
 
-    DMA stands for transfers and what waits for them, which the table has no column for.
+    DMA stands for transfers and waits for transfers, which the table does not have.
     """
     for prefixes, unit in _UNITS.items():
         if opcode.startswith(prefixes):

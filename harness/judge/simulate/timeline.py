@@ -17,9 +17,9 @@ from harness.judge.simulate.runs import CoreRun
 from harness.judge.simulate.timeline_spans import MOST_SPANS, SpanRecorder, SpanWindow
 from harness.records import Span, Timeline, TransferCycles
 
-# In an op without a grid there are no steps to show; of its middle this many cycles are.
+# An op without a grid has no steps to show: instead, this many cycles of its middle are shown.
 _SHOWN_WITHOUT_GRID = 2_000
-# Of the timeline that every attempt leaves: 100 to 250 KB.
+# The limits of the timeline that every attempt leaves, which then has 100 to 250 KB.
 _SMALL_CYCLES, _SMALL_SPANS = 1_000, 1_000
 _NO_END = 1 << 62
 
@@ -123,7 +123,7 @@ def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
     else:
         steps = op.steps // op.calls
         length = min(steps_shown, steps)
-        # Where the steps are few, one more before the middle than after it.
+        # In turns of the loop: step 0 runs in turn `pipeline_depth` - 1. An odd step is left after the window.
         middle = (steps - length) // 2 + max(0, op.schedule.pipeline_depth - 1)
     return (SpanWindow(op=op.schedule.name, first=middle, last=middle + length),)
 

@@ -12,9 +12,9 @@ from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Span, SpanKind
 
-# A row this long is looked at in its beginning, its end and its window; a browser holds 15 such rows with ease.
+# Longer rows keep only their beginning, their end and their window; a browser holds 15 rows of this length with ease.
 MOST_SPANS = 20_000
-# Where a transfer is drawn: one to the core or within it, one to HBM, one to another chip.
+# The rows of transfers: to the core or within it, to HBM, to another chip.
 READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
 
 
@@ -62,7 +62,7 @@ class _Call:
     window: SpanWindow | None
     turned: int
     turn: int = 0
-    # The turn before, which is no step if it was the last.
+    # The previous turn, which is no step if it was the last.
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
     shown_cycles: int = 0
@@ -95,7 +95,7 @@ class SpanRecorder:
         self._rows: dict[str, _SpanRow] = {}
         self._frames: list[_Call] = []
         self._seen: set[str] = set()
-        # Per unit what was issued last: a run of bundles that do the same is one span.
+        # The last issue of each unit: successive bundles with the same issue are one span.
         self._issues: dict[str, tuple[str, int, int, int]] = {}
 
     @property
@@ -111,13 +111,13 @@ class SpanRecorder:
         return Counter({name: row.left_out for name, row in self._rows.items() if row.left_out})
 
     def enter(self, schedule: Schedule, stretches: tuple[Stretch, ...], account: Account, clock: int) -> None:
-        """A call of an HLO op, or of the top-level program, begins."""
+        """Notes that a call of an HLO op, or of the top-level program, begins."""
         window = None if schedule.name in self._seen else self.windows.get(schedule.name)
         self._seen.add(schedule.name)
         self._frames.append(_Call(schedule, stretches, account, clock, window, clock, moved_bytes=self.moved_bytes))
 
     def leave(self, clock: int) -> None:
-        """The innermost call has ended."""
+        """Notes that the innermost call has ended."""
         frame = self._frames[-1]
         if frame.before is not None:
             self._add(self._span("step", "steps", "drain", frame.before[1], clock))
@@ -128,7 +128,7 @@ class SpanRecorder:
             self._add(replace(span, hbm_bytes=self.moved_bytes - frame.moved_bytes))
 
     def passed(self, number: int, clock: int, after: Pass) -> None:
-        """Stretch `number` of the innermost call begins at `clock`."""
+        """Notes that stretch `number` of the innermost call begins at `clock`."""
         frame = self._frames[-1]
         if frame.account.turn != frame.turn:
             self._turn(frame, clock)
@@ -136,7 +136,7 @@ class SpanRecorder:
             self._bundles(frame, frame.stretches[number], clock, after)
 
     def transferred(self, name: str, row: str, hbm_bytes: int, start: int, arrival: int) -> None:
-        """A transfer of the operand `name` starts, which will have arrived at `arrival`."""
+        """Notes that a transfer of the operand `name` starts, which arrives at `arrival`."""
         # Transfers come in the order of their starts.
         self.flight_cycles += max(0, arrival - max(start, self._arrived))
         self._arrived = max(self._arrived, arrival)
@@ -144,7 +144,7 @@ class SpanRecorder:
         self._add(replace(self._span("transfer", row, name, start, arrival), hbm_bytes=hbm_bytes))
 
     def crossed(self, link: str, name: str, link_bytes: int, times: Sequence[tuple[float, float]]) -> None:
-        """A transfer has one direction of a link between chips at these `times`: a row of the chip that it leaves."""
+        """Notes that a transfer has one direction of a link between chips at these `times`, in the row `link`."""
         busy = sum(end - start for start, end in times)
         done, before = 0.0, 0
         for start, end in times:
@@ -155,12 +155,12 @@ class SpanRecorder:
             before = moved
 
     def waited(self, name: str, start: int, end: int) -> None:
-        """The core has waited for the operand `name`."""
+        """Notes that the core has waited for the operand `name`."""
         self.waited_cycles += max(0, min(end, self._arrived) - start)
         self._add(self._span("wait", "waits", name, start, end))
 
     def _turn(self, frame: _Call, clock: int) -> None:
-        """A turn has ended, so the one before it was not the last."""
+        """Notes that a turn has ended, so that the turn before it was not the last."""
         if frame.before is not None:
             turn, start, end = frame.before
             step = turn - (frame.account.first_body or 0)

@@ -1,7 +1,7 @@
 """Transfers under way in an executed schedule, and whatever touches their memory before they were waited for.
 
 A transfer is under way until all that was started on its sync flag has been waited for, as in the interpreter: a flag
-counts granules, whichever transfer they are of. Looked at are VMEM (transfers, and the loads and stores of
+counts granules, whichever transfer they are of. The checks cover VMEM (transfers, and the loads and stores of
 `accesses.py`) and HBM (transfers) of one kernel on one core.
 """
 
@@ -15,10 +15,10 @@ from harness.judge.simulate.contents import ROW_BYTES, WORD
 from harness.judge.simulate.scalar import ALLOCATION_SPACING
 from harness.judge.simulate.values import Unknown
 
-# A program writes three words for each level of strides to scalar memory, and nothing for a transfer without.
+# A program writes three words for each level of strides to scalar memory, and none for a transfer without strides.
 _MOST_DESCRIPTOR_WORDS = 30
-# A memory is looked up by pieces of 2 ** `_PIECE_BITS` granules. A transfer that covers more than `_MOST_PIECES` pieces
-# is always looked at.
+# Transfers are looked up by pieces of 2 ** `_PIECE_BITS` granules of a memory. A transfer that covers more than
+# `_MOST_PIECES` pieces is always checked.
 _PIECE_BITS = {"vmem": 10, "hbm": 15}
 _MOST_PIECES = 1024
 _MOST_REGIONS = 4096
@@ -40,7 +40,7 @@ class _Strides:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Granules: `count` runs of `length`, each `stride` behind the one before."""
+    """Granules: `count` runs of `length`, each `stride` after the one before."""
 
     first: int
     stride: int
@@ -131,8 +131,8 @@ class _Pieces:
 class UnderWay:
     """The transfers under way while a kernel runs; `busy` counts those of each allocation of VMEM.
 
-    `raced(what, line)` hears of each two that touch the same memory, one of them writing. With `is_watching` False
-    nothing is looked at.
+    `raced(what, line)` is called for each two accesses to the same memory of which one is a write. If `is_watching` is
+    False, nothing is checked.
     """
 
     def __init__(
@@ -167,7 +167,8 @@ class UnderWay:
         line: str,
     ) -> None:
         """Notes a transfer of `size` granules; `layout` is empty, or strides and steps, or a descriptor's address.
-        One whose place or strides are not known is not followed.
+
+        A transfer whose place or strides are not known is not followed.
         """
         is_empty = not isinstance(size, Unknown) and size == 0
         if not self._is_watching or isinstance(flag, Unknown) or is_empty:
@@ -188,7 +189,7 @@ class UnderWay:
             self.busy[allocation] = self.busy.get(allocation, 0) + 1
 
     def arrived(self, flag: int) -> bool:
-        """Notes that all that was started on the flag has been waited for.
+        """Notes that everything that was started on the flag has been waited for.
 
         Returns `True` if all of it and the program's accesses were followed, and nothing touched its memory before.
         """
@@ -206,7 +207,7 @@ class UnderWay:
         return is_clear
 
     def touch(self, number: int, base: int) -> None:
-        """Loads and stores of a stretch, from a register that holds `base`."""
+        """Checks the loads and stores of a stretch that start from a register with the value `base`."""
         touch, bits = self._touches[number], _PIECE_BITS["vmem"]
         first, end = ((base + row) * self._scale for row in (touch.low, touch.high))
         pieces = range(first >> bits, (end - 1 >> bits) + 1)
@@ -302,7 +303,7 @@ def _side(place: Place, number: int, strides: _Strides) -> Side:
     if space not in _PIECE_BITS or isinstance(address, Unknown):
         return Side(space, (), ())
     length, stride, count, starts = strides.length, 0, 1, [address & WORD]
-    # Which granules there are depends on no order.
+    # The set of granules does not depend on the order of the levels.
     for step, times in sorted((level[number], level[2]) for level in strides.levels):
         if not step or times == 1:
             continue

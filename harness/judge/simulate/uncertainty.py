@@ -1,7 +1,7 @@
 """The uncertainty of a simulated time, and of the ratio of two, from the errors against published device times.
 
-The numbers here and the chips' own in harness/chips are read off benchmarks/FIDELITY.md, which benchmarks/fidelity.py
-writes, and tests hold them together. What those times can tell about two programs, and what not, is said there too.
+The numbers here and the chips' own in harness/chips come from benchmarks/FIDELITY.md, which benchmarks/fidelity.py
+writes; tests keep them equal. That page also says what those times can and cannot show about two programs.
 """
 
 from math import hypot, inf
@@ -9,16 +9,16 @@ from math import hypot, inf
 from harness import chips
 from harness.errors import UsageError
 
-# Something that is not understood was executed: its time may be wrong, and how much is not known.
+# The factor if something that is not understood was executed: its time may be wrong by an unknown amount.
 WIDER = 2
 
-# Of 148 published times that were kept from this simulator until its predictions were sealed, 61 % lay within what was
-# claimed for 68 %. Errors follow Student's distribution, which says by how much that was too little.
+# 148 published times were kept from this simulator until its predictions were sealed: 61 % of them lay within the
+# interval that was claimed for 68 %. Errors follow Student's distribution, which gives the factor that was missing.
 _ON_SEALED_ROWS = 1.2
 # Added for each HLO operation that a program calls: its first fetch and its last store.
 _OPERATION_SECONDS = 0.28e-6
-# Of the time that chips wait for each other. Published transfers reach 86 to 95 % of their links' bandwidth; how far
-# those of kernels differ from them is not published.
+# The uncertain share of the time that chips wait for each other. Published transfers reach 86 to 95 % of their links'
+# bandwidth; how far those of kernels differ from them is not published.
 LINK_WAITS = 0.1
 # Errors are not normal: 95 % of them are within this many standard deviations.
 DEVIATIONS_OF_95_PERCENT = 2.9
@@ -37,13 +37,13 @@ def plus_minus_seconds(
 
 
 def relative_uncertainty(chip: str, operation_seconds: float = inf) -> float:
-    """The uncertainty of the ratio of two programs' times on `chip`: one standard deviation, as a fraction of it.
+    """The uncertainty of the ratio of two programs' times on `chip`: one standard deviation, as a fraction.
 
     `operation_seconds` is the time that one HLO operation of the program takes, on average.
 
     The judge compares two times with it. Two programs that compute the same thing share errors, so their ratio should
     be off by no more than either time (benchmarks/FIDELITY.md shows by how much). Among fifteen variants of one kernel,
-    all pairs that differ by 2 % were ordered rightly.
+    all pairs that differ by 2 % were ordered correctly.
     """
     relative = chips.row(chip).relative_uncertainty if chip in chips.names() else None
     if relative is None:

@@ -1,4 +1,4 @@
-"""The operations whose meaning does not matter to time, and so which ones were not understood."""
+"""Finds operations that were executed but not understood: neither modelled, nor known not to affect the time."""
 
 import re
 from collections import Counter

@@ -21,7 +21,7 @@ class Unknowable(Exception):
 
 
 class Unknown:
-    """A value nobody knows. It spreads through arithmetic and raises Unknowable if a decision needs it.
+    """A value that is not known. It spreads through arithmetic and raises Unknowable if a decision needs it.
 
     `unwritten`: it was read from memory that the program never wrote.
     """
@@ -70,7 +70,7 @@ class Assumed(Unknown):
         return self.holds
 
     def _turned(self, other: object = None) -> "Unknown":
-        # `^ True` is how a predicate is turned round.
+        # `^ True` negates a predicate.
         return Assumed(self.reason, not self.holds) if other is True else self
 
     __xor__ = __rxor__ = _turned  # type: ignore[assignment]
@@ -162,7 +162,7 @@ def floats_compared(how: str, word: "int | Unknown", other: "int | Unknown") -> 
 
 
 def floats_computed(how: str, word: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
-    """The word of the floating-point number that an operation makes of those in two words."""
+    """The word with the result of an operation on the floating-point numbers in two words."""
     numbers = _numbers(word, other)
     if isinstance(numbers, Unknown):
         return numbers

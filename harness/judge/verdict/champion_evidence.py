@@ -11,10 +11,10 @@ def known_evidence(
 ) -> Evidence | None:
     """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
-    It is the champion's own record, or the record of the first attempt in `since` under the same key that evaluated it;
-    `commit` is the champion's commit on the branch. If a revoke gave it the title, the revoke's record counts as its
-    own. With `is_checked` the champion is known to pass under the checks key of `key`, so only the timing keys must be
-    equal.
+    It is the champion's own record, or the record of the first attempt in `since` under the same key that evaluated the
+    champion; `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's
+    record counts as its own. If `is_checked`, the champion is known to pass under the checks key of `key`, so only the
+    timing keys must be equal.
     """
 
     def counts(other: Key) -> bool:
@@ -36,5 +36,5 @@ def known_evidence(
 
 
 def disturbed(evidence: Evidence, tampering: Failure | None) -> Evidence:
-    """The evidence of a candidate during whose evaluation files were changed: that failure outranks any other."""
+    """The evidence with `tampering` as its failure, if there is one: changed files outrank any other failure."""
     return replace(evidence, failure=tampering) if tampering else evidence

@@ -7,9 +7,9 @@ from typing import Literal
 from harness.judge.verdict import roofline
 from harness.records import Change, Evidence
 
-# By name, unit and number.
+# The unit and number of each figure, by its name.
 Figures = dict[str, tuple[Literal["", "B", "cycles"], float | None]]
-# Less than this is no explanation of anything that a verdict turns on (the minimum effect is 1 %).
+# A smaller change explains nothing that decides a verdict (the minimum effect is 1 %).
 _NOTABLE_CHANGE = math.log(1.01)
 
 
@@ -41,9 +41,7 @@ def _size(change: Change) -> float:
 
 
 def movable(evidence: Evidence) -> Figures:
-    """Figures of a program that a kernel can change or that explain its time, by name: unit and number, None if
-    unknown.
-    """
+    """Figures that a kernel can change or that explain its time, by name: the unit, and the number if it is known."""
     run, trace = roofline.finished_run(evidence), evidence.trace
     return {
         "bundles executed": ("", run.bundle_cycles if run else None),

@@ -7,8 +7,8 @@ from harness.judge.verdict import members
 from harness.records import NOMINAL, OTHER_WAY, Evidence, Resimulation, Verdict
 from harness.units import percent, seconds
 
-# The simulator has no luck in it: the same dump on the same machine takes the same cycles. What is left is that of
-# writing seconds down as text.
+# The same dump on the same machine always takes the same simulated cycles. This tolerance is for seconds that were
+# written as text.
 _SAME = 1e-9
 
 

@@ -3,16 +3,15 @@
 The same program always takes the same simulated time, so trying again involves no luck and narrows no interval. The
 only uncertainty is whether hardware agrees. The simulator's errors are those of its model (a latency, a queue, a
 clock). Two programs share most of them; the rest comes from the differences between the two, and is nothing for the
-same schedule. Were the error of a pair a fraction c of the change plus a floor f, the sign of a change g would be known
-once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with the change only costs a factor, and the
-floor alone would keep small changes from being believed.
+same schedule. If the error of a pair were a fraction c of the change plus a floor f, the sign of a change g would be
+known once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with the change only costs a factor,
+and the floor alone would keep small changes from being believed.
 
-That is not what the published times show. The pairs that are nearest to a champion and a candidate, one problem
-computed by two kernels, have ratios that are off by 1 to 8 %, about what their times are off by
-(benchmarks/FIDELITY.md), and none is as near as a champion and a candidate often are; so the whole error is treated as
-floor, and no part of it as shrinking with the change. For programs that differ little this is the cautious side. A
-record states one number for its program, one standard deviation of such a pair's ratio; of the two records' the larger
-counts.
+The published times do not show that. Their pairs that are most like a champion and a candidate are two kernels for one
+problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). None of
+these pairs is as similar as a champion and a candidate often are. So the whole error is treated as floor, and no part
+of it as shrinking with the change. For programs that differ little this is the cautious side. A record states one
+number for its program, one standard deviation of such a pair's ratio; the larger number of the two records counts.
 
 A search shows the fastest of many candidates, and so picks the simulator's errors in its favour too. If none of n
 candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations
@@ -32,17 +31,18 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Change, Evidence, Outcome, Policy, Simulation, Verdict
 from harness.units import percent, seconds
 
-# How many standard deviations a gain must exceed. One: the published pairs are kernels by different
-# hands, a champion and a candidate differ in less, so that the record's number is more likely too much than
-# too little; more on top of that would refuse nearly everything that a single change brings. Of pairs
-# as different as the published ones, one in six that are truly no faster gets beyond it; that doubt is
-# left to a device.
+# The standard deviations that a gain must exceed. One, because the published pairs are kernels by different
+# authors, and a champion and a candidate differ less, so that the record's number is more likely too large than
+# too small. More would refuse nearly everything that a single change brings. If a pair is as different as the
+# published pairs and truly no faster, it exceeds one deviation in one case out of six; that doubt is left to a
+# device.
 _DEVIATIONS = 1.0
 
 
 def deviations(looked_at: int) -> float:
-    """The number of standard deviations that the gain of the fastest of `looked_at` candidates must exceed. ValueError
-    below 1.
+    """The number of standard deviations that the gain of the fastest of `looked_at` candidates must exceed.
+
+    Raises ValueError below 1.
     """
     if looked_at < 1:
         raise ValueError(f"expected at least one candidate (this one), got {looked_at}")
@@ -55,9 +55,9 @@ def rule(
 ) -> Ruling:
     """The ruling on two simulated times whose ratio has this relative `uncertainty` (None: unknown).
 
-    Less than the minimum effect is rejected. A gain that is large enough is accepted if the whole interval ratio * (1
-    -+ k uncertainty) is below 1, and inconclusive otherwise; k is `deviations` for the `looked_at` candidates of which
-    this one is the fastest.
+    A gain below the minimum effect is rejected. A gain that is large enough is accepted if the whole interval
+    ratio * (1 -+ k uncertainty) is below 1, and inconclusive otherwise; k is `deviations` for the `looked_at`
+    candidates of which this one is the fastest.
     """
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty
@@ -125,16 +125,14 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 
 
 def _relative(run: Simulation) -> float:
-    """For a mean over timing inputs it is the largest of their uncertainties, as their errors have the same sign."""
+    """The uncertainty of a run; for a mean over timing inputs their largest, as their errors have the same sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
 
 
 def verdict(
     candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip, moved: tuple[Change, ...], looked_at: int = 1
 ) -> Verdict:
-    """The verdict on two simulated times alone; `moved` holds the other changes; the candidate is the fastest of
-    `looked_at`.
-    """
+    """The verdict on two simulated times alone. `moved` are the other changes; `looked_at` is as in `rule`."""
     ours, theirs = comparable.known_seconds(candidate), comparable.known_seconds(champion)
     ruling = rule(theirs, ours, uncertainty(candidate, champion), policy, looked_at)
     times = f"{seconds(ours)} against {seconds(theirs)}, {comparable.label('simulated', chip)}"
@@ -151,7 +149,7 @@ def verdict(
     losing = losers(candidate, simulated_verdict, chip)
     if not losing:
         return simulated_verdict
-    # What rejects it is said first: the mean, or a gain of the mean that costs a member too much.
+    # The reason for the rejection comes first: the mean, or else the members that lose too much.
     is_lost = simulated_verdict.outcome == "reject"
     reasons = (*simulated_verdict.reasons, *losing) if is_lost else (*losing, *simulated_verdict.reasons)
     return replace(simulated_verdict, outcome="reject", reasons=reasons)

@@ -11,9 +11,9 @@ from harness.judge.verdict.roofline import finished_run
 from harness.records import Evidence, Failure
 
 # The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul
-# FLOPs or more. One in a hundred is allowed for: blocks that a compiler finds to be constant.
+# FLOPs or more. One percent may be missing, for blocks that a compiler finds to be constant.
 _FEWEST = 0.99
-# What one operation of the exponential unit takes at most: a register of 8 x 128 words, two bfloat16 in each.
+# The most elements that one operation of the exponential unit takes: a register of 8 x 128 words of two bfloat16.
 ELEMENTS_OF_AN_EXPONENTIAL = 2048
 
 
@@ -22,9 +22,9 @@ def failure(evidence: Evidence) -> Failure | None:
 
     Only a lack counts, and only of matrix products, exponentials and transfers: no compiler leaves those out, and a
     kernel that passed the checks needs them (exponentials only if its trace has them: there are other ways to compute
-    one). Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for float32 are more.
-    Unknown counts say nothing. Nor do products and exponentials of a trace with less arithmetic than the useful matmul
-    FLOPs, because it has loops of unknown trip count.
+    one). Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for float32 only add
+    work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has less arithmetic than
+    the useful matmul FLOPs, because it then has loops of unknown trip count.
     """
     trace = evidence.trace
     if trace is None:
@@ -45,7 +45,7 @@ def failure(evidence: Evidence) -> Failure | None:
 
 
 def _lacking_transfers(evidence: Evidence) -> list[str]:
-    """Outputs that are not written, or inputs that are not read, as a whole."""
+    """Sentences on outputs that are not wholly written, or inputs that are not wholly read."""
     run = finished_run(evidence)
     if run is None:
         return []
@@ -53,7 +53,7 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
     outputs = sum(_bytes(problem.shard(output), output.dtype) for output in problem.outputs)
     inputs = evidence.problem.work.minimum_hbm_bytes - outputs
     if evidence.problem.donated:
-        # How much of the minimum is written, of what is handed over too, is not stated.
+        # With donated inputs, it is not stated how much of the minimum is written.
         moved, least = run.hbm_read_bytes + run.hbm_written_bytes, evidence.problem.work.minimum_hbm_bytes
         return [f"{moved:,} bytes of HBM traffic (simulated) of {least:,}"] if moved < _FEWEST * least else []
     lacking = []

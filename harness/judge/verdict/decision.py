@@ -50,11 +50,11 @@ def decide(
     Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency, a check or the pairs
     of `paired` are missing, or the interval does not settle it. A simulated gain must be at least
     `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each of `resimulated`, the pair
-    under each uncertain constant (without these the verdict is inconclusive). No member of a suite may lose more than
-    it may, there either. The fastest of several candidates (`tries`) must gain more, because choosing by simulated
-    times also chooses their errors. For a measured gain the whole confidence interval must lie beyond the minimum; the
-    interval widens with each attempt since the last accept. Raises ValueError if the two were not taken under the
-    same key.
+    under each uncertain constant (without these the verdict is inconclusive). No member of a suite may lose more
+    than it is allowed to, also in each of `resimulated`. The fastest of several candidates (`tries`) must gain more,
+    because choosing by simulated times also chooses their errors. For a measured gain the whole confidence interval
+    must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises ValueError if the
+    two were not taken under the same key.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:
@@ -106,7 +106,7 @@ def _measured(
     attempts: int,
     moved: tuple[Change, ...],
 ) -> Verdict:
-    """Three outcomes by where the whole interval lies; without enough sound pairs, inconclusive."""
+    """The verdict by where the whole interval lies; inconclusive without enough sound pairs."""
     source = comparable.latency(candidate).source
     if paired is None:
         reason = "the candidate was not timed in turn with the champion, and separate timings do not count"
@@ -155,7 +155,7 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
     try:
         ratio, low, high = stats.paired_ratio(old, new, stats.look_error(policy, attempts))
     except ValueError:
-        # Host times are told, not judged: where there are none there is nothing to tell.
+        # Host times are only reported, not judged: without any there is nothing to report.
         return ""
     if len(new) < stats.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
         return ""
@@ -180,7 +180,7 @@ def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Ch
 
 
 def _failed_check(evidence: Evidence) -> Failure | None:
-    """A check that did not pass is a failure even where the stage that ran it forgot to say so."""
+    """The failure of the first check that did not pass, even if the stage that ran it reported none; else None."""
     for check in evidence.checks:
         if check.error is None or check.tolerance is None:
             message = f"{check.family} ({check.mode_words}): the output could not be compared with the reference"

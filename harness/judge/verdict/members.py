@@ -22,7 +22,7 @@ def is_same_program(candidate: Evidence, champion: Evidence) -> bool:
 
 
 def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
-    """Both at each member of a suite; nothing of a single problem."""
+    """The times of both at each member of a suite; empty for a single problem."""
     if not candidate.members:
         return ()
     return tuple(
@@ -39,7 +39,7 @@ def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTime
 
 
 def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tuple[str, ...]:
-    """A sentence on each of these members; `under` says what was simulated."""
+    """A sentence on each member that `losing` returns; `under` says what was simulated."""
     sentences = []
     for member in losing(suite, members):
         if member.time_ratio is None:
@@ -56,7 +56,7 @@ def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tupl
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
-    """The runs of a suite, from the runs by name of its members whose programs differ; there is at least one."""
+    """The runs of a suite, from the runs by name of the members whose programs differ; there is at least one."""
     alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
     suite_runs = []
     for each in zip(*runs.values(), strict=True):
@@ -77,7 +77,7 @@ def resimulated(
 
 
 def _mean(suite: Statement, seconds: Iterable[float | None]) -> float | None:
-    """None if one of the times is."""
+    """The suite's mean of these times; None if one of them is None."""
     every = [*seconds]
     known_seconds = [time for time in every if time is not None]
     return suite.mean(known_seconds) if len(known_seconds) == len(every) else None

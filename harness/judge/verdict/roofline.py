@@ -51,9 +51,7 @@ def score(util: float, latency_seconds: float) -> float:
 
 
 def regime(util: float, bandwidth_util: float, intensity: float, ridge: float) -> Regime:
-    """The binding resource: none if both utilisations are low, else the side of the ridge point that the intensity is
-    on.
-    """
+    """The binding resource: latency if both utilisations are low, else by the intensity's side of the ridge point."""
     if util < LOW_UTILISATION and bandwidth_util < LOW_UTILISATION:
         return "latency-bound"
     return "compute-bound" if intensity >= ridge else "memory-bound"

@@ -2,8 +2,8 @@
 
 from harness.records import Evidence, Failure, Offence, OffenceKind
 
-# What is said of each kind, the one that explains most first: the compiler checks at a kernel's end that its
-# semaphores are zero, so that a transfer which nothing waits for is a failed check as well.
+# The expectation that each kind breaks; the kind that explains most comes first. The compiler checks at a kernel's end
+# that its semaphores are zero, so a transfer that nothing waits for is a failed check as well.
 _EXPECTED: dict[OffenceKind, str] = {
     "transfer-pending": "every transfer that a kernel starts to be waited for before it ends, or what it moves is "
     "read too early or written too late; wait for each copy that is started",
@@ -18,7 +18,7 @@ _EXPECTED: dict[OffenceKind, str] = {
 
 
 def failure(evidence: Evidence) -> Failure | None:
-    """The Failure `latency`, of the offence's own kind, of a program whose execution offends, else None.
+    """The Failure of the stage `latency`, with the kind of the offence, if the program's execution offends; else None.
 
     The simulator executes the compiled program at the contest's shape, the one that is timed. The checks before it see
     other programs made from the same trace: the CPU's, in which transfers take no time and indices past the end are
@@ -36,8 +36,8 @@ def failure(evidence: Evidence) -> Failure | None:
 def doubts(evidence: Evidence) -> tuple[str, ...]:
     """The reason why it is unknown whether the program runs to its end and does what was checked; empty if it is known.
 
-    A race is looked for in the interpreter as well, which fails the attempt. Where it is in the schedule alone, one of
-    the two is wrong.
+    The interpreter looks for races as well, and a race there fails the attempt. If a race is in the schedule alone, one
+    of the two is wrong.
     """
     expected: dict[OffenceKind, str] = {
         "check-unknown": "the simulator cannot tell whether the chip halts: {}",

@@ -41,8 +41,7 @@ def look_error(policy: Policy, attempts_since_accept: int) -> float:
 
 
 def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -> tuple[float, float, float]:
-    """The median of new/old over the pairs, and the low and high end of its interval; each end is wrong with
-    probability `error`.
+    """The median of new/old over the pairs, and its interval's low and high end, each wrong with probability `error`.
 
     The interval is that of scipy.stats.quantile_test at confidence 1 - 2 `error`. With fewer pairs than the error
     requires, the ends are zero and infinite: nothing can be concluded.

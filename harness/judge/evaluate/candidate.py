@@ -313,7 +313,7 @@ def _traced(shape: TracedShape) -> TracedKernel:
 
 
 def export_cpu(request: ExportRequest) -> Done:
-    """Writes the CPU reference program of the program traced for that shape."""
+    """Writes the CPU reference program that is made from the trace for the requested shape."""
     traced = _traced(request.shape)
     program = interpretation.checked_program(traced.closed, traced.shapes, traced.chip, request.fill)
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)

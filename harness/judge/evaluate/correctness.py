@@ -116,7 +116,7 @@ def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem
 
 @lru_cache(maxsize=1)
 def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: int) -> Sequence[NDArray[Any]]:
-    """The inputs, drawn unless the previous call asked for them: probes follow the check whose inputs they change."""
+    """The inputs of one family, kept until the next call: probes follow the check whose inputs they change."""
     return _problem(path, reduced, is_second).make_inputs(family, seed)
 
 

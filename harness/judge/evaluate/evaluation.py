@@ -166,7 +166,7 @@ def stamp(work: Path, candidate: Candidate) -> None:
 
 
 def prepare(plan: Plan) -> None:
-    """Makes empty folders for the children, and writes the problem for all and the candidate's files for its own."""
+    """Makes empty folders for the children; writes the candidate's files to its folder, and the problem for all."""
     for name in ("dumps", "mosaic", "scratch"):
         shutil.rmtree(plan.work / name, ignore_errors=True)
     for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):

@@ -147,7 +147,7 @@ class ProbeReply:
 class CertifyRequest:
     """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
-    There, memory that nothing wrote holds `fill`. `trace` is the report on both; `splits` are the axes of the chip's
+    In that program unwritten memory holds `fill`. `trace` is the report on both; `splits` are the axes of the chip's
     mesh over which the dimensions of each input, and then of each result, are split.
     """
 

@@ -79,7 +79,7 @@ class Listener:
 
     `progress` is called for each stage, `after_trace` with the trace; if the latter raises, the evaluation ends. If
     `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
-    names the checks that were left out (`unchecked`). For a suite, both are called with the whole suite's.
+    names the checks that were left out (`unchecked`). For a suite, both get what belongs to the whole suite.
     """
 
     progress: Progress = silent

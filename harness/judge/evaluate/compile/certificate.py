@@ -47,7 +47,7 @@ def certify(request: CertifyRequest) -> Certificate:
     """The certificate that the program for the chip is the traced program; also writes the program to check on the CPU.
 
     Raises Rejected `forged-result` if the report is not true, `program-differs` if the program for the chip is not the
-    traced one, `not-interpretable`, and every kind that a trace is refused with.
+    traced one, `not-interpretable`, and the kinds of `traced.refuse_unfit`.
     """
     chip = request.chip
     for_chip = jax.export.deserialize(bytearray(Path(request.for_chip).read_bytes()))
@@ -78,7 +78,7 @@ def certify(request: CertifyRequest) -> Certificate:
 
 
 def _require_sound(closed: Any, chip: Chip) -> None:
-    """Raises Rejected `foreign-primitive` for another's primitive, `forged-result` for a type that is not its value's.
+    """Raises Rejected `foreign-primitive` if a primitive is not JAX's, `forged-result` if a type is not its value's.
 
     No trace makes such a program. A compiler that uses one type and an interpreter that uses another would compute
     different things.

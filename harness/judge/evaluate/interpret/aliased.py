@@ -46,7 +46,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 
 
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """An inner program of `equation`, `_renamed` with its own variables for these inputs and outputs."""
+    """An inner program of `equation` after `_renamed`, with its own variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
         return part  # no condition reads an array in HBM
     # An inner program's operands are the last ones of the equation, after predicates and those of other programs.

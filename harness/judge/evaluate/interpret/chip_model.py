@@ -1,4 +1,4 @@
-"""Rewrites the program that is checked on a CPU, so that it computes what a TPU computes where XLA on a CPU would not.
+"""Rewrites the program that is checked on a CPU so that it computes what a TPU computes, also where XLA would not.
 docs/SEMANTICS.md lists each rewrite and its reason. Each model here is one entry of kind `modelled` there.
 """
 

@@ -97,9 +97,9 @@ def reset() -> None:
 def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
-    None is NaN, with which JAX fills it: it shows in nearly every kernel that reads it. It does not show in a kernel
-    that tests for NaN, to replace it or as a mark of its own; on a chip such a kernel finds what the kernel before it
-    left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises.
+    None: JAX fills it with NaN, which shows in nearly every kernel that reads it. NaN does not show in a kernel that
+    tests for NaN, to replace it or as a mark of its own; on a chip such a kernel finds what the kernel before it left.
+    "marked": the NaN that `undefined.with_flipped_comparisons` recognises.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)

@@ -21,7 +21,7 @@ _WHOLE = tree_util.tree_structure(())
 
 
 def with_kept_tables(equation: Equation) -> dict[str, Any]:
-    """The changed parameters of this Pallas call: its kernel copies each table that it writes to into scratch."""
+    """The changed parameters of this Pallas call: its kernel has a scratch copy of each table that it changes."""
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     tables = written_tables(equation)
     if not tables:

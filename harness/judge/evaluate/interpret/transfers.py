@@ -28,7 +28,7 @@ MOST_UNDER_WAY = (62, 510, 4096)
 # A transfer advances its component by this much: before and after its read, before and after its write.
 _ADVANCE = 4
 
-# The order in which waits end transfers: that started last comes first, that started first, or drawn from this seed.
+# The order in which a wait ends transfers: from the last started, from the first started, or drawn from this seed.
 Order = Literal["last", "first"] | int
 
 

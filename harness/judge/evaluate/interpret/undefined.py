@@ -33,7 +33,7 @@ def marks(like: Any) -> Any:
 
 
 def marked_memory(like: Any) -> Any:
-    """An array of this shape and dtype that `with_flipped_comparisons` recognises; other types stay `like`."""
+    """An array of this shape and dtype that `with_flipped_comparisons` recognises; `like` for other dtypes."""
     if like.dtype in _BY_BITS:
         return lax.bitcast_convert_type(lax.full(like.shape, _MARKS[4], jnp.int32), like.dtype)
     return marks(like) if jnp.issubdtype(like.dtype, jnp.floating) else like

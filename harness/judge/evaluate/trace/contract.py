@@ -186,7 +186,7 @@ def _words(module: types.ModuleType, name: str, default: str) -> str:
 
 
 def _claim(function: Callable[..., Any], statement: Statement) -> Any:
-    """The claim's value for this problem; it is called with the parameters of the problem that its signature names."""
+    """The claim's value for this problem, from a call with those parameters of the problem that its signature names."""
     named = inspect.signature(function).parameters
     return function(**{name: value for name, value in statement.parameters if name in named})
 

@@ -131,7 +131,7 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
 def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
     """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
 
-    Looked up, not computed: an attribute that a module creates on access is left alone.
+    Attributes are looked up without access: an attribute that a module creates on access is ignored.
     """
     if isinstance(node, ast.ImportFrom):
         return None

@@ -18,8 +18,8 @@ from typing import Any
 import jax
 from jax._src import monitoring
 
-# Imported here for its effect: it adds rules for primitives of JAX, on the SparseCore. Packages with kernels for both
-# kinds of core import it, and these rules must be in the snapshot before.
+# Imported for its effect: it adds rules for JAX's primitives on the SparseCore. Packages with kernels for both kinds of
+# core import it too, so these rules must be in the snapshot that is taken before.
 from jax.experimental.pallas import tpu_sc  # noqa: F401
 from jax.extend import core
 

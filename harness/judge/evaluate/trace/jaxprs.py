@@ -113,7 +113,7 @@ def open_program(program: Any) -> Jaxpr:
 
 
 def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
-    """The program changed; one that is closed over constants stays so."""
+    """The program after `change`; a program that is closed over constants stays closed over them."""
     changed = change(open_program(program))
     return program.replace(jaxpr=changed) if isinstance(program, core.ClosedJaxpr) else changed
 
@@ -133,7 +133,7 @@ def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
 
 
 def every_program(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
-    """The program, and every program inside its equations; of kernels the index maps too."""
+    """The program, and every program inside its equations, including the index maps of kernels."""
     yield jaxpr
     for equation in jaxpr.eqns:
         parts = inner(equation)
@@ -186,7 +186,7 @@ def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
 
 
 def with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
-    """The equation with the programs that it holds changed."""
+    """The equation with `change` applied to the programs that it holds."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
@@ -319,7 +319,7 @@ def written_tables(equation: Equation) -> list[Any]:
 
 
 def _written(jaxpr: Jaxpr) -> set[Any]:
-    """The references that its equations write to; a wait has the effects of its copy, but writes nothing.
+    """The references that the program's equations write to; a wait has the effects of its copy, but writes nothing.
 
     JAX represents the wait for sending a remote copy as one for the reverse copy, which would write to memory that is
     only read.
@@ -371,7 +371,7 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps what each step writes
-    there. But index maps may be evaluated for a step before the step ahead of it has written, and for a kernel under
+    there. But index maps may be evaluated for a step before the previous step has written, and for a kernel under
     vmap it is unknown which steps share a table.
     """
     for equation in pallas_calls(jaxpr):

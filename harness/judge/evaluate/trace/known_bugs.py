@@ -55,7 +55,7 @@ KNOWN_BUGS = (
 def refuse(sources: Iterable[bytes], version: str) -> None:
     """Raises Rejected `static`, `known-jax-bug` if a bug of this version of JAX reaches the kernel's sources.
 
-    A version that cannot be parsed counts as free of them: the versions with bugs are released ones.
+    A version that cannot be parsed counts as free of bugs, because the versions with bugs are released versions.
     """
     numbers = _NUMBERS.match(version)
     if numbers is None:

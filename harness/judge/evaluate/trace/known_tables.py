@@ -1,4 +1,4 @@
-"""Values that follow from the contents of a program's tables: the integers that its Pallas calls get."""
+"""Computes the grids of a program's Pallas calls, as far as they follow from the contents of its tables."""
 
 from collections.abc import Sequence
 from typing import Any

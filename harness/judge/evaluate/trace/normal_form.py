@@ -171,7 +171,7 @@ class ExportedForm:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the whole."""
+        """The SHA-256 of the whole program."""
         return digest(self.around)
 
 
@@ -229,7 +229,7 @@ class _Shown:
 
 
 def _printed(operation: ir.Operation) -> tuple[str, str]:
-    """A module without and with places, with the same lines."""
+    """The text of a module without and with source places, in the same lines."""
     plain, located = (
         str(operation.get_asm(enable_debug_info=is_located, print_generic_op_form=True, use_local_scope=True))
         for is_located in (False, True)
@@ -248,7 +248,7 @@ def _pair(lines: Sequence[str], others: Sequence[str], at: int) -> str:
 
 
 def _bodies(operation: ir.Operation) -> Iterator[tuple[str, str]]:
-    """Each kernel's module as `_printed` has it."""
+    """The texts of each kernel's module, as `_printed` returns them."""
     target = kernels.called(operation)
     if target == kernels.TPU_CALL:
         body = base64.b64decode(kernels.mosaic_config(operation)["custom_call_config"]["body"])

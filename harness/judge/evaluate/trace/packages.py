@@ -34,7 +34,7 @@ def loaded() -> frozenset[str]:
 def imported(before: frozenset[str]) -> tuple[Imported, ...]:
     """The packages that are imported now and were not loaded `before`, and JAX's kernels if imported, by name.
 
-    Each with one hash over the names and contents of the imported files.
+    Each has one hash over the names and contents of its imported files.
     """
     files: dict[str, dict[str, str]] = {}
     for name, module in sorted(sys.modules.items()):

@@ -100,7 +100,7 @@ class _ProgramComparison:
         names = [None if equation is None else equation.primitive.name for equation in (small, large)]
         self._place = jaxprs.line_of(large or small)
         self._require(names[0] == names[1], "an operation", *names)
-        # Effects name their operands by position; what is computed from what is compared below.
+        # Effects name their operands by position; the flow of data is compared below.
         effects = [sorted(type(effect).__name__ for effect in equation.effects) for equation in (small, large)]
         self._require(effects[0] == effects[1], f"the effects of {names[0]}", *effects)
         for var, other in zip_longest(small.invars, large.invars):
@@ -116,7 +116,7 @@ class _ProgramComparison:
             self._variable(f"a result of {names[0]}", var, other)
 
     def _variable(self, what: str, small: Any, large: Any) -> None:
-        """Pairs two objects that are named for the first time; from now on they count as the same."""
+        """Pairs two variables where they are defined; from now on they count as the same."""
         self._require(small is not None and large is not None, f"{what}: how many", small, large)
         self._type(what, small.aval, large.aval)
         self._same[small] = large

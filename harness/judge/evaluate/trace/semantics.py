@@ -118,7 +118,7 @@ def _refuse(equation: Equation, chip: Chip) -> None:
 
 
 def _promises(equation: Equation) -> bool:
-    """True if a gather or scatter of several places comes with promises about them."""
+    """True if a gather or scatter of several places comes with promises about these places."""
     if not equation.primitive.name.startswith(("gather", "scatter")):
         return False
     places = math.prod(equation.invars[1].aval.shape[:-1])

@@ -68,7 +68,7 @@ class _Finder(MetaPathFinder, Loader):
         self.names = frozenset(names)
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        """The spec of a module, None if it is none of these."""
+        """The spec of a module, None if it has no stand-in."""
         return ModuleSpec(fullname, self, is_package=True) if fullname.partition(".")[0] in self.names else None
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:

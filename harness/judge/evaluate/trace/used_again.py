@@ -63,7 +63,7 @@ def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[t
 
 
 def _sent_to(jaxpr: Jaxpr) -> set[Any]:
-    """The references that stand for memory or semaphores of another chip in its equations."""
+    """The references that stand for memory or semaphores of another chip in the program's equations."""
     targets: set[Any] = set()
     for equation in jaxpr.eqns:
         name = equation.primitive.name

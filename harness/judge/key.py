@@ -443,7 +443,7 @@ def _code_digest(source: bytes) -> str:
 
 
 def _bare(node: object) -> object:
-    """A syntax tree as nested tuples, equal in every version of Python: no places, no docstrings, nothing empty."""
+    """A syntax tree as nested tuples, equal in every version of Python: no line numbers, docstrings or empty fields."""
     if isinstance(node, list):
         return tuple(map(_bare, node))
     if not isinstance(node, ast.AST):

@@ -23,7 +23,7 @@ class CompiledModule:
     - `parameters`: the names of the module's parameters, in their order.
     - `in_place`: the parameters whose memory the caller hands over for results, by the places of these results.
     - `results`: the number of results in the tuple that is returned; 0 if the result is not a tuple.
-    - `prefetched`: for operands that have not been fetched, the words of scalar memory that say whether they have been.
+    - `prefetched`: the words of scalar memory that say whether operands were fetched before; empty if they were.
     - `result_words`: the words of scalar memory that hold the address of the only result.
     - `chips`: the number of chips that run the program together.
     - `constants`: words in HBM, by the addresses that the top-level program has for them.

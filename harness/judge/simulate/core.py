@@ -38,8 +38,8 @@ def run_cores(
 ) -> tuple[CoreRun, ...]:
     """The runs of the module on all cores of the chip. The cores wait for each other at the program's barriers.
 
-    `deadline` is a time.monotonic() value. `traces`, one for each core or chip if given, note down what happens when.
-    With a `bound` the result is not a latency, but a bound of one.
+    `deadline` is a time.monotonic() value. `traces`, one for each core or chip if given, record what happens at which
+    time. With a `bound` the result is not a latency, but a bound of one.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
 

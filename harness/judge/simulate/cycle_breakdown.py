@@ -11,7 +11,7 @@ from harness.records import CycleBreakdown, Part, PartKind
 
 
 def breakdown(core: CoreRun, machine: Machine, *, with_lines: bool) -> CycleBreakdown:
-    """The cycles of one core's run, by what they were spent on. The parts sum to them, and so do the lines if any."""
+    """The cycles of one core's run, by what they were spent on. The parts add up to all cycles; so do the lines."""
     parts: Counter[tuple[PartKind, str]] = Counter()
     moved: Counter[str] = Counter()
     spill_cycles = 0

@@ -86,7 +86,7 @@ _LONGEST_MEMORY = 1 << 14
 _MXU = re.compile(r"mxu\d")
 _XLU = re.compile(r"xlu\d")
 _THIRD_XLU = "xlu2"
-# The width of a transpose stands behind its arrays: (vx, 128) or (vx, vy, 128).
+# The width of a transpose follows its arrays: (vx, 128) or (vx, vy, 128).
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
 EUP = (

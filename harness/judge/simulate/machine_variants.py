@@ -152,7 +152,7 @@ def seconds_on(
 
 
 def _is_same(operations: Iterable[Op], changed: Machine, machine: Machine) -> bool:
-    """True if a program of these operations cannot tell the two machines apart: it lacks what has changed."""
+    """True if a program of these operations cannot tell the two machines apart: it uses nothing that changed."""
     differing = {
         field.name for field in fields(Machine) if getattr(changed, field.name) != getattr(machine, field.name)
     }

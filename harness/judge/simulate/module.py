@@ -87,7 +87,7 @@ def prepare(
     fetched_before: bool = False,
     traced: bool = False,
 ) -> Prepared:
-    """The module compiled for `chip`, and for every machine that has as many branch slots as that.
+    """The module compiled for `chip`, and for every machine with as many branch slots.
 
     `fetched_before` and `traced`: see `compile_module`.
     """

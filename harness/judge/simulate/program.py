@@ -498,7 +498,7 @@ class _Writer:
 def _layout(op: Op, values: list[str]) -> str:
     """The strides of a transfer as `UnderWay.started` takes them."""
     if op.opcode == "dma.general":
-        # Behind the two sync flags.
+        # After the two sync flags.
         return f"({values[5]},)" if len(values) > 5 else "(Unknown('a descriptor'),)"
     return f"({', '.join(values[4:7])})" if len(values) == 7 else "()"
 

@@ -75,7 +75,7 @@ class OpRun:
 class CoreRun:
     """One core's run of a module: clock at the end, the top-level program, ops in the order of their first call.
 
-    `top` is None where a single op is run. `links` are those between all chips, where several run the module.
+    `top` is None if a single op is run. `links` are those between all chips if several run the module.
     """
 
     cycles: int

@@ -13,7 +13,7 @@ from harness.judge.simulate.values import float_word
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
-# Operands in HBM lie above the allocations, each as far from the next as it is large.
+# Operands in HBM lie above the allocations; the distance to the next operand is at least the size of an operand.
 FIRST_OPERAND = 1 << 26
 # Results for which the caller hands over no parameter's memory lie above 14 GiB of operands, 64 MiB apart. XLA keeps
 # other arrays there, tables too, until the results are written.

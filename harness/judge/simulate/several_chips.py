@@ -30,7 +30,7 @@ _PARTITION, _ASSIGNMENT_PLACE = "partition id location", "device assignment ptr"
 _IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", _CORE, _ASSIGNMENT_PLACE, _REGISTRY)
 # The tags of that place, and of the table to which it points: the routes to the other chips, in the bits 24 to 27.
 _SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
-# For slices of 32 chips and more: the tag of the chips to which entries of routing tables lead, and entries a chip.
+# For slices of 32 chips and more: the tag of the chips that routing entries lead to, and the entries for each chip.
 _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
 # The addresses at which other programs see the registry and the routes, above all addresses of their own.
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
@@ -260,8 +260,7 @@ class Network:
         """The way of `amount` bytes from one chip to another.
 
         The first bytes are read at `begins`, the last at `read`; they raise `flag` at their destination. Each link on
-        the way carries them as soon as it is free and they are there. A link that carries nothing is not kept free for
-        the others.
+        the way carries them as soon as it is free and they are there. A link is taken only while it carries bytes.
         """
         length = amount / self.bytes_per_cycle
         times: Times = ((max(begins, read - length), max(begins + length, read)),)

@@ -42,10 +42,11 @@ _REGION = re.compile(r"region(\d+)")
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
     """The number of bundles after a branch that are executed whatever the branch decides.
 
-    On all chips but the newest there are as many as the branch takes to act. On the newest chip the compiler leaves one
-    empty bundle for all the empty ones that the slots end with, and the chip makes up for the others when it jumps. So
-    the slots end with the last empty bundle before the next branch or region. If no bundle was left out, the last slot
-    may hold an operation. At least one of these then holds for the bundles behind the last empty one:
+    On all chips but the newest there is one for each cycle that the branch takes to act. On the newest chip the
+    compiler leaves one empty bundle for all the empty ones that the slots end with, and the chip makes up for the
+    others when it jumps. So the slots end with the last empty bundle before the next branch or region. If no bundle was
+    left out, the last slot may hold an operation. At least one of these then holds for the bundles behind the last
+    empty one:
     - They come from the path without the jump, and carry the branch's opposite predicate.
     - Several empty bundles stand before them.
     - A region ends with them, and another one starts behind them.

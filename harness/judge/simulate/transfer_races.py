@@ -282,8 +282,8 @@ class UnderWay:
 def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | None:
     """The layout from no numbers (one run), or from triples, the outermost level first.
 
-    A triple has two strides, and how many of the next level are in one of this level. In place of the latter, the last
-    triple has the rows of the run.
+    A triple has two strides, and the number of items of the next level in one item of its level. In place of that
+    number, the last triple has the rows of a run.
     """
     if size <= 0 or len(numbers) % 3:
         return None

@@ -84,7 +84,7 @@ def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown
 
 
 def decided(value: "int | Unknown", what: str) -> int:
-    """The integer; if it is not known, raises Unknowable, which names `what` needed it."""
+    """The integer; if it is not known, raises Unknowable, which names `what` needs it."""
     if isinstance(value, Unknown):
         raise Unknowable(f"{what} depends on {value.reason}", unwritten=value.unwritten)
     return value
@@ -143,7 +143,7 @@ def float_of(number: "int | Unknown") -> "int | Unknown":
 
 
 def _numbers(left: "int | Unknown", other: "int | Unknown") -> "tuple[float, float] | Unknown":
-    """Two words as floating-point numbers; unknown where machines do not treat them alike."""
+    """Two words as floating-point numbers; unknown if machines do not treat them alike."""
     numbers = []
     for word in (left, other):
         if isinstance(word, Unknown):

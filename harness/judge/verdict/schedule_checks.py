@@ -53,7 +53,7 @@ def _offences(evidence: Evidence) -> tuple[Offence, ...]:
 
 
 def _words(offences: list[Offence]) -> str:
-    """The first of them in words, and the number of the others."""
+    """The first offence in words, and the number of the others."""
     first = offences[0]
     line = f" at {first.line}" if first.line else ""
     more = f", and {len(offences) - 1} more like it" if len(offences) > 1 else ""

@@ -287,7 +287,7 @@ def _codes(graph: _Graph, modules: Iterable[str]) -> list[list[str]]:
 
 
 def _closure(graph: _Graph, entries: Iterable[str], not_followed: Sequence[str] = _NOT_FOLLOWED) -> tuple[str, ...]:
-    """The modules that the entry points import, directly or not, and they themselves, sorted."""
+    """The entry points and all modules that they import, directly or not, sorted."""
     reached: set[str] = set()
     todo = list(entries)
     while todo:

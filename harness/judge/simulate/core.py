@@ -39,7 +39,7 @@ def run_cores(
     """The runs of the module on all cores of the chip. The cores wait for each other at the program's barriers.
 
     `deadline` is a time.monotonic() value. `traces`, one for each core or chip if given, record what happens at which
-    time. With a `bound` the result is not a latency, but a bound of one.
+    time. With a `bound` the result is a bound of the latency.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
 
@@ -67,7 +67,7 @@ def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline
 
 
 def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
-    """All cores after their run, those of a chip together, and the reason why the run has no end, or ""."""
+    """All cores after their run, grouped by chip, and the reason why the run has no end, or ""."""
     if execution.module.chips > 1 and not execution.module.unfit:
         assert execution.module.top is not None
         top = execution.module.schedules[execution.module.top]

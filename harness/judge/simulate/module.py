@@ -195,7 +195,7 @@ def _executed(
 def _both_ways(
     compiled: CompiledModule, machine: Machine, tables: Tables, deadline: float
 ) -> list[tuple[CoreRun, ...]]:
-    """The run in which code that depends on a vector's contents never runs, and the one in which it always does.
+    """The run in which code that depends on a vector's contents never runs, and the run in which it always does.
 
     The outcome of a comparison does not show which run is which, because compilers jump over such code as well as into
     it. In the first run fewer bundles are executed.

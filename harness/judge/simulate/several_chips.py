@@ -131,7 +131,7 @@ Times: TypeAlias = Sequence[tuple[float, float]]
 class Passage:
     """A transfer on its way: the times at which it has each of the links on its `route`, in their order.
 
-    `left` is the cycle at which all of it has left the chip that sends it, `arrived` the one at which all of it has
+    `left` is the cycle at which its last byte has left the sending chip, `arrived` the cycle at which its last byte has
     arrived at the other chip.
     """
 
@@ -297,7 +297,7 @@ class Waiting:
 class ChipPort:
     """The state that one core of a chip shares with the other cores, those of its own chip too.
 
-    `others` are the ports of all cores, those of a chip together. `inbox` has what the other cores have sent, by the
+    `others` are the ports of all cores, grouped by chip. `inbox` has what the other cores have sent, by the
     number of its flag: a heap of scalar_memory.Arrival for each flag.
     """
 

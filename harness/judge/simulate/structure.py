@@ -235,7 +235,7 @@ def is_for_first_core(schedule: Schedule) -> bool:
     """True if all cores but the first leave the program at once.
 
     Such a program tests which core runs it before it moves or waits for any data, and other cores jump past all
-    operations that do so.
+    operations that move data or wait.
     """
     asked: set[str] = set()
     others: set[str] = set()
@@ -309,7 +309,7 @@ def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
 
 @cache
 def unit_of(opcode: str) -> str:
-    """The unit that issues the operation, by the names of the compiler's table of slots; "" for none of them.
+    """The unit that issues the operation, by the names of the compiler's table of slots; "" if no unit does.
 
     DMA stands for transfers and waits for transfers, which the table does not have.
     """

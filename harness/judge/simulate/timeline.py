@@ -34,7 +34,7 @@ def timeline(
 ) -> Timeline:
     """The timeline of the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
 
-    For a program on several chips, those of every chip, and what each direction of a link carries. `steps_shown` steps
+    For a program on several chips, those of every chip, and what goes over each link. `steps_shown` steps
     from the middle of the longest op's grid are shown bundle by bundle, on core or chip 0: what each unit issues, and
     what a bundle stalls for. Long rows are cut. `operands` are contents of arguments by their names. Raises
     RatchetError `no-simulation` if the run has no known end.

@@ -25,7 +25,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     """Compiles the program, writes its HLO and Mosaic text, and returns the counters of both.
 
     Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule` or
-    `work-outside-pallas`, and whatever the counters raise for text they do not understand; RatchetError
+    `work-outside-pallas`, and the kinds of the counters for text that they do not understand; RatchetError
     `wrong-topology`.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())

@@ -27,7 +27,7 @@ _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2
 
 
 def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Jaxpr:
-    """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
+    """The same program with every Pallas call's `interpret` set: False for the compiler, otherwise a mode.
 
     An interpreted kernel computes what `chip` computes; `is_flipped` reverses its comparisons of unwritten memory. In
     TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function with

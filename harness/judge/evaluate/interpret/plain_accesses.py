@@ -1,4 +1,4 @@
-"""Rewrites reads and writes of memory that JAX's interpreters (0.10.2, 0.12.0) cannot perform in steps that they can.
+"""Rewrites reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform, as steps that they can perform.
 
 If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the first
 indices. Here everything that they select is read, and thus checked for races. A write through a reinterpreted reference

@@ -106,7 +106,7 @@ def put_back(before: Snapshot) -> tuple[str, ...]:
 
 
 def _sentences(what: str, names: Sequence[str], before: Snapshot) -> tuple[str, ...]:
-    """A sentence for each place that sets some of `names`; `what` says what one of them is."""
+    """A sentence for each place that sets some of `names`; `what` is the word for such a name."""
     places: dict[str, list[str]] = {}
     for name in names:
         places.setdefault(_set_in(name, before), []).append(name)

@@ -222,7 +222,7 @@ def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], 
 
 
 def line_of(equation: Equation) -> str:
-    """`kernel.py line 12: ` (or a helper's) where the equation comes from, or nothing if that is not known."""
+    """The source line of the equation as `kernel.py line 12: ` (or a helper's), or "" if it is not known."""
     frames = _frames(equation.source_info.traceback)
     lines = [f.start_line if hasattr(f, "start_line") else f.line_num for f in frames]
     return f"{frames[0].file_name} line {lines[0]}: " if lines else ""

@@ -211,7 +211,7 @@ class _Text:
     located: tuple[str, ...]
 
     def place(self, at: int) -> str:
-        """`kernel.py line 12: ` for a line, or nothing if that is not known."""
+        """The source of a line as `kernel.py line 12: `, or "" if it is not known."""
         match = _PLACE.search(self.located[at]) if at < len(self.located) else None
         return f"{match['file']} line {match['line']}: " if match else ""
 

@@ -96,7 +96,7 @@ def place(*frames: tuple[str, int]) -> str:
 
 
 def place_of(equation: Equation) -> str:
-    """`kernel.py line 12, in tokamax/flash.py line 34: ` where the equation comes from, as far as that is known."""
+    """The known source lines of the equation, as `kernel.py line 12, in tokamax/flash.py line 34: `."""
     traceback = equation.source_info.traceback
     frames = [(frame.file_name, _line(frame)) for frame in (traceback.frames if traceback is not None else ())]
     before = itertools.takewhile(lambda frame: "/" in frame[0] or not frame[0].endswith(".py"), frames)

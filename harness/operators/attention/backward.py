@@ -27,24 +27,25 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _LSE = 4
 _FAR_GRADIENTS = "far-gradients"
 _LIGHT_KEYS = "light-keys"
-# With equal keys dq is the rounding of o and nothing else, so equal keys are no family here.
-# Of scores far below zero the residuals would lose what weights depend on.
+# With equal keys dq consists only of the rounding of o, so equal keys are no family here. With scores far below zero
+# the residuals would lose the digits that weights depend on.
 _LEFT_OUT = ("equal-keys", attention_inputs.FAR_BELOW)
 _FAMILIES = (*(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_OUT), _FAR_GRADIENTS, _LIGHT_KEYS)
-# Kinds of recipes of which each check draws one; `attack` draws of all.
+# Each check draws one recipe of each of these kinds; `attack` draws from all kinds.
 _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
-# By how much the scores of all other keys are raised above those of light ones. A query that is rounded once errs alike
-# for all of these, which `rounding` does not know: at 24 an honest kernel was off by 8.4 deviations, of 10.
+# The scores of all other keys are this much higher than those of the light keys. Rounding a query once gives all of
+# them the same error, which `rounding` does not model: at 24 an honest kernel was off by 8.4 deviations, where 10 are
+# allowed.
 _RAISED = 12.0
 _LIMITS = {**attention_space.LIMITS, "logit": (-_RAISED, _RAISED), "distinct": (0, 0)}
-# Pairs held at once: 8 MB as float64, and about twenty such arrays are alive together.
+# The most query-key pairs in memory at once: 8 MB as float64, and about twenty such arrays are alive together.
 _CHUNK_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """Some queries of the heads that share some keys against some of these, `[queries, keys]`.
+    """Some queries against some of the keys that their heads share, `[queries, keys]`.
 
     `weights` are p = exp(s - lse), `value_products` dp, `differences` dp - delta.
     """
@@ -67,19 +68,19 @@ class AttentionBackward(Operator, Recipes):
 
     q, o, do and dq are `[heads, sequence, head_dim]` in `dtype`, k, v, dk and dv `[kv_heads, sequence, head_dim]`, lse
     `[heads, sequence]` float32; the head axis is absent where there is one head. Query head h reads key/value head
-    h // (heads // kv_heads), whose dk and dv are sums over all heads that read it. o is the forward's output as it was
-    rounded, lse the logarithm of each row's sum of exponentials. With s = scale q k^T, p = exp(s - lse), dp = do v^T
-    and delta = sum(o do) over head_dim, from o as it is given:  ds = p (dp - delta), dq = scale ds k,
-    dk = scale ds^T q, dv = p^T do. Causal: query i sees the keys j <= i.
+    h // (heads // kv_heads), whose dk and dv are sums over all heads that read it. o is the forward's rounded output,
+    lse the logarithm of each row's sum of exponentials. With s = scale q k^T, p = exp(s - lse), dp = do v^T and delta =
+    sum(o do) over head_dim, from o as it is given:  ds = p (dp - delta), dq = scale ds k, dk = scale ds^T q, dv = p^T
+    do. Causal: query i sees the keys j <= i.
 
-    In a row of all outputs n = heads // kv_heads rows of dq stand beside one of dk and of dv (operators/outputs.py).
+    A row of all outputs holds n = heads // kv_heads rows of dq, one of dk and one of dv (operators/outputs.py).
     kv_heads None: as many as heads. scale None: 1 / sqrt(head_dim). Raises UsageError `bad-problem`.
     """
 
     operation = "attention_backward"
     record, kinds = Recipe, tuple(kind for kind in attention_space.KINDS if kind != "ties")
     limits = _LIMITS
-    # Query-key pairs that one check may cost, each twice: about a second on one core.
+    # The most query-key pairs that one check computes, each of them twice: about a second on one core.
     checked = 1 << 21
     heads: int = field(default=1, metadata=axis(multiple="kv_heads"))
     kv_heads: int = field(default=None, metadata=axis(few=2))  # type: ignore[assignment]  # filled in on construction
@@ -90,7 +91,7 @@ class AttentionBackward(Operator, Recipes):
     scale: float = None  # type: ignore[assignment]  # filled in on construction
 
     def __post_init__(self) -> None:
-        """Fills in the defaults that other fields give, then refuses what does not exist."""
+        """Fills in the defaults that depend on other fields, then refuses problems that do not exist."""
         self.fill(kv_heads=self.heads)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
@@ -114,7 +115,7 @@ class AttentionBackward(Operator, Recipes):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers; `scale` as the number that it is."""
+        """This problem in words and numbers; `scale` is a number even if it was None."""
         heads = f"{self.heads} head{'s' * (self.heads > 1)}"
         if self._group > 1:
             heads += f" over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
@@ -125,12 +126,12 @@ class AttentionBackward(Operator, Recipes):
         return Statement(
             operation=self.operation,
             title=f"attention backward, {heads}, sequence {self.sequence}, head_dim {self.head_dim}, {words}",
-            # Problems were stated without kv_heads before they could share keys.
+            # Statements had no kv_heads before heads could share keys, and have none where no keys are shared.
             parameters=tuple(some for some in self.parameters if some[0] != "kv_heads" or self._group > 1),
             inputs=(q, k, replace(k, name="v"), replace(q, name="o"), lse, replace(q, name="do")),
             outputs=(replace(q, name="dq"), replace(k, name="dk"), replace(k, name="dv")),
             work=self.work(),
-            # One kernel for all three has five products; one for dq and one for dk and dv make scores and do v^T twice.
+            # A single kernel has five products; two kernels, for dq and for dk and dv, compute scores and do v^T twice.
             expected=(
                 ExpectedCount(
                     counter="matmul",
@@ -154,16 +155,17 @@ class AttentionBackward(Operator, Recipes):
         return (heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """A composite of everything at the full shape; each kind of input by itself, and draws, at a reduced one."""
+        """At the full shape a composite of all kinds of input; at a reduced shape each kind by itself, and draws."""
         return ("composite",) if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """q, k, v of the named family or recipe as of Attention, their residuals, and do N(0, 1). Raises ValueError.
+        """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
-        far-gradients: do N(c, 1) with c near 100, another in every column, so that sums grow evenly, and dp - delta is
-        small beside both.
-        light-keys: all queries hardly see the first half to three quarters of the keys, whose dk and dv are as small as
-        their weights and no less exact. A block of half the keys of the shortest sequence is always among them.
+        far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
+        is small compared with dp and delta.
+        light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
+        are as small as these weights, and no less exact. They always include a block of half the keys of the shortest
+        sequence.
         """
         shape = attention_inputs.InputSizes(
             batch=1,
@@ -209,11 +211,11 @@ class AttentionBackward(Operator, Recipes):
         return tuple(a.reshape(s.shape) for a, s in zip(inputs, self.statement().inputs, strict=True))
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
-        """As `attention_space.draw`, with no keys repeated and scores as far apart as those of light keys at most."""
+        """As `attention_space.draw`, but no keys are repeated and scores differ no more than those of light keys."""
         return replace(attention_space.within(attention_space.draw(kind, random), _RAISED), distinct=0)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes of gradients: each depends on certain queries, keys, values and residuals, none beyond the mask."""
+        """Probes that each gradient depends on its queries, keys, values and residuals, and on none beyond the mask."""
         return attention_backward_probes.probes(
             self.heads, self.kv_heads, self.sequence, self.head_dim, self.causal, full, seed
         )
@@ -224,11 +226,11 @@ class AttentionBackward(Operator, Recipes):
         return self.sequence * self.heads
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), (n + 2) head_dim]` float64: the formulas in float64, from the inputs as they were rounded."""
+        """`[len(rows), (n + 2) head_dim]` float64: the formulas in float64, from the rounded inputs."""
         return self._gradients(inputs, rows, np.float64, lambda array: array)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), (n + 2) head_dim]` float64: in float32, p and ds rounded to dtype for products, and outputs."""
+        """`[len(rows), (n + 2) head_dim]` float64: computed in float32; p, ds and outputs are rounded to dtype."""
         dtype = DTYPES[self.dtype]
         gradients = self._gradients(inputs, rows, np.float32, lambda array: array.astype(dtype).astype(np.float32))
         return gradients.astype(dtype).astype(np.float64)
@@ -236,19 +238,23 @@ class AttentionBackward(Operator, Recipes):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), (n + 2) head_dim]`: deviation of the gradients if every honest rounding were random.
 
-        First-order propagation, roundings independent. With r the relative deviation of one rounding to dtype, r32
+        First-order propagation of independent roundings. With r the relative deviation of one rounding to dtype, r32
         that of one to float32, e32 float32's epsilon, a_ij the 2-norm of the elementwise product scale q_i * k_j, and
         b_ij that of do_i * v_j, the variances are:
-        scores, from scaled queries rounded once and a float32 sum:  S = r^2 a^2 + r32^2 head_dim (a^2 + s^2 / 3);
-        as lse is given, nothing that keys have in common cancels;
-        dp, a float32 sum:  D = r32^2 head_dim (b^2 + dp^2 / 3), and delta alike:  T, the same for a whole row;
-        p, from an exponential right to one ulp and rounded to dtype:  P = p^2 (S + e32^2 / 3 + r^2) + t^2, where
-        what is smaller than t, float32's smallest normal number, may be taken for zero;
-        ds, rounded to dtype:  E = (dp - delta)^2 P + p^2 D + t^2.
-        They go through the sums:  dv_j: sum_i P do_i^2;  dk_j: scale^2 sum_i (E + p^2 T) q_i^2;
-        dq_i: scale^2 (sum_j E k_j^2 + (sum_j p k_j)^2 T_i), where i of dv and dk are the queries of all heads that read
-        the key. To each its float32 sum of as many terms (`sum_variance`) and the rounding of the output, ulp^2 / 12,
-        exactly what rounding to nearest costs.
+        - scores, from scaled queries rounded once and a float32 sum:  S = r^2 a^2 + r32^2 head_dim (a^2 + s^2 / 3); lse
+          is an input, so errors that keys have in common do not cancel;
+        - dp, a float32 sum:  D = r32^2 head_dim (b^2 + dp^2 / 3), and delta likewise:  T, the same for a whole row;
+        - p, from an exponential right to one ulp and rounded to dtype:  P = p^2 (S + e32^2 / 3 + r^2) + t^2, where t is
+          float32's smallest normal number, because smaller values may be flushed to zero;
+        - ds, rounded to dtype:  E = (dp - delta)^2 P + p^2 D + t^2.
+
+        The sums propagate these, with i in dv and dk over the queries of all heads that read the key:
+        - dv_j:  sum_i P do_i^2;
+        - dk_j:  scale^2 sum_i (E + p^2 T) q_i^2;
+        - dq_i:  scale^2 (sum_j E k_j^2 + (sum_j p k_j)^2 T_i).
+
+        To each are added the variances of its float32 sum (`sum_variance`) and of the output's rounding, ulp^2 / 12,
+        which is exact for rounding to nearest.
         """
         result = np.empty((len(rows), (self._group + 2) * self.head_dim))
         scale = self.scale**2
@@ -269,7 +275,7 @@ class AttentionBackward(Operator, Recipes):
             of_k = self._whole(variance, pairs.score_gradients.T, q, self.scale)
             of_v = self._whole(of_weights.T @ np.square(do), pairs.weights.T, do, 1.0)
             result[places] = np.concatenate((of_q.reshape(len(at), -1), of_k, of_v), axis=1)
-        # Zero only where everything is exactly zero.
+        # The result is zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
     def controls(self) -> dict[str, Answer]:
@@ -310,12 +316,12 @@ class AttentionBackward(Operator, Recipes):
         return answers
 
     def _split(self, gradients: Exact) -> tuple[Exact, Exact, Exact]:
-        """dq of all heads that read a key, dk and dv."""
+        """The parts of each row: dq of all heads that read the key, dk and dv."""
         dq, dk, dv = np.split(gradients, [self._group * self.head_dim, (self._group + 1) * self.head_dim], axis=1)
         return dq, dk, dv
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: how far each row is off, by a checksum of every 32 columns of each gradient, weights in float32."""
+        """`[rows]`: the error of each row, by a checksum of every 32 columns of each gradient, weights in float32."""
         off = []
         for inputs_of_group, gradients in zip(self._groups(inputs), self._groups(outputs), strict=True):
             errors_and_variances = attention_survey.gradient_errors(
@@ -325,7 +331,7 @@ class AttentionBackward(Operator, Recipes):
         return np.concatenate(off)
 
     def _whole(self, variance: Exact, a: Exact, b: Exact, scale: float) -> Exact:
-        """One output's deviation: the variance of its float32 sum and of its own rounding added."""
+        """The deviation of an output: `variance` plus those of its float32 sum and of its own rounding."""
         sums = scale * (a @ b)
         whole = variance + sum_variance(scale**2 * (np.square(a) @ np.square(b)), sums, len(b))
         deviation: Exact = np.sqrt(whole + np.square(ulp(sums, self.dtype)) / 12)
@@ -350,7 +356,7 @@ class AttentionBackward(Operator, Recipes):
         return delta, relative32 * (np.square(products).sum(axis=1) + np.square(delta) / 3)
 
     def _gradients(self, inputs: Sequence[Values], rows: Rows, dtype: Any, rounded: Any) -> Exact:
-        """The formulas in `dtype`, p and ds as `rounded` makes them."""
+        """The formulas in `dtype`, with p and ds rounded by `rounded`."""
         result = np.empty((len(rows), (self._group + 2) * self.head_dim))
         scale = dtype(self.scale)
         for places, at, (q, k, v, o, lse, do) in self._pieces(inputs, rows, dtype):
@@ -376,8 +382,8 @@ class AttentionBackward(Operator, Recipes):
     ) -> _Pairs:
         """All pairs of these queries and keys, 0 where masked.
 
-        `queries` are their places among all queries of the group, `keys` their positions; None: all. `sums` are lse and
-        delta of the queries.
+        `queries` are the queries' places in the group, `keys` the keys' positions; None: all. `sums` are lse and delta
+        of the queries.
         """
         lse, delta = sums
         scores = (q @ k.T) * q.dtype.type(self.scale)
@@ -393,7 +399,7 @@ class AttentionBackward(Operator, Recipes):
     def _pieces(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]]:
-        """Of some rows of one key/value head at a time: places in the result, positions, its arrays."""
+        """Yields, for some rows of one key/value head at a time, places in the result, positions and its arrays."""
         kv_heads, positions = np.divmod(rows, self.sequence)
         chunk = max(1, _CHUNK_PAIRS // (self._group * self.sequence))
         groups = list(self._groups(inputs))
@@ -405,12 +411,12 @@ class AttentionBackward(Operator, Recipes):
                 yield places, positions[places], arrays
 
     def _groups(self, arrays: Sequence[Values]) -> Iterator[tuple[Values, ...]]:
-        """For each key/value head its part of these arrays: of those of queries the heads that read it, one by one."""
+        """For each key/value head its part of these arrays; of queries' arrays, the heads that read it in turn."""
         columns = [() if place == _LSE else (self.head_dim,) for place in range(len(arrays))]
         return zip(
             *(array.reshape(self.kv_heads, -1, *some) for array, some in zip(arrays, columns, strict=True)), strict=True
         )
 
     def _beside(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places, among all queries of a group, of those whose dq stands beside dk and dv of these positions."""
+        """The places in the group of the queries whose dq shares a row with dk and dv of these positions."""
         return (positions[:, None] * self._group + np.arange(self._group)).reshape(-1)

@@ -12,19 +12,21 @@ _Q, _K, _V, _O, _LSE, _DO = range(6)
 _DQ, _DK, _DV = range(3)
 # A change of sign keeps every magnitude; a logarithm of sums is halved, so that weights stay finite.
 _TURNED, _HALVED = -1.0, 0.5
-# Weights of N(0, 1) inputs are within e^-12 of each other: what is this much larger moves every sum that has it.
+# Weights of N(0, 1) inputs are within a factor of e^12 of each other: a term this much larger moves every sum that
+# contains it.
 _LOUD = 2.0**40
-# With so many visible keys, or queries that see a key, what is changed moves them by far more than any rounding.
+# With this many visible keys, or this many queries that see a key, a change moves a gradient by far more than rounding.
 _ENOUGH = 8
 
 
 def probes(
     heads: int, kv_heads: int, sequence: int, head_dim: int, causal: bool, full: bool, seed: int
 ) -> tuple[Probe, ...]:
-    """A block of each input of one head; as lse and o are given, far from everything depends on all of it.
+    """Probes of a block of each input of one head.
 
-    And all gradients of the output, each block of queries in columns of its own, which shows in dv every block that is
-    left out. At the full shape that and keys alone, whose change shows in all three gradients.
+    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all gradients of the
+    output, each block of queries in columns of its own: a block that is left out shows in dv. At the full shape only
+    this probe and the one of keys, whose change shows in all three gradients, are made.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
     rows = drawn_block(sequence, random)
@@ -74,9 +76,9 @@ class _Drawn:
         self._even = even_rows(sequence, seed) if full else ()
 
     def of_keys(self, name: str, array: int) -> Probe:
-        """A block of keys or values: dq of all queries that see it; dk, and dv where it is keys, of the block alone."""
+        """A block of keys or values moves dq of all queries that see it, its own dk and, if it is keys, its own dv."""
         rows = self._rows
-        # A query that sees part of the block may see too little of it; a key that few queries see, too.
+        # A query that sees only part of the block may hardly move, and so may a key that few queries see.
         seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
         moved_rows = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
         moves = [*self._of_readers(seeing), *self._parts(_DK, moved_rows)]
@@ -89,12 +91,12 @@ class _Drawn:
             stays += self._others_than(_DV, rows)
         else:
             stays += self._parts(_DV, range(self._sequence))
-        # A large score, turned, may be so far above the logarithm of sums, which is given, that its weight is inf.
+        # lse is an input and stays: a large score whose sign changes may exceed it so far that its weight is inf.
         factor = _TURNED * _HALVED if array == _K and self._family == "composite" else _TURNED
         return self._probe(name, array, factor, moves, stays)
 
     def of_every_block(self, blocks: tuple[range, ...]) -> Probe:
-        """All of do of the head, each block of queries in columns of its own: dv of all keys that it sees, there."""
+        """All of the head's do, each block of queries in its own columns: dv of all keys it sees moves there."""
         count = len(blocks)
         cuts = [block * self._head_dim // count for block in range(count + 1)]
         regions: list[Region] = []
@@ -123,7 +125,7 @@ class _Drawn:
         if self._causal:
             for output in (_DK, _DV):
                 stays += self._parts(output, range(rows.stop, self._sequence))
-        # What o adds to dq is as large as delta, which of some query is near zero by chance.
+        # What o adds to dq is as large as delta, which is near zero by chance for some queries.
         factor = {_LSE: _HALVED, _O: _LOUD}.get(array, _TURNED)
         return self._probe(name, array, factor, moves, stays)
 
@@ -146,7 +148,7 @@ class _Drawn:
     def _parts(
         self, output: int, positions: range, head: int | None = None, columns: range | None = None
     ) -> Iterator[Part]:
-        """These positions and columns (None: all) of a head in one output: of dq the probe's own, or this one."""
+        """These positions and columns (None: all) in one output; of dq those of `head` (None: the probe's own)."""
         beside, offset = self._beside(output)
         columns = range(self._head_dim) if columns is None else columns
         number = self._kv_head if output != _DQ else self._head if head is None else head
@@ -171,7 +173,7 @@ class _Drawn:
             yield from self._parts(output, part)
 
     def _of_other_heads(self, heads: range | None = None) -> Iterator[Part]:
-        """dq of all heads except these, or the probe's own; dk and dv of all keys that its head does not read."""
+        """dq of all heads but these (None: the probe's); dk and dv of keys that the probe's head does not read."""
         queries = range(self._head, self._head + 1) if heads is None else heads
         keys = range(self._kv_head, self._kv_head + 1)
         for output, exempt in ((_DQ, queries), (_DK, keys), (_DV, keys)):

@@ -26,7 +26,7 @@ from harness.operators.space import DRAWN, RECIPE, Recipes, generator, parsed, r
 from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
+# The most query-key pairs in memory at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
 # exp of a larger number is beyond float32.
 _LARGEST_EXPONENT = 88.0
@@ -42,11 +42,12 @@ class Attention(Operator, Recipes):
     kv_sequence, head_dim]`. The batch axis is absent when batch is 1, the head axis too when
     heads and kv_heads are 1 as well: the plain contest's arrays are `[sequence, head_dim]`.
     Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
-    query i sees the keys j <= p, p = i + kv_sequence - sequence. Of these a `window` leaves the last, j > p - window.
-    `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap) before the softmax. With `segments` so
-    many sequences or fewer are packed: the input segment_ids `[batch, sequence]` (int32, ascending; without the batch
-    axis as above) says which one each position belongs to, and a query sees keys of its own alone. It is timed with
-    balanced and with skewed lengths (see `group_sizes`), and the latency is their mean.
+    query i sees the keys j <= p, p = i + kv_sequence - sequence. A `window` keeps only the last of these: j > p -
+    window. `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap) before the softmax. With
+    `segments`, at most that many sequences are packed: the input segment_ids `[batch, sequence]` (int32, ascending;
+    without the batch axis as above) gives the sequence of each position, and a query sees only keys of its own
+    sequence. Such a problem is timed with balanced and with skewed lengths (see `group_sizes`); its latency is the mean
+    of both.
 
     kv_heads None: as many as heads. kv_sequence None: as long as sequence. scale None:
     1 / sqrt(head_dim). Raises UsageError `bad-problem` for a combination that does not exist.
@@ -54,11 +55,11 @@ class Attention(Operator, Recipes):
 
     operation = "attention"
     record, kinds, limits = attention_space.Recipe, attention_space.KINDS, attention_space.LIMITS
-    # Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
-    # sequence of 16384, every row of a head up to 2508.
+    # The most query-key pairs that one check computes, about half a second on one core: 384 rows of a sequence of
+    # 16384, every row of a head up to 2508.
     checked = 3 << 21
-    # Of key/value heads and batch entries two stay, so that none can be taken for another unnoticed; their query heads,
-    # head_dim and the window stay, as kernels are written for them.
+    # A smaller shape keeps two key/value heads and two batch entries, so that mixing them up is noticed. The query
+    # heads of each, head_dim and the window stay, because kernels are written for them.
     batch: int = field(default=1, metadata=axis(few=2))
     heads: int = field(default=1, metadata=axis(multiple="kv_heads"))
     kv_heads: int = field(default=None, metadata=axis(few=2))  # type: ignore[assignment]  # filled in on construction
@@ -74,7 +75,7 @@ class Attention(Operator, Recipes):
     segments: int | None = field(default=None, metadata=axis(few=4))
 
     def __post_init__(self) -> None:
-        """Fills in the defaults that other fields give, then refuses what does not exist."""
+        """Fills in the defaults that depend on other fields, then refuses problems that do not exist."""
         self.fill(kv_heads=self.heads, kv_sequence=self.sequence)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
@@ -114,20 +115,20 @@ class Attention(Operator, Recipes):
 
     @property
     def pairs(self) -> int:
-        """Query-key pairs of one head that are not masked; with packed sequences the mean of the timed calls."""
+        """The unmasked query-key pairs of one head; with packed sequences the mean over the timed calls."""
         if self.segments is not None:
             shapes = [self._sizes(self._ids(name, 0)) for name in group_sizes.TIMED]
             seen = [shape.seen(np.arange(self.sequence)) for shape in shapes]
             return round(float(np.mean([(end - first).sum() / self.batch for first, end in seen])))
         if not self.causal:
             return self.sequence * self.kv_sequence
-        # Query i sees offset + i + 1 keys, but for what has left its window: all beyond the first `window` of them.
+        # Query i sees offset + i + 1 keys, less those that have left its window: all but the last `window`.
         offset = self.kv_sequence - self.sequence
         pairs = self.sequence * (self.sequence + 1) // 2 + self.sequence * offset
         if self.window is None:
             return pairs
         fewest, most = (max(0, offset + i + 1 - self.window) for i in (0, self.sequence - 1))
-        # From the first query that has lost a key on, one more each.
+        # From the first query that has lost a key on, each query loses one more.
         losing = most - max(fewest, 1) + 1
         return pairs - (max(fewest, 1) + most) * losing // 2
 
@@ -150,7 +151,7 @@ class Attention(Operator, Recipes):
         )
 
     def statement(self) -> Statement:
-        """This problem in words and numbers; `scale` as the number that it is."""
+        """This problem in words and numbers; `scale` is a number even if it was None."""
         heads = f"{self.heads} head{'s' * (self.heads > 1)}"
         if self.kv_heads != self.heads:
             heads += f" over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
@@ -208,7 +209,7 @@ class Attention(Operator, Recipes):
         return (self.batch, self.sequence) if self.batch > 1 else (self.sequence,)
 
     def timing_inputs(self) -> Stated:
-        """The packed sequence of each position in the calls that are timed, by timing input; empty without segments."""
+        """The segment_ids of the timed calls, by timing input; empty without segments."""
         if self.segments is None:
             return {}
         return {name: {"segment_ids": self._ids(name, 0).reshape(self._ids_shape)} for name in group_sizes.TIMED}
@@ -222,15 +223,15 @@ class Attention(Operator, Recipes):
         elif family in group_sizes.DRAWN:
             sizes = [group_sizes.DRAWN[family](self.sequence, self.segments, random) for _ in range(self.batch)]
         else:
-            # At a reduced shape no block of queries can have more sequences than there are few.
+            # A reduced shape has too few sequences to crowd a block of queries.
             draw = group_sizes.crowded if family == "composite" else group_sizes.unaligned
             sizes = [draw(self.sequence, self.segments, random) for _ in range(self.batch)]
         return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), lengths) for lengths in sizes])
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one.
+        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind by itself, and draws.
 
-        Of packed sequences each kind of lengths too, with values N(0, 1): those that are timed at the full shape.
+        With packed sequences also each kind of lengths, with values N(0, 1); at the full shape only the timed lengths.
         """
         if full:
             return (DRAWN + attention_space.ALL, *(group_sizes.TIMED if self.segments else ()), "composite")
@@ -255,7 +256,7 @@ class Attention(Operator, Recipes):
         return attention_space.draw(kind, random)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes of rows: each depends on certain keys, values and queries, and on nothing beyond the mask."""
+        """Probes that each row depends on the right keys, values and queries, and on none beyond the mask."""
         ids = None if self.segments is None else self._ids("composite" if full else "normal", seed)
         return attention_probes.probes(self._sizes(ids), full, seed)
 
@@ -287,7 +288,7 @@ class Attention(Operator, Recipes):
         return self.kv_sequence * self.batch * self.heads
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), head_dim]` float64: the textbook formula in float64, from the inputs as they were rounded."""
+        """`[len(rows), head_dim]` float64: the textbook formula in float64, from the rounded inputs."""
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float64):
             weights = softmax(piece, self.scale, self.soft_cap).weights
@@ -311,12 +312,13 @@ class Attention(Operator, Recipes):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
 
-        First-order propagation, roundings independent but of equal keys: see `attention_rounding.variances`.
+        First-order propagation; roundings are independent, except those of equal keys: see
+        `attention_rounding.variances`.
         """
         return self._rounding(inputs, rows, exact=False)
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As `rounding`, with groups that blocks part, and scaled queries exactly, at head_dim / 2 times the cost."""
+        """As `rounding`, but exact for split groups and for scaled queries, at head_dim / 2 times the cost."""
         return self._rounding(inputs, rows, exact=True)
 
     def _rounding(self, inputs: Sequence[Values], rows: Rows, *, exact: bool) -> Exact:
@@ -324,11 +326,11 @@ class Attention(Operator, Recipes):
         for piece in self._pieces(inputs, rows, np.float32):
             variances = attention_rounding.variances(piece, self.scale, self.soft_cap, self.dtype, exact=exact)
             result[piece.places] = np.sqrt(variances)
-        # Zero only where everything is exactly zero.
+        # The result is zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
     def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
-        """`[len(rows), head_dim]` each, of the weights that a soft cap makes the same in many rows; none without."""
+        """`[len(rows), head_dim]` each: errors of weights that a soft cap makes equal in many rows; empty without."""
         if self.soft_cap is None:
             return ()
         result = np.zeros((3, len(rows), self.head_dim))
@@ -337,7 +339,7 @@ class Attention(Operator, Recipes):
         return tuple(result)
 
     def narrow_sums(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), head_dim]`: the variance that sums kept in dtype add: `attention_rounding.of_narrow_sums`."""
+        """`[len(rows), head_dim]`: the variance added by sums kept in dtype (`attention_rounding.of_narrow_sums`)."""
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float64):
             result[piece.places] = attention_rounding.of_narrow_sums(piece, self.scale, self.soft_cap, self.dtype)
@@ -370,7 +372,7 @@ class Attention(Operator, Recipes):
             answers["no soft cap"] = otherwise(soft_cap=None)
         is_far = 2 * self.scale * math.sqrt(self.head_dim) > 1
         if is_far and (self.soft_cap is None or self.soft_cap > _LARGEST_EXPONENT):
-            # Inputs have logits of 50 times a usual scale.
+            # Some inputs have logits of 50 times the usual size.
             answers["no maximum subtracted"] = self._without_maximum
         if self.kv_heads > 1:
             answers["the first head's keys and values for all"] = self._first_head
@@ -398,7 +400,7 @@ class Attention(Operator, Recipes):
         return result
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: how far each row is off, by a checksum of every 32 columns of the values, weights in float32."""
+        """`[rows]`: the error of each row, by a checksum of every 32 columns of the values, weights in float32."""
         got = attention_survey.checksums(outputs[0].reshape(-1, self.head_dim), seed)
         values = attention_survey.checksums(inputs[2].reshape(-1, self.kv_sequence, self.head_dim), seed)
         group = self.heads // self.kv_heads * self.sequence

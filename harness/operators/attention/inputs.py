@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from harness.operators.blocks import borders, turned
 from harness.operators.space import generator
 
-# Scores so far below zero that no kernel which keeps its maximum in bfloat16 bears them.
+# Scores so far below zero that kernels which keep their maximum in bfloat16 fail.
 FAR_BELOW = "far-below"
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values", FAR_BELOW)
 
-# Far from zero, and another number in every column: a common one would put all outputs on
-# the same point of a coarse grid, where rounding hides everything.
+# Far from zero, and different in every column: a common number would put all outputs on the same point of a coarse
+# grid, where rounding hides everything.
 _OFFSETS = (96.0, 104.0)
 # The sizes of scores that lie far below, as powers of two: from beyond -1e5 to short of -1e9. Published kernels begin
 # with a maximum of -1e9 or less, and give hidden keys such a score.
@@ -34,7 +34,7 @@ def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSizes:
-    """The sizes that the inputs depend on, named as in Attention; of packed sequences `ids` `[batch, sequence]` too."""
+    """The sizes that inputs depend on, named as in Attention; `ids` `[batch, sequence]` if sequences are packed."""
 
     batch: int
     heads: int
@@ -49,7 +49,7 @@ class InputSizes:
     ids: NDArray[np.int32] | None = None
 
     def seen(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For the queries at `rows` the first key that each sees, and the first behind those, `[batch, len(rows)]`."""
+        """The first key that each query at `rows` sees, and the first key after those it sees, `[batch, len(rows)]`."""
         positions = np.broadcast_to(rows + (self.kv_sequence - self.sequence), (self.batch, len(rows)))
         end = positions + 1 if self.causal else np.full(positions.shape, self.kv_sequence)
         first = np.zeros_like(end) if self.window is None else np.maximum(positions + 1 - self.window, 0)
@@ -73,9 +73,9 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
     normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
     share the weight and online softmax must rescale. needles: every query is drawn to one
     key next to a block border. equal-keys: every weight is the same. far-values: values
-    N(c, 1) with c near 100, another in every column. far-below: such values, and all scores of a query are one number
-    from -2^17 to -2^28, now and then above zero, so that every weight is the same. composite: all of these but that in
-    one, by row, key range and column. Independent in every head. Raises ValueError for any other name.
+    N(c, 1) with c near 100, different in every column. far-below: such values, and all scores of a query are one number
+    from -2^17 to -2^28, now and then above zero, so that every weight is the same. composite: all of these except
+    far-below in one, by row, key range and column. Independent in every head. Raises ValueError for any other name.
     """
     if family not in (*FAMILIES, "composite"):
         raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")
@@ -122,7 +122,7 @@ def _compose(
 
 
 def _lower(shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any]) -> None:
-    """Makes all scores of a query one power of two times the scale, of which no product or sum is rounded."""
+    """Makes all scores of a query the same power of two times the scale, so that no product or sum is rounded."""
     channel = int(random.integers(shape.head_dim))
     powers = random.integers(*_FAR_POWERS, q.shape[:3]) + math.ceil(-math.log2(shape.scale)) - _KEY_POWER
     q[:] = k[:] = 0
@@ -137,11 +137,11 @@ def _offsets(shape: InputSizes, random: np.random.Generator, columns: int) -> ND
 def _aim(
     shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]
 ) -> None:
-    """Points the queries at `rows` to needles they may see: neighbours, and heads of one group, to other ones.
+    """Points each query at `rows` to a needle that it may see; neighbours and heads of a group to different ones.
 
     The needle's logit is ln(kv_sequence) + 12 to 14: it outweighs all others together, whose
-    logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more. Another one in every row: rows that
-    share it would share all roundings, and a mean over them would be one over as many rows as there are needles.
+    logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more. The logit differs in every row: rows with
+    the same logit would share all roundings, and a mean over them would count only as many rows as there are needles.
     """
     positions = borders(shape.kv_sequence)
     first, end = shape.seen(rows)
@@ -152,7 +152,8 @@ def _aim(
     for head in range(shape.heads):
         # Multiples of the golden ratio are spread evenly over [0, 1) without a period.
         spread = ((np.arange(len(rows)) + 0.5 * head) * 0.6180339887498949) % 1.0
-        # In a window or a packed sequence shorter than a block there may be no border: some key is seen always.
+        # In a window or a packed sequence shorter than a block there may be no border: then the needle is the last key
+        # that is seen.
         place = np.minimum(begin + (spread * (visible - begin)).astype(np.int64), len(positions) - 1)
         target = k[entries, head // group, np.where(visible > begin, positions[place], end - 1)]
         q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

@@ -8,17 +8,17 @@ from harness.operators.attention.inputs import COMPOSITE_PERIOD, InputSizes, eve
 from harness.operators.blocks import BLOCK, drawn_block, drawn_border, spans
 from harness.operators.probes import Part, Probe, Region, probe
 
-# Weights of N(0, 1) inputs are within e^-12 of each other, so that a value this much larger moves
-# every output that reads it, and a masked one moves nothing only where its weight is exactly 0. Sums
-# over 2^40 such values are still finite.
+# Weights of N(0, 1) inputs are within a factor of e^12 of each other, so that a value this much larger moves every
+# output that reads it, and a masked value moves nothing only if its weight is exactly 0. Sums over 2^40 such values are
+# still finite.
 LOUD = 2.0**40
-# Key by key in turn. Keys that are equal have equal weights, and so few digits have their values that the sum of some
-# is exactly 0 now and then: nothing moves if all are made louder by the same.
+# One factor for each key in turn. Equal keys have equal weights, and their values have so few digits that a sum of some
+# is exactly 0 now and then: with one factor for all keys it would stay 0.
 LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, LOUD)
-# A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums are to be finite too.
+# A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums must be finite too.
 _CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
-# Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that is sometimes added where
-# a hidden score has to be replaced.
+# Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that some kernels add to a masked score instead
+# of replacing it.
 DRAWN_TO = 2.0**12
 # With two visible keys or more the weights depend on the query, with eight by far more than any rounding.
 ENOUGH_KEYS = 8
@@ -29,8 +29,8 @@ _Q, _K, _V = range(3)
 def probes(shape: InputSizes, full: bool, seed: int) -> tuple[Probe, ...]:
     """At the full shape every key block's values at once; at a reduced one keys, queries and heads too, and the mask.
 
-    Blocks and heads follow from the seed. A change of a block of queries or keys only turns
-    its signs, so that the running maximum hardly changes: kernels may branch on it for whole blocks of rows.
+    Blocks and heads follow from the seed. A change of a block of queries or keys changes only signs, so that the
+    running maximum hardly changes: kernels may branch on it for whole blocks of rows.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, shape.kv_sequence)))
     drawn = _Drawn(shape, random, even_rows(shape.sequence, seed))
@@ -60,9 +60,9 @@ class _Drawn:
     def values(self, family: str) -> Probe:
         """All values of one key/value head, each block of keys in columns of its own: one run shows every block."""
         shape, kv_head = self._shape, self._kv_head()
-        # Half a kernel's smallest block, so that one which is left out hides a whole one of these. Long sequences need
-        # larger blocks: fixed borders show a dropped block of 128, drawn borders keys that are dropped within a block.
-        # Under a mask borders are always drawn.
+        # Half of a kernel's smallest block, so that a kernel's block that is left out contains a whole block of the
+        # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys
+        # that are dropped within a block. Under a causal mask borders are always drawn.
         is_shifted = shape.causal or bool(self._random.integers(2))
         size = max(BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - is_shifted)))
         shift = int(self._random.integers(1, size)) if is_shifted else 0
@@ -118,7 +118,7 @@ class _Drawn:
             for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
         ]
         heads = range(shape.batch * shape.heads)
-        # A row that sees one or two of them only may by chance give them hardly any weight before and after.
+        # A row that sees only one or two of them may by chance give them hardly any weight before and after the change.
         seeing = range(middle + ENOUGH_KEYS, shape.sequence)
         moves = [self._all_columns(self._rows(head, seeing)) for head in heads]
         stays = [self._all_columns(self._rows(head, range(middle))) for head in heads]
@@ -127,7 +127,8 @@ class _Drawn:
     def past(self, window: int) -> Probe:
         """All keys and values that have left the window of the last queries."""
         shape = self._shape
-        # Those up to within a block, so that what has left the window shares one with what has not.
+        # The changed keys end within a block, so that keys that have left the window share a block with keys that have
+        # not.
         last = max(1, shape.kv_sequence - window)
         borders = range(max(last // 4, self._offset + ENOUGH_KEYS), 3 * last // 4 + 1)
         keys = range(drawn_border(last, self._random, borders) if last > 1 else 1)
@@ -138,7 +139,7 @@ class _Drawn:
             for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
         ]
         heads = range(shape.batch * shape.heads)
-        # These see no others.
+        # These queries see only changed keys.
         inside = range(max(0, ENOUGH_KEYS - self._offset), keys.stop - self._offset)
         behind = range(keys.stop - 1 - self._offset + window, shape.sequence)
         moves = [self._all_columns(self._rows(head, inside)) for head in heads]
@@ -185,7 +186,7 @@ class _Drawn:
         return range(seeing.start), range(seeing.stop, self._shape.sequence)
 
     def _readers(self, kv_head: int) -> range:
-        """The heads that read this key/value head, batch entries counted through."""
+        """The heads that read this key/value head, numbered through all batch entries."""
         return range(kv_head * self._group, (kv_head + 1) * self._group)
 
     def _other_heads(self, heads: range) -> Iterator[Part]:
@@ -226,5 +227,5 @@ class _Drawn:
 
 
 def middle_of(sequence: int, random: np.random.Generator) -> int:
-    """The number of queries that count as the first ones: a quarter to a half, up to within a block; 0 of one query."""
+    """The number of queries that count as first: a quarter to a half, ending within a block; 0 of one query."""
     return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0

@@ -39,9 +39,10 @@ class KeyBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """Of a piece: exp(score - largest score) `[rows, kv]`, 0 where masked; the largest before a cap `[rows, 1]`.
+    """The softmax of a piece: `weights` are exp(score - largest score) `[rows, kv]`, 0 where masked.
 
-    Under a soft cap the capped scores too, and how far each moves with the score before it (`slopes`), `[rows, kv]`.
+    `largest` `[rows, 1]` is the largest score before a soft cap. Under a soft cap, `capped` are the capped scores and
+    `slopes` their derivatives with respect to the uncapped scores, `[rows, kv]`.
     """
 
     weights: NDArray[Any]
@@ -57,7 +58,7 @@ class Softmax:
 
 
 def softmax(piece: KeyBlock, scale: float, soft_cap: float | None) -> Softmax:
-    """exp(score - largest) of every row of the piece, in its dtype, and what becomes of the scores under a cap."""
+    """The softmax of every row of the piece, in the piece's dtype."""
     scores: NDArray[Any] = piece.q @ piece.k.T
     scores *= scores.dtype.type(scale)
     hidden = None
@@ -86,36 +87,39 @@ def softmax(piece: KeyBlock, scale: float, soft_cap: float | None) -> Softmax:
 def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str, *, exact: bool) -> Exact:
     """`[rows, head_dim]`: the variance of the outputs, for `Attention.rounding` or, if `exact`, its `exact_rounding`.
 
-    First-order propagation, roundings independent but of equal keys: their scores are the same numbers, and
-    so are all roundings of them, so that they count as one key. With g such groups of equal keys (one
-    key mostly), w_k the exact weights, W_g and V_g = sum w_k v_k of a group, o the exact
-    output, r the relative deviation of one rounding to dtype, r32 that of one to float32,
-    and e32 float32's epsilon, the variances are:
-    probabilities rounded before P V, from exponentials that libraries have right to one
-    ulp:  (r^2 + e32^2 / 3) sum_g V_g^2;
-    scores:  sum_g (V_g - W_g o)^2 t_g^2, where t_g^2 is r^2 a_g^2 / (1 - W_g) for scaled queries
-    rounded once, a_g the 2-norm of the elementwise product scale q * (k_g - m) with m = sum_k w_k k_k, and
-    r32^2 head_dim (c_g^2 + s^2 / 3), c_g the 2-norm of scale q * k_g, for a running float32 sum that
-    grows evenly to the row's largest score s. One rounding of a query's channel turns all scores of the row
-    together: what the keys have in common moves no weight, because sum_g (V_g - W_g o) = 0, and so is taken
-    off. o and m hold the group itself, which makes V_g - W_g o and k_g - m too small where few keys have all
-    the weight; dividing by 1 - W_g puts that right, exactly where there are two of them. Under a soft cap a score
-    moves by f_k = 1 - tanh^2 of what it was moved: k_g is f_g k_g above, t_g^2 the rest times f_g^2 and (2 e32 c)^2
-    more for the cap's own rounding, c the capped score;
-    float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and
-    (n e32 o / 4)^2 where n small terms in a row are added to a large sum and lose up to
-    half an ulp each, all in one direction;
-    the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
+    First-order propagation; roundings are independent, except those of equal keys: equal keys have equal scores and
+    equal roundings, and so count as one key. With g the groups of equal keys (mostly of one key), w_k the exact
+    weights, W_g = sum w_k and V_g = sum w_k v_k over a group, o the exact output, r the relative deviation of one
+    rounding to dtype, r32 that of one to float32, and e32 float32's epsilon, the variances are:
+    - probabilities rounded before P V, from exponentials that libraries compute to one ulp:  (r^2 + e32^2 / 3) sum_g
+      V_g^2;
+    - scores:  sum_g (V_g - W_g o)^2 t_g^2, with t_g^2 as below;
+    - float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and (n e32 o / 4)^2 where n
+      small terms in a row are added to a large sum and lose up to half an ulp each, all in one direction;
+    - the output itself:  ulp(o)^2 / 12, which is exact for rounding to nearest.
 
-    If keys on one side of m have values with a common mean, these sums over keys underestimate what a rounded query
-    moves. If blocks part a group, its probabilities may be rounded in each block against another maximum, which
-    counts where V_g is small but its parts are not. `exact` takes both into account.
+    t_g^2 has two terms:
+    - r^2 a_g^2 / (1 - W_g) for scaled queries rounded once, with a_g the 2-norm of the elementwise product scale q *
+      (k_g - m) and m = sum_k w_k k_k;
+    - r32^2 head_dim (c_g^2 + s^2 / 3) for a running float32 sum that grows evenly to the row's largest score s, with
+      c_g the 2-norm of scale q * k_g.
 
-    Where it is `exact`, a row costs head_dim / 2 times as much: of a group, V_g^2 is replaced by the largest V_1^2 +
-    V_2^2 of its first keys and its rest, at borders where the running maximum differs. A rounding e_d of channel d of
-    a row's scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o), f_k 1
-    without a soft cap: the variance is the sum of its square over the channels. Where rounded queries as published
-    kernels have them make a larger error than that explains, the error counts.
+    Rounding one channel of a query changes all scores of the row together. The part that the keys have in common
+    changes no weight, because sum_g (V_g - W_g o) = 0, and so is subtracted. o and m contain the group itself, which
+    makes V_g - W_g o and k_g - m too small where few keys have all the weight; dividing by 1 - W_g corrects this,
+    exactly if there are two groups. A soft cap multiplies a change of a score by f_k = 1 - tanh^2: f_g k_g takes the
+    place of k_g in the first term, the second is multiplied by f_g^2, and (2 e32 c)^2 is added for the cap's own
+    rounding, c the capped score.
+
+    If keys on one side of m have values with a common mean, these sums over keys underestimate the effect of a rounded
+    query. If blocks split a group, its probabilities may be rounded in each block relative to a different maximum,
+    which counts where V_g is small but its parts are not. `exact` takes both into account.
+
+    With `exact`, a row costs head_dim / 2 times as much. V_g^2 is replaced by the largest V_1^2 + V_2^2 of a group's
+    first keys and its rest, over the borders where the running maximum differs. A rounding e_d of channel d of a row's
+    scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a
+    soft cap: the variance is the sum of its square over the channels. If queries rounded as in published kernels cause
+    a larger error than that explains, the square of that error is used instead.
     """
     relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
     eps32 = float(np.finfo(np.float32).eps)
@@ -159,7 +163,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
         )
         squares += np.square(group_weights) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
-    # Keys of a group are counted there.
+    # Keys of groups were counted above.
     for group in groups:
         weights[:, group] = 0
     np.square(weights, out=weights)
@@ -170,7 +174,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     weights *= moves
     drop_subnormal(weights)
     moved = weights @ np.square(v) + weights.sum(axis=1, keepdims=True) * np.square(o)
-    # One key with nearly all the weight: v - o cancels, and float32 leaves this much unknown.
+    # If one key has nearly all the weight, v - o cancels, and float32 leaves this much unknown.
     variance: Exact = moved_alike + np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
     variance += (relative**2 + eps32**2 / 3) * probability
     variance += relative32**2 * keys * (squares + np.square(output))
@@ -182,16 +186,16 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
 def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) -> list[Exact]:
     """`[rows, head_dim]` each: the change of the output if the weights near the cap, near 0 or near -cap are rounded.
 
-    Scores that saturate are nearly the same number in every row. Who subtracts their maximum gives them the weight 1;
-    others (a soft cap lets a kernel do without) give them one that is rounded, and may lie half a step from its
-    neighbours in all rows, if not always on the same side.
+    Saturated scores are nearly the same number in every row. A kernel that subtracts the maximum gives them the weight
+    1. A kernel that does not (under a soft cap it need not) gives them a rounded weight, which may be off by half a
+    step in all rows, though not always in the same direction.
     """
     softmax_parts = softmax(piece, scale, soft_cap)
     weights, scores = softmax_parts.weights, softmax_parts.capped
     assert scores is not None, "expected the scores under the cap"
     weights /= weights.sum(axis=1, keepdims=True)
     step = float(ml_dtypes.finfo(DTYPES[dtype]).eps)
-    # Weights this near to each other lie about as far from their neighbours.
+    # Weights this near to each other have about the same rounding error.
     near = (np.abs(scores - score) < step / 4 for score in (soft_cap, 0.0, -soft_cap))
     return [step / 2 * np.where(some, weights, 0) @ piece.v for some in near]
 
@@ -199,12 +203,16 @@ def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) ->
 def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str) -> Exact:
     """`[rows, head_dim]`: the variance of the outputs if sums over keys are kept in dtype, from block to block.
 
-    Of blocks of 128 keys, as few as kernels take, that a row sees any of. With r and o as of `variances`, w_k the exact
-    weights, s the sum of w_k in a block, l and A the sums of w_k and of w_k v_k up to its end, rounded are:
-    the block's product, what was there rescaled, and the sum of both:  3 r^2 sum A^2, where A is the largest up to any
-    border of 64 keys within the block, because a kernel's borders may be others, and A small at one of them by chance;
-    the weights' sum alike, and before that its parts over 128 lanes, seven times halved, and registers:
-    r^2 o^2 sum (8 s^2 + 2 l^2); the factor that rescales both:  r^2 sum (A - l o)^2; and the quotient:  2 r^2 o^2.
+    The sums below are over blocks of 128 keys, the fewest that kernels take, of which the row sees a key. With r and o
+    as in `variances`, w_k the exact weights, s the sum of w_k in a block, l and A the sums of w_k and of w_k v_k up to
+    its end, these are rounded:
+    - the block's product, the rescaled earlier sum, and the sum of both:  3 r^2 sum A^2, where A is the largest up to
+      any border of 64 keys within the block, because a kernel's borders may differ and A may be small at one of them by
+      chance;
+    - the sum of the weights likewise, and before it its partial sums over 128 lanes, halved seven times, and over
+      registers:  r^2 o^2 sum (8 s^2 + 2 l^2);
+    - the factor that rescales both:  r^2 sum (A - l o)^2;
+    - the quotient:  2 r^2 o^2.
     """
     weights = softmax(piece, scale, soft_cap).weights.astype(np.float64)
     weights /= weights.sum(axis=1, keepdims=True)
@@ -227,7 +235,7 @@ def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype:
 
 
 def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """The keys `[kv, d]` that are equal to others, by their places, group by group."""
+    """The places of the keys `[kv, d]` that are equal to others, one array for each group of equal keys."""
     rows = np.ascontiguousarray(k).view(np.dtype((np.void, k.itemsize * k.shape[1])))[:, 0]
     _, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
@@ -239,8 +247,8 @@ def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
 def _moving_borders(weights: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Borders of blocks `[borders]`, and for which rows the maximum differs on their two sides `[rows, borders]`.
 
-    A row's keys of both sides are rounded alike, unless one side holds none of its largest score: then its weights are
-    taken relative to a smaller maximum first, whichever side that comes from.
+    A row's weights are rounded alike on both sides, unless one side lacks the row's largest score: weights on that side
+    are first computed relative to a smaller maximum, whichever side it is.
     """
     borders = np.arange(_SMALLEST_BLOCK, weights.shape[1], _SMALLEST_BLOCK)
     before = np.maximum.accumulate(weights, axis=1)[:, borders - 1]
@@ -255,7 +263,7 @@ def _in_two_blocks(
     group: NDArray[np.int64],
     borders: tuple[NDArray[np.int64], NDArray[np.bool_]],
 ) -> NDArray[Any]:
-    """`[rows, d]`: V_1^2 + V_2^2 where such a border parts a group's keys, in order; V_g^2, or what is larger."""
+    """`[rows, d]`: the largest of V_g^2 and of V_1^2 + V_2^2 at each of these borders that splits the group's keys."""
     sums = np.cumsum(weights[:, :, None] * values, axis=1)
     whole = sums[:, -1]
     largest: NDArray[Any] = np.square(whole)
@@ -270,8 +278,8 @@ def _in_two_blocks(
 def _turned(
     piece: KeyBlock, weights: NDArray[Any], slopes: NDArray[Any] | None, groups: list[NDArray[np.int64]], scale: float
 ) -> NDArray[Any]:
-    """`[rows, kv]`: a_k^2 / (1 - W_k) of `Attention.rounding`, for weights that sum to 1."""
-    # Counted from their mean first, so that what all keys have in common does not cancel in float32.
+    """`[rows, kv]`: a_k^2 / (1 - W_k) of `variances`, for weights that sum to 1."""
+    # Centred first, so that what all keys have in common does not cancel in float32.
     k = piece.k - piece.k.mean(axis=0) if slopes is None else piece.k
     squares = np.square(piece.q * np.float32(scale))
     mean = weights @ k if slopes is None else (weights * slopes) @ k
@@ -296,8 +304,9 @@ def _with_scaled_queries(
 ) -> Exact:
     """`[rows, d]`: the largest squared error of the ways in which published kernels scale queries and round them.
 
-    Once, once with the factor of a softmax in powers of two, or first without and then with it. Where logits are so
-    large that a rounded query turns weights by factors, no first order says what that costs.
+    The ways are: one rounding; one rounding that includes the factor of a softmax in powers of two; one rounding
+    without and a second with that factor. Where logits are so large that a rounded query multiplies weights, a
+    first-order estimate of the error fails.
     """
     largest: Exact = np.zeros(output.shape)
     exact, log2 = piece.in_float64(), np.float32(1 / math.log(2))
@@ -313,11 +322,11 @@ def _with_scaled_queries(
 def _moved_by_queries(
     piece: KeyBlock, weights: NDArray[Any], slopes: NDArray[Any] | None, output: NDArray[Any], scale: float
 ) -> Exact:
-    """`[rows, d]`: the variance that roundings of the scaled queries, each of a relative deviation of 1, cause."""
+    """`[rows, d]`: the variance caused by roundings of the scaled queries with a relative deviation of 1 each."""
     q, k, v = piece.q.astype(np.float64), piece.k, piece.v
     variance = np.empty(q.shape)
     for row, row_weights in enumerate(weights):
-        # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0, but under a cap.
+        # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0, except under a cap.
         turned = (
             (k - row_weights @ k) * row_weights[:, None] if slopes is None else k * (row_weights * slopes[row])[:, None]
         )

@@ -1,4 +1,4 @@
-"""The space that attention's inputs are drawn from: a recipe says how scores, values and scales run, and is drawn."""
+"""The space that attention's inputs are drawn from: a drawn recipe says how scores, values and scales vary."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -32,29 +32,29 @@ LIMITS = {
     "empty_columns": (0.0, 0.5),
     "empty_keys": (0.0, 0.5),
 }
-# The keys that a field raises: all from a place on; more and more of it from a place on; `width` keys at a place; each
-# key with the chance `width`; every `width`-th key; for each query a key of its own.
+# The keys that a field raises: all from a place on; from a place on, each more than the one before; `width` keys at a
+# place; each key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
 # In deviations: about what the largest of hundreds or thousands of normal numbers is, and of as many more.
 _LARGEST = (1.5, 3.0)
-# The channels that are needed to hit a score exactly, how much smaller the second is in the keys, and the bits of a
-# bfloat16 behind the first.
+# The number of channels needed to hit a score exactly, the factor by which the second is smaller in the keys, and the
+# bits of a bfloat16's fraction.
 _COARSE_AND_FINE, _FINE, _BFLOAT16_BITS = 2, 128, 7
-# The kinds of which an attempt draws one recipe each.
+# An attempt draws one recipe of each of these kinds.
 KINDS = ("rises", "creeps", "sinks", "absorbs", "shares", "far", "ties", "scales", "mixture")
-# The kind with one of everything, for a shape at which one draw has to do.
+# The kind with something of each, for shapes that get only one draw.
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """Scores that one common direction of queries and keys adds: `logit` where the course is at its height.
+    """Scores that one common direction of queries and keys adds: `logit` at the height of its course.
 
-    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u even in [0, 1),
-    times a factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one
-    channel, an outlier of queries and keys alike, else it lies across several. `halfway`: what it adds to a query's
-    scores is moved halfway between two numbers of bfloat16, where a rounded maximum goes up or down by chance.
+    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u uniform in [0, 1), times a
+    factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one channel, an
+    outlier of queries and keys alike; otherwise it spans several. `halfway`: it moves a query's largest score to about
+    halfway between two numbers of bfloat16, where a rounded maximum goes up or down by chance.
     """
 
     course: Course
@@ -71,12 +71,12 @@ class Field:
 class Recipe:
     """One point of the space; with a seed it makes the arrays.
 
-    Every query takes part in `picks` of the fields, drawn at random. Beside that its scores are
-    N(0, (logits e^(-logits_spread u))^2), u even in [0, 1) for each row and head. `distinct` keys (0: all) are
-    different, the others repeat them, and with `repeats_values` their values too. `channels` channels of
-    the keys are `channel_factor` times as large. Values are N(c, s^2), another c of up to `offset` and another
-    s = e^(-spread u) in each column; the values of each key are e^(-key_spread u) times that. A share of
-    `empty_columns` of the values is 0, as padding makes them, and so are keys and values of a share of `empty_keys`.
+    Every query takes part in `picks` of the fields, drawn at random. To these are added scores N(0, (logits
+    e^(-logits_spread u))^2), u uniform in [0, 1) for each row and head. `distinct` keys (0: all) are different, the
+    others repeat them, and with `repeats_values` their values too. `channels` channels of the keys are `channel_factor`
+    times as large. Values are N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in each column; of
+    each key they are multiplied by e^(-key_spread u). A share `empty_columns` of the values' columns is 0, as padding
+    makes them, and so are the keys and values of a share `empty_keys` of the keys.
     """
 
     fields: tuple[Field, ...] = ()
@@ -141,8 +141,9 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike, but the others
     still count: a kernel that skips blocks with small weights too early is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
-    far: all scores of a query have up to +/-2^15 in common, which moves no weight; halfway between two numbers of
-    bfloat16, so that a running maximum kept in it moves by their distance (128 from 2^14 on), of which exp is 0.
+    far: all scores of a query have up to +/-2^15 in common, which moves no weight. The largest lies halfway between two
+    numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and exp
+    of that far below is 0.
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales.
     mixture: any of these together.
@@ -152,7 +153,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     if kind not in (*KINDS, ALL):
         raise ValueError(f"expected a kind of {(*KINDS, ALL)}, got {kind!r}")
     if kind == "rises":
-        # Octave by octave, so that a step stands behind whatever first keys a kernel guesses from.
+        # Octave by octave, so that some step comes after any first keys from which a kernel may guess.
         fields = [_rise(random, 2.0**-octave) for octave in range(8)]
         return Recipe(
             fields=tuple(fields),
@@ -181,7 +182,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
         rises = [_rise(random, 2.0**-octave) for octave in random.choice(8, 3, replace=False)]
         needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
         parts = [_share(random, 0.5), _stripe(random, 2.0 ** random.uniform(1, 8)), _sink(random)]
-        # Rows of little chance beside others, in which it hides what creeps.
+        # Some rows have small random logits, and so show what creeps; in others the random logits hide it.
         return Recipe(
             fields=(*rises, needles, *parts, _creep(), *_far()),
             logits=_even(random, 0.3, 3),
@@ -215,7 +216,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
 
 
 def within(recipe: Recipe, most: float) -> Recipe:
-    """The recipe without larger logits in its fields than this."""
+    """The recipe with the logits of its fields limited to +/-`most`."""
     fields = (replace(field, logit=min(max(field.logit, -most), most)) for field in recipe.fields)
     return replace(recipe, fields=tuple(fields))
 
@@ -246,7 +247,7 @@ def _mixture(random: np.random.Generator) -> Recipe:
 
 
 def _even(random: np.random.Generator, low: float, high: float) -> float:
-    """Evenly drawn over the octaves from low to high."""
+    """A number drawn uniformly over the octaves from low to high."""
     return float(low * (high / low) ** random.random())
 
 
@@ -256,7 +257,7 @@ def _perhaps(random: np.random.Generator, most: float) -> float:
 
 
 def _rise(random: np.random.Generator, most: float) -> Field:
-    """A rise that begins between half of this share of the keys and all of it."""
+    """A rise that begins at a share of the keys between most / 2 and most."""
     course: Course = "step" if random.random() < 0.7 else "ramp"
     return Field(
         course=course,
@@ -308,10 +309,10 @@ def build(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """q `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads, kv_sequence, head_dim]`, float32, unrounded.
 
-    Each field has channels of its own, in which nothing else stands. Else a query's rounding in the channels of
-    a field would turn the scores of all keys that the field raises together, also for queries that take no part
-    in it: an error that is right on average, but several times as large in the columns where the values of those keys
-    happen to differ from the others', as `Attention.rounding` does not know.
+    Each field has channels of its own, which contain nothing else. Otherwise rounding a query in a field's channels
+    would change the scores of all keys that the field raises together, even for queries that take no part in it.
+    `Attention.rounding` estimates that error right on average, but in columns where the values of those keys happen to
+    differ from the others' it is several times as large.
     """
     d = shape.head_dim
     keys = (shape.batch, shape.kv_heads, shape.kv_sequence, d)
@@ -343,7 +344,7 @@ def build(
         if field.course == "needle":
             _aim(shape, q, plain, strength * np.float32(field.logit), random)
             continue
-        # Queries and keys share in it alike, so that neither is larger than it has to be.
+        # Queries and keys each get the square root of the logit, so that neither is larger than it has to be.
         size = np.float32(np.sqrt(abs(field.logit) / shape.scale))
         k += size * _course(field, keys[:3], random)[..., None] * directions[:, number]
         q += size * np.float32(np.sign(field.logit)) * strength[..., None] * directions[:, number]
@@ -366,9 +367,9 @@ def _move_halfway(
 ) -> None:
     """Makes these channels add to each query's scores a number `largest` below the middle of two bfloat16 numbers.
 
-    `largest` `[batch, heads, sequence]` is about the largest of what else there is of its scores. All keys have the
-    same numbers in these channels. The last of them is small in the keys, so that a query's rounding in it moves a
-    score by less than 1, and takes up what the others' roundings leave.
+    `largest` `[batch, heads, sequence]` is about the largest of its scores from the other channels. All keys have the
+    same numbers in these channels. The last channel is small in the keys, so that rounding a query in it moves a score
+    by less than 1; it makes up for the rounding of the others.
     """
     if len(channels) < _COARSE_AND_FINE:
         return
@@ -389,7 +390,7 @@ def _falling(random: np.random.Generator, spread: float, shape: tuple[int, ...])
 
 
 def _directions(fields: tuple[Field, ...], d: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """`[d, fields]`: orthonormal, no channel in two of them; needles need none."""
+    """`[d, fields]`: orthonormal directions, no two of which share a channel; 0 for needles, which need none."""
     directions = np.zeros((d, len(fields)), np.float32)
     channels = random.permutation(d)
     most = max(1, d // 2 // max(1, len(fields)))
@@ -397,7 +398,7 @@ def _directions(fields: tuple[Field, ...], d: int, random: np.random.Generator) 
         if field.course != "needle":
             count = 1 if field.aligned else most
             field_channels = channels[number * most : number * most + count]
-            # Of different sizes: equal ones are rounded alike, all in one direction.
+            # Components of different sizes: equal ones would all be rounded in one direction.
             along = random.standard_normal(count)
             directions[field_channels, number] = along / np.linalg.norm(along)
     return directions
@@ -439,6 +440,6 @@ def _aim(
     for head in range(shape.heads):
         target = first + (random.random((shape.batch, shape.sequence)) * (end - first)).astype(np.int64)
         aimed_at = np.take_along_axis(k[:, head // group], target[..., None], axis=1)
-        # Keys are hardly ever that small; where one is, it must not make its query as large.
+        # Keys are hardly ever smaller than that; a smaller one must not make its query large.
         squares = np.maximum(np.square(aimed_at).sum(axis=-1, keepdims=True), shape.head_dim / 4)
         q[:, head] += aimed_at * (logit[:, head][..., None] / shape.scale) / squares

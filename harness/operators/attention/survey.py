@@ -1,8 +1,8 @@
-"""All rows of attention looked at: a checksum of every 32 columns, for the price of scores and exponentials alone.
+"""A check of all rows of attention by checksums of every 32 columns, at the cost of scores and exponentials alone.
 
-Outputs are linear in the values (gradients in keys, queries and output gradients), whose columns are added up with
-random signs before the product. What honest rounding may cost is estimated: by the largest weight of a row, and by the
-mean square of the keys. Within a factor of a few that is right, and a row that is wrong is off by hundreds.
+Outputs are linear in the values (gradients in keys, queries and output gradients), so the columns of these are added up
+with random signs before the product. The error of honest rounding is estimated from the largest weight of a row and the
+mean square of the keys. The estimate is right within a factor of a few; a wrong row is off by hundreds.
 """
 
 from collections.abc import Iterator
@@ -18,25 +18,27 @@ from harness.operators.rounding import drop_subnormal, relative_rounding
 from harness.operators.survey import block_sums, random_signs, root_mean_square
 
 _COLUMNS = 32
-# exp(-80) weighs nothing beside 1, and is no subnormal number, products of which take ten times as long.
+# exp(-80) is negligible beside 1, but not subnormal: products of subnormal numbers take ten times as long.
 _LEAST_SCORE = np.float32(-80)
-# What float32 leaves unknown of a difference.
+# The relative error of a difference in float32.
 _UNKNOWN = 1e-5
-# Sums of what may be taken for zero: thousands of times float32's smallest normal number.
+# The least deviation of a sum, because its terms may be flushed to zero: thousands of times float32's smallest normal
+# number.
 _LEAST_DEVIATION = 1e-33
 _CHUNK_ROWS = 2048
-# Pairs held at once.
+# The most query-key pairs in memory at once.
 _CHUNK_PAIRS = 1 << 20
 
 
 def checksums(values: NDArray[Any], seed: int) -> NDArray[np.float32]:
-    """`[..., rows, 2 checksums]`: of every 32 columns the sum with random signs, then the sums of their squares."""
+    """`[..., rows, 2 checksums]`: the sums of every 32 columns with random signs, then the sums of their squares."""
     columns = values.shape[-1]
     blocks = block_sums(np.eye(columns, dtype=np.float32), _COLUMNS)
     signed = random_signs(columns, seed).astype(np.float32)[:, None] * blocks
     flat, count = values.reshape(-1, columns), blocks.shape[1]
     sums = np.empty((len(flat), 2 * count), np.float32)
-    # What float32 leaves unknown of 32 numbers is far less than what a dtype does; a part at a time stays in the cache.
+    # Summing 32 numbers in float32 errs far less than rounding to the dtype does. One part at a time stays in the
+    # cache.
     for start in range(0, len(flat), _CHUNK_ROWS):
         some = slice(start, start + _CHUNK_ROWS)
         part = flat[some].astype(np.float32)
@@ -48,7 +50,7 @@ def checksums(values: NDArray[Any], seed: int) -> NDArray[np.float32]:
 def errors(
     piece: KeyBlock, got: NDArray[Any], weighed: NDArray[np.float32], scale: float, soft_cap: float | None
 ) -> tuple[Exact, Exact]:
-    """`[rows, checksums]` each: the errors of these rows of an output, and the variance of a relative rounding of 1.
+    """`[rows, checksums]` each: the errors of these rows, and their variances for a relative rounding of 1.
 
     `weighed` are the checksums of the values, `got` those of the output.
     """
@@ -69,7 +71,7 @@ def errors(
     total = scores.sum(axis=1, dtype=np.float64)[:, None]
     signed, squares = np.split((scores @ weighed[low:high]).astype(np.float64), 2, axis=1)
     output_sums, of_output = np.split(got.astype(np.float64), 2, axis=1)
-    # A rounded score moves the output by how far its value is from it: by nothing where one key has all the weight.
+    # A rounded score moves the output by the key's value minus the output: by nothing where one key has all the weight.
     turned = np.square(queries) @ np.square(piece.k).mean(axis=0)
     squares /= total
     spread = np.maximum(squares - of_output, _UNKNOWN * squares)
@@ -85,9 +87,9 @@ def in_deviations(error: Exact, variance: Exact, dtype: str) -> Exact:
 def gradient_errors(
     inputs: tuple[Values, ...], outputs: tuple[Values, ...], scale: float, dtype: str, *, is_causal: bool, seed: int
 ) -> tuple[Exact, Exact]:
-    """`[keys, columns of checksums]` each, of dq, dk and dv of the heads that share keys: as `errors`.
+    """`[keys, columns of checksums]` each: as `errors`, for dq, dk and dv of the heads that share keys.
 
-    Queries of one head after the other; dq of as many of them as there are heads stands beside dk and dv of a key.
+    Queries come head by head. A row holds dq of as many queries as there are heads, and dk and dv of one key.
     """
     q, k, v, o, lse, do = (array.astype(np.float32) for array in inputs)
     length = len(k)
@@ -96,9 +98,9 @@ def gradient_errors(
     queries = q * np.float32(scale)
     of_q, of_k, of_do = (checksums(array, seed) for array in (q, k, do))
     count = of_q.shape[1] // 2
-    # What a rounding of a scaled query turns scores by, and of p and ds one each.
+    # The variance of the scores from rounding the scaled queries, and 1 for the rounding of ds or p.
     moved = 1 + np.square(queries) @ np.square(k).mean(axis=0)
-    # By how much float32 sums over head_dim miss dp - delta, where little is left of both.
+    # The variance of dp - delta from float32 sums over head_dim, which counts where the two nearly cancel.
     left = np.square(do) @ np.square(v).mean(axis=0)
     left *= np.float32(
         q.shape[1] * (1 + q.shape[1] / 3) * (relative_rounding("float32") / relative_rounding(dtype)) ** 2

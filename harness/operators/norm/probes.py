@@ -9,20 +9,20 @@ from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Rows, Values
 
 _TURNED = -1.0
-# So much larger, any number of N(0, 1) has more of a row's sum of squares than all the rest of 2^17 columns but with
-# a chance of 2^-30; its square, 2^84 or so and 2^112 where inputs are large, is far from float32's end.
+# Made this much larger, a number of N(0, 1) outweighs all the rest of 2^17 columns in a row's sum of squares, except
+# with a chance of 2^-30. Its square, about 2^84 (2^112 where inputs are large), is far below float32's maximum.
 _LOUD = 2.0**40
-# Rows that one probe changes at most: each costs about 50 us.
+# The most rows that one probe changes: each costs about 50 us.
 _MOST_PROBED = 8192
-# Elements that all calls of a full probe may have together, a few seconds: every column of up to 8192, also where an
-# eighth of the rows is zero.
+# The most elements in all calls of a full probe together, which take a few seconds: enough for every column of up to
+# 8192, even if an eighth of the rows is zero.
 _PROBED = 1 << 27
 _MOST_CALLS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """Probes of y [rows, columns], and with `residual` of h beside it; places follow from the seed."""
+    """Probes of y [rows, columns], and with `residual` of h next to it; places follow from the seed."""
 
     rows: int
     columns: int
@@ -30,11 +30,13 @@ class Drawn:
     seed: int
 
     def energy(self, family: str, rows: Rows, *, full: bool) -> list[Probe]:
-        """Single columns made loud, each in a row of its own of `rows`, none of them zero in inputs of `family`: of
-        every column, if `full` and so many calls are affordable, else as many columns as there are rows.
+        """Probes that make single columns loud, each in a row of its own.
 
-        A row's scale then changes, and with it y in every quarter of the columns; h changes in the column alone. A
-        column that is left out of the sum, wherever it lies, leaves the rest of its row as it was.
+        `rows` are the rows that may be used, none of them zero in inputs of `family`. With `full` all columns are
+        changed, as far as the calls are affordable; otherwise as many as there are rows.
+
+        A row's scale then changes, and with it y in every quarter of the columns; h changes in the column alone. If a
+        column is left out of the sum, wherever it lies, the rest of its row does not change.
         """
         random = self._random(0)
         each = min(_MOST_PROBED, len(rows), self.columns)
@@ -51,7 +53,7 @@ class Drawn:
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             here = range(row, row + 1)
             regions.append(Region(array=0, ranges=(here, range(column, column + 1)), factor=_LOUD))
-            # A quarter that holds the column would move in any case.
+            # A quarter that contains the column would move in any case.
             moves += [Part(rows=here, columns=quarter) for quarter in quarters if column not in quarter]
             moves += self._of_h(here, range(column, column + 1))
             stays += self._of_h(here, range(column)) + self._of_h(here, range(column + 1, self.columns))
@@ -67,7 +69,7 @@ class Drawn:
         return probe(f"rows {rows.start} to {rows.stop - 1} of {name}", "normal", [region], moves, stays)
 
     def weights(self) -> Probe:
-        """A block of weights: exactly these columns of y move, and nothing of h."""
+        """A block of weights: exactly these columns of y move, and h does not."""
         columns = drawn_block(self.columns, self._random(2))
         others = (range(columns.start), range(columns.stop, self._width))
         rows = range(self.rows)
@@ -82,7 +84,7 @@ class Drawn:
 
     @property
     def _width(self) -> int:
-        """Columns of all outputs beside each other."""
+        """The number of columns of all outputs side by side."""
         return self.columns * (2 if self.residual else 1)
 
     def _of_h(self, rows: range, columns: range) -> list[Part]:

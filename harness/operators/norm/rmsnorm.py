@@ -23,10 +23,11 @@ from harness.records import Array, ExpectedCount, Statement, Work
 # The kind of each row of the composite, by its position modulo 8, counted from a drawn place.
 _COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "cancelling", "normal")
 _OFFSETS = (96.0, 104.0)
-# Squares of these are beyond float16 and exact sums of them beyond bfloat16, and far from float32's end.
+# Squares of these overflow float16, and bfloat16 cannot hold exact sums of them, but they are far below float32's
+# maximum.
 _LARGE = 2.0**14
-# So many columns of a row have nearly all of its sum of squares, up to 2^20 columns. One of them left out, counted
-# twice or taken for another turns the row's scale by 6 %: 20 deviations of a bfloat16 output.
+# `_SPIKES` columns have nearly all of a row's sum of squares, in rows of up to 2^20 columns. Leaving one of them out,
+# counting it twice or replacing it changes the row's scale by 6 %: 20 deviations of a bfloat16 output.
 _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.
@@ -41,15 +42,16 @@ _PART = 1 << 16
 class RMSNorm(Operator, textures.Textured):
     """RMSNorm over the last axis, of x [rows, columns], or with `residual` of h = x + r, which is an output as well.
 
-    y = h / sqrt(mean(h^2) + eps) * w with w [columns], all arrays in `dtype`. The mean is taken of h as it is
-    in float32 or as it is rounded to dtype, which is what a later layer reads. Raises UsageError `bad-problem`.
+    y = h / sqrt(mean(h^2) + eps) * w with w [columns], all arrays in `dtype`. The mean may be that of h in float32 or
+    of h rounded to dtype, which a later layer reads. Raises UsageError `bad-problem`.
     """
 
     operation = "rmsnorm"
     own_families = ("normal", "small", "spikes", "far-values", "large", "cancelling")
-    # Elements that one check may cost, about half a second on one core.
+    # The most elements that one check computes, about half a second on one core.
     checked = 1 << 22
-    # The fewest are several blocks of the fewest rows that fill a tile; columns stay, kernels are written for them.
+    # The shortest is several blocks of the fewest rows that fill a tile. The columns stay: kernels are written for
+    # them.
     rows: int = field(metadata=axis(shortest=64, is_uneven=True))
     columns: int
     residual: bool = True
@@ -65,8 +67,8 @@ class RMSNorm(Operator, textures.Textured):
     def work(self) -> Work:
         """The useful work of one call.
 
-        4 FLOPs for every element (square, sum, and two products), 5 with the residual's sum; the few of each
-        row are not counted. X, R and W read once, Y and H written once.
+        4 FLOPs for every element (square, sum, and two products), 5 with the residual's sum; the few operations per row
+        are not counted. X, R and W read once, Y and H written once.
         """
         elements = self.rows * self.columns
         arrays = 4 if self.residual else 2
@@ -99,10 +101,10 @@ class RMSNorm(Operator, textures.Textured):
         """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
 
         normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is a hundredth to a
-        hundred times eps. spikes: eight columns of every row, others in each, have nearly all of the sum.
-        far-values: rows N(c, 1) with c near 100, which no mean may be taken from. large: squares near 2^28.
-        cancelling: r is nearly -x, so that h is far smaller than either, and in some columns exactly, where both are
-        large. composite: all of these, by row.
+        hundred times eps. spikes: eight columns of every row, different in each, have nearly all of the sum.
+        far-values: rows N(c, 1) with c near 100; a kernel must not subtract the mean. large: squares near 2^28.
+        cancelling: r is nearly -x, so that h is far smaller than either; in some columns both are large and r is
+        exactly -x. composite: all of these, by row.
         """
         if family.startswith((DRAWN, RECIPE)):
             return self._drawn_inputs(family, seed)
@@ -110,7 +112,7 @@ class RMSNorm(Operator, textures.Textured):
         random = generator(family, seed)
         dtype = DTYPES[self.dtype]
         x, r = (normal(random, self.rows, self.columns) for _ in range(2))
-        # One number of eight million is zero, which stays zero where a probe makes it loud.
+        # One number in eight million is zero, and would stay zero when a probe makes it loud.
         x[x == 0] = 1
         w = 1 + random.standard_normal(self.columns, dtype=np.float32) / 2
         kinds = self._kinds(family, seed)
@@ -128,7 +130,7 @@ class RMSNorm(Operator, textures.Textured):
         large = np.flatnonzero(kinds == "large")
         x[large] *= np.float32(_LARGE)
         r[large] *= np.float32(_LARGE)
-        # Of numbers of dtype, so that what is left of them is what was meant to be left.
+        # x is rounded to dtype first, so that the intended difference is left.
         opposed = np.flatnonzero(kinds == "cancelling")
         r[opposed] = -x[opposed].astype(dtype).astype(np.float32) * np.float32(1 + 2**-5)
         columns = random.choice(self.columns, min(_SPIKES, self.columns // 2), replace=False)
@@ -157,10 +159,10 @@ class RMSNorm(Operator, textures.Textured):
         return tuple(made)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """That every row depends on all of its own columns and residual and on the weights, and on nothing else."""
+        """Probes that every row depends on all of its columns, its residual and the weights, and on nothing else."""
         drawn = rmsnorm_probes.Drawn(rows=self.rows, columns=self.columns, residual=self.residual, seed=seed)
         if full:
-            # Of the inputs that were checked last. Some of the small rows are zero, and stay it whatever their factor.
+            # These inputs were checked last. Small rows are left out: some are zero, and stay zero whatever the factor.
             family = "composite"
             return tuple(drawn.energy(family, np.flatnonzero(self._kinds(family, seed) != "small"), full=True))
         drawn_probes = [
@@ -176,7 +178,7 @@ class RMSNorm(Operator, textures.Textured):
         return self.columns
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), columns]` float64, y and with a residual h beside it, from the inputs as they were rounded."""
+        """`[len(rows), columns]` float64: y, and with a residual h next to it, from the rounded inputs."""
         return self._in_parts(self._reference, inputs, rows)
 
     def _reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -184,7 +186,7 @@ class RMSNorm(Operator, textures.Textured):
         return self._with_h(h / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps) * w, h)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The same computed in float32, each output rounded to dtype once."""
+        """As `reference`, computed in float32, each output rounded to dtype once."""
         return self._in_parts(self._honest, inputs, rows)
 
     def _honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -196,14 +198,13 @@ class RMSNorm(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The standard deviation of each output if every honest rounding were random.
 
-        First-order propagation, roundings independent. With s = 1 / sqrt(mean(h^2) + eps), n columns and r32, e32 the
+        First-order propagation of independent roundings. With s = 1 / sqrt(mean(h^2) + eps), n columns and r32, e32 the
         relative deviation of one rounding to float32 and its epsilon, the variances of y are: h rounded to dtype before
         it is squared and scaled, (s w)^2 ulp(h)^2 / 12, and through the mean y^2 s^4 sum_j h_j^2 ulp(h_j)^2 / 12 / n^2;
-        h s rounded to dtype before it is multiplied with w (as the widely used form of it is written),
-        w^2 ulp(h s)^2 / 12; the output itself, ulp(y)^2 / 12; and in float32 three products, a root right to one
-        ulp, and half the relative error of a sum of n squares:
-        y^2 (3 r32^2 + e32^2 / 3 + (r32^2 n + (m e32 / 4)^2) / 4) with m terms added one by one. Of h: ulp(h)^2 / 12,
-        and r32^2 h^2 for the sum.
+        h s rounded to dtype before it is multiplied with w (as in the widely used form), w^2 ulp(h s)^2 / 12; the
+        output itself, ulp(y)^2 / 12; and in float32 three products, a root right to one ulp, and half the relative
+        error of a sum of n squares: y^2 (3 r32^2 + e32^2 / 3 + (r32^2 n + (m e32 / 4)^2) / 4) with m terms added one by
+        one. The variance of h is ulp(h)^2 / 12, plus r32^2 h^2 for the sum.
         """
         return self._in_parts(self._rounding, inputs, rows)
 
@@ -220,12 +221,12 @@ class RMSNorm(Operator, textures.Textured):
         summed = (relative32**2 * self.columns + relative_loss**2) / 4
         variance += np.square(y) * (3 * relative32**2 + eps32**2 / 3 + summed)
         of_h += np.square(relative32 * h)
-        # Zero only where everything is exactly zero.
+        # The result is zero only where everything is exactly zero.
         deviations: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
         return deviations
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: rows not normalised or by other sums, and parts of the formula left out."""
+        """Wrong answers by name: rows not normalised or normalised by other sums, and parts of the formula left out."""
 
         def answer(scale: Callable[[Exact], Exact], weigh: bool = True) -> Answer:
             def computed(inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -250,7 +251,7 @@ class RMSNorm(Operator, textures.Textured):
             "eps left out": answer(lambda h: 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True))),
             "the variance for the mean square": answer(lambda h: 1 / np.sqrt(h.var(axis=1, keepdims=True) + self.eps)),
         }
-        # Below that the rounding of the sum is within an honest output's.
+        # With fewer columns the rounding of the sum is within that of an honest output.
         if self.columns >= 16 * FEWEST_TERMS:
             answers["sums kept in bfloat16"] = answer(in_bfloat16)
         if self.residual:
@@ -260,7 +261,7 @@ class RMSNorm(Operator, textures.Textured):
         return answers
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: how far each row is off, by the largest error of an element, all computed in float32."""
+        """`[rows]`: the error of each row, by the largest error of an element, all computed in float32."""
         relative = np.float32(relative_rounding(self.dtype))
         off = np.empty(self.rows)
         size = max(1, _PART // self.columns)
@@ -295,5 +296,5 @@ class RMSNorm(Operator, textures.Textured):
         return h, inputs[-1].astype(dtype)
 
     def _with_h(self, y: NDArray[Any], h: NDArray[Any]) -> NDArray[Any]:
-        """All outputs beside each other, as a row of them is seen."""
+        """All outputs side by side, as a row of all outputs holds them."""
         return np.concatenate((y, h), axis=1) if self.residual else y

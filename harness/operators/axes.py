@@ -21,9 +21,10 @@ Own = TypeVar("Own", bound="Operator")
 class Axis:
     """The rule by which smaller shapes change a field.
 
-    A length becomes `shortest`, twice that, ... below its own, and half as long again in the second shape if it
-    `is_uneven`. A length `along` another field becomes the smaller one of that field, but never exceeds its own.
-    A count of equal things becomes `few`, in the second shape `fewer`. A `multiple` keeps its quotient by that field.
+    A length becomes `shortest`, twice that and so on, below its own value; in the second shape it is half as long again
+    if it `is_uneven`. A length `along` another field becomes as short as that field, but never longer than it was. A
+    count of equal things becomes `few`, in the second shape `fewer`. A `multiple` of another field keeps its quotient
+    by it.
     """
 
     shortest: int = SHORTEST
@@ -40,7 +41,7 @@ def axis(**stated: Any) -> Mapping[str, Axis]:
 
 
 class Operator(ABC):
-    """Methods that follow from the fields of a problem, a frozen dataclass: its ints are sizes, its dtype is known."""
+    """Methods that follow from the fields of a problem, a frozen dataclass in which ints are sizes."""
 
     __slots__ = ()
     operation: ClassVar[str]
@@ -52,7 +53,7 @@ class Operator(ABC):
         self.require_fields()
 
     def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` where a size, the dtype or a multiple does not exist."""
+        """Raises UsageError `bad-problem` if a size, the dtype or a multiple is invalid."""
         instance: Any = self
         require_sizes(
             self.operation, **{field.name: getattr(self, field.name) for field in fields(instance) if field.type is int}
@@ -66,7 +67,7 @@ class Operator(ABC):
                 )
 
     def fill(self, **defaults: object) -> None:
-        """Sets those of these fields that are None, while the problem is made."""
+        """Sets the fields among these that are None, during construction."""
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -92,7 +93,7 @@ class Operator(ABC):
         return self.work().matmul_flops // (2 * fewest_rows(self.statement().outputs).shape[-2])
 
     def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else, of every matrix, the first, the last, and some of every even stretch."""
+        """All rows if that is cheap; else the first, the last and some evenly spread rows of every matrix."""
         *matrices, rows, _ = fewest_rows(self.statement().outputs).shape
         return sampled_rows(prod(matrices), rows, self.checked // self.row_cost, seed)
 
@@ -111,9 +112,9 @@ class Operator(ABC):
             yield self._resized(self, reduced_lengths, "few")
 
     def second_shape(self: Own, small: Own) -> Own | None:
-        """The reduced problem with some lengths half as long again: the numbers of their blocks are no powers of two.
+        """The reduced problem with some lengths half as long again: their numbers of blocks are no powers of two.
 
-        Of lengths along each other only the longest are changed, and only if they stay below this problem's. None if
+        Among lengths along each other only the longest are changed, and only if they stay below this problem's. None if
         nothing changes.
         """
         changes = {}

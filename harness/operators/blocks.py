@@ -15,17 +15,18 @@ Kind = TypeVar("Kind")
 # The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
 # of the larger powers of two that kernels choose.
 BLOCK = 128
-# Of numbers of eight bits one in 80 is zero; of rows of attention's composite three of eight weigh all keys alike.
+# The shortest block: one in 80 numbers of eight bits is zero, and only three of eight rows of attention's composite
+# weigh all keys alike.
 _LEAST = 8
 # Lengths of reduced shapes: at the shortest there are two of the smallest blocks.
 SHORTEST = 2 * BLOCK
 
 
 def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
-    """The first and last row of every group of `length` rows, and some of every even stretch; all if `budget` allows.
+    """The first and last row of every group of `length` rows, and some of each equal stretch; all if `budget` allows.
 
-    Of a stretch: one random row, and the first and last row of the block of 128 it is in. There are as many
-    stretches as blocks, or as few as keep to about `budget` rows of a group.
+    Of each stretch: one random row, and the first and last row of the block of 128 that contains it. There are as many
+    stretches as blocks, or fewer to keep to about `budget` rows of a group.
     """
     if length <= budget:
         return np.arange(groups * length)
@@ -46,9 +47,9 @@ def borders(length: int) -> Rows:
 
 
 def turned(pattern: Sequence[Kind], seed: int, rows: int) -> tuple[Kind, ...]:
-    """A pattern that rows follow, begun at a place that follows from the seed, so that a row's kind differs.
+    """The pattern that rows follow, rotated by a number that follows from the seed, so that a row's kind varies.
 
-    As it is where there are fewer rows than kinds.
+    Not rotated if there are fewer rows than kinds.
     """
     if rows < len(pattern):
         return tuple(pattern)
@@ -68,10 +69,11 @@ def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
 
 
 def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
-    """`blocks`, moved by a drawn number of positions, so that the first is shorter and one more may be needed.
+    """`blocks`, shifted by a drawn number of positions, so that the first is shorter and one more may be needed.
 
-    None is shorter than 8 positions (than `size` or `length` where that is less): what so few hold may be zero by
-    chance, or weigh nothing, and then its change moves nothing. A shorter rest belongs to the block before it.
+    No block is shorter than 8 positions (or than `size` or `length` if that is less): values at so few positions may be
+    zero by chance or have no weight, and then changing them moves nothing. A shorter rest belongs to the block before
+    it.
     """
     size *= -(-length // (size * max(1, most - 1)))
     least = min(_LEAST, size)
@@ -82,9 +84,9 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
 def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
     """A position, 1 to `length` - 1, that lies inside of blocks of 64 and 128, and so of every multiple of them.
 
-    A quarter of such a block at least lies on either side of it: rows of a block that know of each other differ by
-    enough there to outlast rounding. Of an axis shorter than 128 that is so for the largest power of two in it, and
-    for half of that. `within` bounds it where some such position lies there.
+    At least a quarter of such a block lies on either side of it: enough that rows of a block which wrongly depend on
+    each other differ by more than rounding. On an axis shorter than 128 the blocks are the largest power of two that
+    fits and half of that. `within` limits the position if such positions exist there.
     """
     block = _largest_block(length)
     at = np.arange(1, length)
@@ -97,8 +99,8 @@ def drawn_border(length: int, random: np.random.Generator, within: range | None 
 def drawn_block(length: int, random: np.random.Generator) -> range:
     """About 128 positions, or about a third of a short length: from or to a `drawn_border`.
 
-    Its other end lies anywhere but within an eighth of a block next to a border of 128, unless that is where the
-    axis ends: so a kernel whose rows know of those before them only, or of those behind them only, shows it as well.
+    Its other end is an end of the axis, or at least an eighth of a block away from borders of 128. So a kernel whose
+    rows wrongly depend only on rows before them, or only on rows behind them, is noticed as well.
     """
     if length < 2:
         return range(length)
@@ -131,10 +133,10 @@ def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
 
 
 def shortened(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
-    """As `shorter`, of the shortest and the whole length of each."""
+    """As `shorter`, from the shortest and the whole length of each axis."""
     ladders = [[*_doubling(shortest, length), length] for shortest, length in lengths]
     shapes = [some for some in product(*ladders) if some != tuple(length for _, length in lengths)]
-    # Of equal products the most even ones first: several blocks along every axis come with the fewest.
+    # Among equal products the most even shape first: it has several blocks along every axis.
     yield from sorted(shapes, key=lambda some: (prod(some), max(some)))
 
 

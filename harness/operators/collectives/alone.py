@@ -20,11 +20,12 @@ from harness.operators.rounding import DTYPES, sum_variance
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
-# Sums of these grow evenly, and another number in every column, as in attention.
+# Sums of these grow evenly. They differ in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
-# What two chips have that cancels is so much larger than what is left: a sum in bfloat16 (8 bits) loses all of that.
+# Terms of two chips that cancel are this many times as large as the rest: a sum in bfloat16 (8 bits) loses all of the
+# rest.
 _CANCELLED = 2.0**10
-# What a row of the composite is, by its position modulo 4, counted from a drawn place.
+# The kind of each row of the composite, by its position modulo 4, counted from a drawn place.
 _COMPOSITE = ("normal", "far-values", "normal", "cancelling")
 # Elements converted at a time.
 _PART = 1 << 20
@@ -32,12 +33,12 @@ _PART = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Collective(OverChips, textures.Textured):
-    """One input x and one output y [rows, columns], which come from all chips."""
+    """A collective with one input x and one output y [rows, columns], to which all chips contribute."""
 
     splits: ClassVar[tuple[Split, Split]]
     what: ClassVar[str]
     own_families: ClassVar[tuple[str, ...]] = ("normal", "far-values", "cancelling")
-    # Elements of x that one check may read: all of the templates' problems.
+    # The most elements of x that one check reads: all of x in the templates' problems.
     checked = 1 << 24
     rows: int = field(metadata=axis(shortest=256))
     columns: int
@@ -56,15 +57,15 @@ class _Collective(OverChips, textures.Textured):
     @property
     @abstractmethod
     def _moved(self) -> int:
-        """How often each element of y has to come to a chip, in sum over all chips."""
+        """The number of times that an element of y has to be sent to a chip, summed over all chips."""
 
     @property
     @abstractmethod
     def _operations(self) -> int:
-        """The operations for each element of y, in sum over all chips."""
+        """The operations for each element of y, summed over all chips."""
 
     def work(self) -> Work:
-        """The useful work of one chip, as if all did the same: its part of x read, and of y written, once."""
+        """The useful work of one chip, an even share: its part of x read once and its part of y written once."""
         elements, size = self.rows * self.columns, DTYPES[self.dtype].itemsize
         read = int(np.prod(self._shape)) // self.chips
         written = elements // (self.chips if AXIS in self.splits[1] else 1)
@@ -90,8 +91,8 @@ class _Collective(OverChips, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x of the named family. Raises ValueError for one that does not exist.
 
-        normal: N(0, 1). far-values: N(c, 1) with c near 100, another in every column. cancelling: large numbers on the
-        first chip, and their opposites on the last, beside N(0, 1). composite: these by row.
+        normal: N(0, 1). far-values: N(c, 1) with c near 100, different in every column. cancelling: N(0, 1) plus large
+        numbers on the first chip, minus the same numbers on the last. composite: these by row.
         """
         dtype = DTYPES[self.dtype]
         if family.startswith((DRAWN, RECIPE)):
@@ -112,7 +113,7 @@ class _Collective(OverChips, textures.Textured):
         return (x.astype(dtype),)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """That each row of y depends on its own row of x on every chip that has one, and on no other."""
+        """Probes that each row of y depends on its own row of x on every chip that has it, and on no other."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.rows)))
         family = "composite" if full else "normal"
         every, turned_rows = range(self.columns), drawn_block(self.rows, random)
@@ -121,7 +122,7 @@ class _Collective(OverChips, textures.Textured):
             stays = (range(turned_rows.start), range(turned_rows.stop, self.rows))
             name = f"rows {turned_rows.start} to {turned_rows.stop - 1} of x"
             return (probe(name, family, [region], _parts([turned_rows], every), _parts(stays, every)),)
-        # Each chip in rows of its own: one run shows all. An odd period, so that rows of every kind are changed.
+        # Each chip changes rows of its own, so that one run shows all chips. The odd period changes rows of every kind.
         period = (self.chips + 1) | 1
         places = [int(place) for place in random.permutation(period)]
         rows = [range(place, self.rows, period) for place in places]
@@ -149,11 +150,11 @@ class _Collective(OverChips, textures.Textured):
 
     @abstractmethod
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As of a Problem."""
+        """As in a Problem."""
 
     @abstractmethod
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As of a Problem."""
+        """As in a Problem."""
 
 
 def _parts(rows: Sequence[range], columns: range) -> list[Part]:
@@ -162,7 +163,7 @@ def _parts(rows: Sequence[range], columns: range) -> list[Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather(ExactAnswers, _Collective):
-    """y = x on each chip, of which each has some rows of x before; compared exactly."""
+    """y = x on every chip, each of which has only some rows of x before; compared exactly."""
 
     operation = "all_gather"
     splits = ((AXIS, None), (None, None))
@@ -184,7 +185,7 @@ class AllGather(ExactAnswers, _Collective):
         return 1
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As of the others; patterns: any finite number, of all sizes that the dtype has."""
+        """As in the other collectives; patterns: any finite numbers of the dtype, of all magnitudes."""
         made = _Collective.make_inputs(self, "normal" if family == "patterns" else family, seed)
         if family != "patterns":
             return made
@@ -203,7 +204,7 @@ class AllGather(ExactAnswers, _Collective):
         return inputs[0][rows].astype(np.float64)
 
     def controls(self) -> dict[str, Answer]:
-        """Shards in other places, and one that is missing."""
+        """Wrong answers by name: shards in other places, and one that is missing."""
 
         def moved(inputs: Sequence[Values], rows: Rows) -> Exact:
             return self.reference(inputs, (rows + self.rows // self.chips) % self.rows)
@@ -218,15 +219,15 @@ class AllGather(ExactAnswers, _Collective):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reduction(_Collective):
-    """x [chips, rows, columns], one term of y = sum of x over the chips on each; float32, in any order.
+    """y = the sum of x [chips, rows, columns] over chips, each of which has one term; float32, in any order.
 
-    With sums of bfloat16 the outcome would be one of how often a partial sum is rounded on its way: refused.
+    bfloat16 is refused: the result would depend on how often a partial sum is rounded on its way.
     """
 
     dtype: str = "float32"
 
     def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` where a size does not exist, is not split evenly, or dtype is not float32."""
+        """Raises UsageError `bad-problem` if a size is invalid or not split evenly, or if dtype is not float32."""
         OverChips.require_fields(self)
         if self.dtype != "float32":
             raise UsageError("bad-problem", f"{self.operation}: expected dtype float32, got {self.dtype!r}")
@@ -253,12 +254,12 @@ class _Reduction(_Collective):
         """`[len(rows), columns]`: the standard deviation of a float32 sum of so many terms, by `sum_variance`."""
         terms = inputs[0][:, rows].astype(np.float64)
         variance = sum_variance(np.square(terms).sum(axis=0), terms.sum(axis=0), self.chips)
-        # Zero only where all terms are.
+        # The result is zero only where all terms are.
         deviations: Exact = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
         return deviations
 
     def controls(self) -> dict[str, Answer]:
-        """A term that is missing or counted twice, and sums that are not kept in float32 on their way."""
+        """Wrong answers by name: a term that is missing or counted twice, and sums that are not kept in float32."""
 
         def without_the_last(inputs: Sequence[Values], rows: Rows) -> Exact:
             return self.reference((inputs[0][:-1],), rows)
@@ -282,7 +283,7 @@ class _Reduction(_Collective):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReduceScatter(_Reduction):
-    """The rows of y are split over the chips: to a chip comes each term of its rows, or a sum with it, once."""
+    """The rows of y are split over the chips: each chip receives every term of its rows once, alone or in a sum."""
 
     operation = "reduce_scatter"
     splits = ((AXIS, None, None), (AXIS, None))
@@ -295,7 +296,7 @@ class ReduceScatter(_Reduction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(_Reduction):
-    """Each chip has all of y: each element takes chips - 1 ways to be added up, and as many to come to all."""
+    """Each chip has all of y: each element is sent chips - 1 times to be added up, and as often to reach all chips."""
 
     operation = "all_reduce"
     splits = ((AXIS, None, None), (None, None))

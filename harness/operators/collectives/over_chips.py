@@ -20,7 +20,7 @@ class OverChips(Operator):
     chips: int
 
     def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` where a size does not exist, or is not split evenly."""
+        """Raises UsageError `bad-problem` if a size is invalid or not split evenly."""
         super().require_fields()
         statement = self.statement()
         lengths = {
@@ -38,7 +38,7 @@ class OverChips(Operator):
             )
 
     def over_chips(self, whole: Statement, splits: Sequence[Split]) -> Statement:
-        """The statement of one chip's problem on all chips: its inputs and outputs are split so, in this order."""
+        """The statement `whole` over all chips: `splits` are those of its inputs, then of its outputs."""
         arrays = [
             replace(array, split=split) for array, split in zip((*whole.inputs, *whole.outputs), splits, strict=True)
         ]

@@ -21,7 +21,7 @@ class RingAttention(OverChips, Attention):
     chips: int = 4
 
     def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` where a size does not exist, is not split evenly, or keys are hidden."""
+        """Raises UsageError `bad-problem` if a size is invalid or not split evenly, or if keys are hidden."""
         OverChips.require_fields(self)
         if self.causal or self.window is not None or self.segments is not None:
             raise UsageError("bad-problem", "ring_attention: expected neither causal, window nor segments")

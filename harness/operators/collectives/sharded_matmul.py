@@ -49,7 +49,7 @@ class ShardedMatmul(OverChips, Matmul):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGatherMatmul(ShardedMatmul):
-    """Rows of A are split over the chips, and columns of B and of C: each chip needs all of A."""
+    """Rows of A and columns of B and C are split over the chips: each chip needs all of A."""
 
     operation = "all_gather_matmul"
     splits = ((AXIS, None), (None, AXIS), (None, AXIS))
@@ -62,7 +62,7 @@ class AllGatherMatmul(ShardedMatmul):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulReduceScatter(ShardedMatmul):
-    """Columns of A and rows of B are split over the chips, and rows of C: each chip has a part of every sum."""
+    """Columns of A, rows of B and rows of C are split over the chips: each chip has a part of every sum."""
 
     operation = "matmul_reduce_scatter"
     splits = ((None, AXIS), (AXIS, None), (AXIS, None))

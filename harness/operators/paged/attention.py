@@ -28,17 +28,18 @@ from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _OF_VALUES = tuple(family for family in attention_inputs.FAMILIES if family != "normal")
-# Query-key pairs that one check may cost, as of Attention.
+# The most query-key pairs that one check computes, as in Attention.
 _CHECKED_PAIRS = 3 << 21
-# The largest score that a kernel which keeps its maximum in bfloat16 has to bear. Up to it, neighbouring numbers of
-# bfloat16 lie 2 apart: a maximum that goes up by one of them rescales what was there by e^-2, which v6e computes in
+# The largest score that a kernel which keeps its maximum in bfloat16 must handle. Up to it, neighbouring numbers of
+# bfloat16 lie 2 apart: a maximum that rises by one step rescales the sums so far by e^-2, which v6e computes in
 # bfloat16 to 0.5 % (docs/SEMANTICS.md: the product with log2 e is rounded too). Beyond 2^14 that is e^-128, which is 0.
 _NARROW_SCORES = 2.0**9
-# Its scores go wrong from block to block of keys, of which short sequences have one.
+# Scores of this family go wrong from block to block of keys; short sequences have only one block.
 _OF_SEVERAL_BLOCKS = f"{DRAWN}far"
-# The contents of slots that no sequence has: keys and values of sequences that are gone, and louder, so that they show.
+# The contents of slots that no sequence has: keys and values of earlier sequences, this many times as large, so that
+# reading them shows.
 _STALE = 2.0**8
-# So many different numbers: a prime, so that no two pages hold the same ones in the same places.
+# The number of different stale numbers: a prime, so that no two pages hold the same ones in the same places.
 _STALE_NUMBERS = 1_048_573
 
 
@@ -46,34 +47,34 @@ _STALE_NUMBERS = 1_048_573
 class PagedAttention(Operator, Borrowed):
     """Causal attention of the newest tokens of many sequences over all keys and values of each, which lie in pages.
 
-    With `tokens` it is ragged, as servers call it, decode and prefill in one batch. Arrays: q and the output o
+    With `tokens` it is ragged, as servers call it: decode and prefill in one batch. Arrays: q and the output o
     `[tokens, heads, head_dim]`; kv_pages `[pages, page_size, 2 kv_heads, head_dim]`, key head h at 2 h and value head h
     at 2 h + 1; int32 tables kv_lens `[sequences]`, page_indices `[sequences, pages_per_sequence]`, cu_q_lens
-    `[sequences + 1]` and num_seqs `[1]`. There are num_seqs[0] sequences, 1 to `sequences`. Those of sequence s are
-    the queries cu_q_lens[s] to cu_q_lens[s + 1], one or more, and its kv_lens[s] keys, as many as queries or more:
-    key j is slot j % page_size of page page_indices[s, j // page_size]. The last key is that of the last query, and a
-    query sees its own key and those before it. Sequences may have pages in common.
+    `[sequences + 1]` and num_seqs `[1]`. There are num_seqs[0] sequences, 1 to `sequences`. Sequence s has the queries
+    cu_q_lens[s] to cu_q_lens[s + 1], one or more, and kv_lens[s] keys, at least as many as queries: key j is slot j %
+    page_size of page page_indices[s, j // page_size]. The last key is that of the last query, and a query sees its own
+    key and those before it. Sequences may have pages in common.
 
-    Nobody reads rows of o from cu_q_lens[num_seqs[0]] on: a batch has any number of tokens, its array a fixed one. They
-    are not compared, and may hold anything, as published kernels leave there whatever they find. No other row depends
-    on such rows of q, on slots that no sequence has, nor on rows and entries of tables beyond a count or a length: they
-    hold any finite number, and any integer that is in range.
+    Nobody reads rows of o from cu_q_lens[num_seqs[0]] on: the array may be longer than the batch. They are not compared
+    and may hold anything, because published kernels leave there whatever they find. No other row depends on such rows
+    of q, on slots that no sequence has, or on rows and entries of tables beyond a count or a length: these hold any
+    finite numbers, or any integers in range.
 
     With `update` the newest tokens' keys and values are not in the pages yet: the input new_kv `[tokens, 2 kv_heads,
-    head_dim]` has them, laid out as in a page, and a call writes each to its slot before it is attended to. It returns
-    o and the pages, of which every slot is compared: what belongs to a row of q that nobody reads is written nowhere.
+    head_dim]` has them, laid out as in a page, and a call writes each to its slot before attending to it. It returns o
+    and the pages, of which every slot is compared: keys and values of rows of q that nobody reads must not be written.
 
-    tokens None: every sequence has exactly one query, as decoding alone has. Arrays: q and o `[sequences, heads,
+    tokens None: every sequence has exactly one query, as in decoding alone. Arrays: q and o `[sequences, heads,
     head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; tables lengths `[sequences]` and
     page_indices as above.
 
     sums "bfloat16": a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some published
-    ones do by default; the tolerance is wider by what that costs, and scores stay within 2^9: what such a maximum costs
-    grows with them, until beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
+    ones do by default. The tolerance is wider by the error that this causes, and scores stay within 2^9: the error of
+    such a maximum grows with them, until beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
 
-    Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). It is timed decoding
-    and, where it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is their mean. Raises UsageError
-    `bad-problem` for a combination that does not exist.
+    Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). It is timed with a
+    decode batch and, if it is ragged, with a mixed one (see `paged_tables.timed`); the latency is the mean. Raises
+    UsageError `bad-problem` for a combination that does not exist.
     """
 
     operation = "paged_attention"
@@ -92,7 +93,7 @@ class PagedAttention(Operator, Borrowed):
     update: bool = False
 
     def __post_init__(self) -> None:
-        """Fills in the scale, then refuses what does not exist."""
+        """Fills in the scale, then refuses problems that do not exist."""
         require_sizes(self.operation, tokens=self.rows)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
@@ -149,7 +150,7 @@ class PagedAttention(Operator, Borrowed):
         return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind != "few-sequences")
 
     def work(self) -> Work:
-        """The useful work of one call, the mean over the timed ones; of each query and key it sees as of Attention.
+        """The useful work of one call, the mean over the timed calls; for each query and visible key as in Attention.
 
         Minimum traffic: the queries, keys and values of all sequences and the tables read once, the outputs written,
         with `update` the newest keys and values too.
@@ -216,7 +217,8 @@ class PagedAttention(Operator, Borrowed):
         elif family == _OF_SEVERAL_BLOCKS:
             kind = "full-table"
         elif family not in self._kinds:
-            # The kinds that are drawn. Probes are made of the composite's tables, which so have no slot twice.
+            # A randomly drawn kind. Probes use the composite's tables, in which no two sequences may have a slot in
+            # common.
             several = [kind for kind in self._kinds if family != "composite" or kind != "shared-pages"]
             kind = str(random.choice(several))
         return paged_tables.draw(self._room, kind, random)
@@ -257,9 +259,9 @@ class PagedAttention(Operator, Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """The inputs of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        decode, mixed: tables as timed. Families of `paged_tables.draw`: such tables. Both with values N(0, 1).
-        logits-x10, logits-x50, needles, equal-keys, far-values, far-below: such values, as of Attention, sequence by
-        sequence; lengths anywhere. Drawn families and composite: such values, tables of any of these kinds.
+        decode, mixed: the timed tables. Families of `paged_tables.draw`: tables of that kind. Both have values N(0, 1).
+        logits-x10, logits-x50, needles, equal-keys, far-values, far-below: values as in Attention, sequence by
+        sequence; any lengths. Drawn families and composite: values as in Attention, tables of any of these kinds.
         """
         of_tables = (*self._timed, *self._kinds)
         if family not in (*of_tables, *_OF_VALUES, "composite") and not family.startswith((DRAWN, RECIPE)):
@@ -281,7 +283,7 @@ class PagedAttention(Operator, Borrowed):
             token_rows = slice(sequence.tokens.start, sequence.tokens.stop)
             q[token_rows] = own_q
             if self.update:
-                # Their slots hold what is to be overwritten.
+                # The slots of the newest keys and values hold stale numbers, which the call must overwrite.
                 newest[token_rows] = np.stack((own_k, own_v), axis=2).reshape(-1, *newest.shape[1:])[sequence.history :]
                 places = (places[0][: sequence.history], places[1][: sequence.history])
             k[places], v[places] = own_k[: len(places[0])], own_v[: len(places[0])]
@@ -293,11 +295,11 @@ class PagedAttention(Operator, Borrowed):
         return random.integers(1 << 31, size=self.sequences).tolist()  # type: ignore[no-any-return]
 
     def _keys_and_values(self, inputs: Sequence[Values]) -> tuple[Values, Values]:
-        """`[pages, page_size, kv_heads, head_dim]` each, with what a call writes."""
+        """`[pages, page_size, kv_heads, head_dim]` each, including those that a call writes."""
         return self._cache.keys_and_values(*(self.new_state(inputs) or inputs[1:3]))
 
     def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
-        """The pages with the newest keys and values in their slots, all else as it was; nothing without `update`."""
+        """The pages with the newest keys and values in their slots, otherwise unchanged; nothing without `update`."""
         if not self.update:
             return ()
         pages = inputs[1].copy()
@@ -312,14 +314,14 @@ class PagedAttention(Operator, Borrowed):
         return self._attention(1, self._room.longest)
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe of `lender`, with scores that the statement's sums bear."""
+        """The recipe of `lender`, with scores limited if sums are kept in bfloat16."""
         recipe_text = Borrowed.recipe(self, family, seed)
         if self.sums is None:
             return recipe_text
         return text(attention_space.within(parsed(recipe_text, attention_space.Recipe), _NARROW_SCORES))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes of rows: each depends on certain slots and queries, on nothing beyond its sequence and its own key."""
+        """Probes that each row depends on its slots and queries, and on nothing beyond its sequence and its own key."""
         family = "composite" if full else "any"
         sequences = tuple(self._tables(family, seed).sequences(self.page_size))
         return paged_probes.probes(self._cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
@@ -335,11 +337,11 @@ class PagedAttention(Operator, Borrowed):
         return {"pages": min(self.pages, pages)}
 
     def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else the first, the last, and some of every even stretch."""
+        """All rows if that is cheap; else the first, the last and some evenly spread rows."""
         return sampled_rows(1, self.rows * self.heads, _CHECKED_PAIRS // self._room.longest, seed)
 
     def unused_rows(self, inputs: Sequence[Values]) -> Rows:
-        """The rows of o that belong to no sequence, and so to nobody."""
+        """The rows of o that belong to no sequence."""
         tables = self._tables_of(inputs)
         return np.arange(int(tables.cu_q_lens[tables.count]) * self.heads, self.rows * self.heads)
 
@@ -354,9 +356,9 @@ class PagedAttention(Operator, Borrowed):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
 
-        A row's weights and sums are over the keys of its own sequence up to its own, wherever these lie: what stands in
-        other slots of its pages has the weight 0 and adds nothing. So it is that of a causal Attention of this
-        sequence alone, `Attention.rounding`, with kv_lens[s] terms in its sums.
+        A row's weights and sums are over the keys of its sequence up to its own key, wherever these lie: other slots of
+        its pages have the weight 0 and add nothing. So the deviation is that of a causal Attention over this sequence
+        alone, `Attention.rounding` with kv_lens[s] terms in its sums.
         """
         return self._with_sums(self._by_sequence("rounding", inputs, rows), inputs, rows)
 
@@ -410,7 +412,7 @@ class PagedAttention(Operator, Borrowed):
         return without_update.reference((inputs[0], *without_update._cache.laid_out(k, v), *tables), rows)
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: how far each row is off, by a checksum of every 32 columns of the values, weights in float32.
+        """`[rows]`: the error of each row, by a checksum of every 32 columns of the values, weights in float32.
 
         0 in rows that nobody reads.
         """

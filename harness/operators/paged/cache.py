@@ -1,4 +1,4 @@
-"""How the cache of paged attention lies in its arrays: where keys and values of a sequence are."""
+"""The layout of paged attention's cache: where the keys and values of a sequence lie in its arrays."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ _K, _NEWEST = 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSlots:
-    """Slots of one page, or the newest tokens' own array; `ranges` are those of its axes ahead of the heads."""
+    """Slots of one page, or rows of the newest tokens' array; `ranges` are those of the axes before the heads."""
 
     ranges: tuple[range, ...]
     is_newest: bool = False
@@ -27,10 +27,10 @@ class CacheSlots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """The pages as they lie in inputs: one array from `_K` on or, where they are split, one of keys and one of values.
+    """The pages among the inputs from place `_K` on: one array or, if `is_split`, one of keys and one of values.
 
     Whole: [pages, page_size, 2 kv_heads, head_dim], keys at even heads. Split: [kv_heads, pages, page_size, head_dim].
-    `has_newest`: keys and values of the tokens in q are in an array behind the whole pages, [tokens, 2 kv_heads,
+    `has_newest`: keys and values of the tokens in q are in an array after that of the pages, [tokens, 2 kv_heads,
     head_dim], and their slots are overwritten.
     """
 
@@ -46,7 +46,7 @@ class Cache:
         return self.pages, self.page_size
 
     def arrays(self, tokens: int, dtype: str) -> tuple[Array, ...]:
-        """The arrays of an input that has so many tokens in q."""
+        """The cache's arrays among the inputs, for `tokens` rows of q."""
         if self.is_split:
             shape = (self.kv_heads, *self._slots, self.head_dim)
             return tuple(Array(name=name, shape=shape, dtype=dtype) for name in ("k_pages", "v_pages"))

@@ -1,4 +1,4 @@
-"""Rows of new keys and values, written into the pages of a cache: pieces of a page each, as a table says."""
+"""Rows of new keys and values, written into the pages of a cache in pieces that a table lists."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,11 +15,11 @@ from harness.records import Array, Statement, Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheRows(Formula):
-    """Y: CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, to the bit.
+    """Y = CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, to the bit.
 
-    Y has the memory of CACHE, of which only these rows have to move. Column j below COUNT of SLICES [3, pieces] is
-    (first row of the cache, first row of NEW, rows): each piece lies in a page of its own. Nothing is promised of other
-    columns, nor of the order of pieces in NEW.
+    Y shares the memory of CACHE, so only these rows have to be moved. Column j below COUNT of SLICES [3, pieces] is
+    (first row of the cache, first row of NEW, rows): each piece lies in a page of its own. Other columns may hold
+    anything, and pieces may be in any order in NEW.
     """
 
     operation = "cache_rows"
@@ -33,7 +33,7 @@ class CacheRows(Formula):
     dtype: str = "bfloat16"
 
     def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` for more pieces than pages or new rows, and where a size is none."""
+        """Raises UsageError `bad-problem` if a size is invalid, or if there are more pieces than pages or new rows."""
         Formula.require_fields(self)
         if self.pieces > min(self.pages, self.tokens):
             raise UsageError(
@@ -52,23 +52,23 @@ class CacheRows(Formula):
         return (new, slices, cache, count), (replace(cache, name="y"),)
 
     def statement(self) -> Statement:
-        """With Y in the memory of CACHE."""
+        """As in a Formula, with Y in the memory of CACHE."""
         return replace(Formula.statement(self), overwrites=("cache",))
 
     def work(self) -> Work:
-        """An operation for each element of the timed call's rows, which are read and written once, and the tables."""
+        """One operation per element of the timed call's rows; these are read and written once, the tables read."""
         elements = int(self.timing_inputs()["even"]["slices"][2].sum()) * self.heads * self.head_dim
         moved = 2 * elements * numpy_dtype(self.dtype).itemsize + 4 * (3 * self.pieces + 1)
         return Work(matmul_flops=0, vector_flops=elements, minimum_hbm_bytes=moved)
 
     def exact(self) -> tuple[str, ...]:
-        """Nothing is computed, so nothing may be rounded."""
+        """Y is copied, so nothing may be rounded."""
         return ("y",)
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Pieces of new rows, in pages of their own; in the timed call equally long ones, one behind the other.
+        """Pieces of new rows, each in a page of its own; in the timed call they are equally long and successive.
 
-        In other calls they come in any order, with gaps, and the columns that are not counted hold pieces too.
+        In other calls they come in any order and with gaps, and the columns that are not counted hold pieces too.
         """
         count = self.pieces if family in self.timed else int(random.integers(1, self.pieces + 1))
         each = self.tokens // count

@@ -1,4 +1,4 @@
-"""Latent attention over pages, as a server calls it: a token's latent and rotary key go to a cache first."""
+"""Latent attention over pages, as a server calls it: tokens' latents and rotary keys are first put into a cache."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from harness.operators.space import generator
 from harness.records import Array, Statement, Work
 
 _MOST = 64
-# Sequences that begin with the same pages; and scores as far below zero as inputs let them be.
+# Families: sequences that begin with the same pages; scores as far below zero as inputs allow.
 _SHARED, _FAR_BELOW = "shared-pages", "far-below"
 
 
@@ -24,15 +24,15 @@ _SHARED, _FAR_BELOW = "shared-pages", "far-below"
 class LatentAttention(Formula):
     """O [tokens, heads, latent] of queries Q and Q_ROPE; the CACHE [pages, page_size / 2, 2, latent + padded] changes.
 
-    Sequence i has the tokens from STARTS[i] on, LENS[i] keys with them, and the pages AT[i pages_per_sequence ...].
-    There are COUNTS[2] of them, which have all tokens between them; the first COUNTS[0] have one token each, and if
-    there are as many tokens as sequences, all have. First a sequence's last slots get its tokens' LATENTS and ROTARY,
-    and zeros up to the padding. Then each token's heads see the keys up to its own: with weights
+    Sequence i has the tokens from STARTS[i] on, LENS[i] keys including theirs, and the pages AT[i pages_per_sequence
+    ...]. There are COUNTS[2] sequences, which together have all tokens; the first COUNTS[0] have one token each, and
+    all have if there are as many tokens as sequences. First the LATENTS and ROTARY of a sequence's tokens, and zeros up
+    to the padding, are written to its last slots. Then each token's heads see the keys up to its own: with weights
     softmax(scale (q latent + q_rope rotary)), O is the sum of the latents. Inputs are from -64 to 64; no zero is
-    negative, as nothing is promised of a zero's sign.
+    negative, because a kernel need not keep a zero's sign.
 
-    heads_first: Q and O are [heads, tokens, latent]. lengths_of: all lengths are multiples of it; with 2 nothing is
-    promised of the slot that shares a word with the newest key.
+    heads_first: Q and O are [heads, tokens, latent]. lengths_of: all lengths are multiples of it; with 2, no call has a
+    free slot that shares a word with the newest key.
     """
 
     operation = "latent_attention"
@@ -52,7 +52,7 @@ class LatentAttention(Formula):
     dtype: str = "bfloat16"
 
     def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` where a size, the scale, or room for all keys is missing."""
+        """Raises UsageError `bad-problem` if a size or the scale is invalid, or if there is no room for all keys."""
         Formula.require_fields(self)
         require_positive(self.operation, "scale", self.scale)
         require_flag(self.operation, "heads_first", self.heads_first)
@@ -72,11 +72,11 @@ class LatentAttention(Formula):
 
     @property
     def timed(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Decoding if each sequence has one token, else one sequence of many tokens beside those."""
+        """`decode` if each sequence has one token; else `mixed`, where one sequence has many tokens."""
         return ("decode",) if self.sequences == self.tokens else ("mixed",)
 
     def shortest(self, name: str) -> int:
-        """Pages for the keys of the longest sequence's own tokens, and no fewer than stated."""
+        """The stated length, or more if the keys of one sequence's own tokens need more pages."""
         return max(Formula.shortest(self, name), -(-(self.tokens - self.sequences + 1) // self.page_size))
 
     def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class LatentAttention(Formula):
         return inputs, (replace(q, name="o"),)
 
     def statement(self) -> Statement:
-        """With the cache as state."""
+        """As in a Formula, with the cache as state."""
         return replace(Formula.statement(self), updates=("cache",))
 
     def _keys(self) -> int:
@@ -120,7 +120,7 @@ class LatentAttention(Formula):
         return 2 * self.heads * (2 * self.latent + self.rope) * pairs
 
     def work(self) -> Work:
-        """Each key once, not the whole cache."""
+        """As in a Formula, but each key is read once instead of the whole cache."""
         work = Formula.work(self)
         unread = self.pages * self.page_size * (self.latent + self.padded) - self._keys() * (self.latent + self.rope)
         return replace(work, minimum_hbm_bytes=work.minimum_hbm_bytes - 2 * unread)
@@ -133,8 +133,10 @@ class LatentAttention(Formula):
         return values
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As of a Formula. shared-pages: some sequences begin with the same pages, as they may in drawn families and
-        the composite. far-below: all scores of a query are as far below zero as they can be, some queries' above it.
+        """As in a Formula, with two more families.
+
+        shared-pages: some sequences begin with the same pages, as they also may in drawn families and the composite.
+        far-below: all scores of a query are as far below zero as they can be, those of some queries as far above.
         """
         inputs = Formula.make_inputs(self, family, seed)
         if family != _FAR_BELOW:
@@ -152,11 +154,11 @@ class LatentAttention(Formula):
         return (*alike, *inputs[5:])
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Sequences of any length in pages anywhere; in the timed call of half the longest length and more.
+        """Sequences of any length in any pages; in the timed call at least half of the longest length.
 
-        Pages that sequences have in common hold keys that are there before the call. Entries behind a sequence's last
-        page hold anything that is in range. In the timed call the last sequence has all tokens that are left; in other
-        calls several may have many, and there may be fewer sequences than the tables have room for.
+        Pages that sequences have in common hold only keys from before the call. Entries after a sequence's last page
+        hold any number in range. In the timed call the last sequence has all tokens that are left; in other calls
+        several may have many, and there may be fewer sequences than the tables have room for.
         """
         longest = self.pages_per_sequence * self.page_size
         queries = np.ones(self.sequences, np.int32)
@@ -186,7 +188,7 @@ class LatentAttention(Formula):
         }
 
     def _queries(self, most: int, random: np.random.Generator) -> tuple[Values, int]:
-        """Tokens of each sequence, up to `most`: one for some, then any number; and how many sequences have any."""
+        """The tokens of each sequence (one for the first, then up to `most`), and how many sequences have any."""
         count = self.sequences - int(random.integers(self.sequences // 4 + 1))
         left = self.tokens - count
         several = max(int(random.integers(1, count + 1)), -(-left // (most - 1)))
@@ -202,7 +204,7 @@ class LatentAttention(Formula):
         return queries, count
 
     def _slots(self, lens: Any, at: Any, starts: Any, counts: Any) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
-        """First token, end, and pages, halves and places of the keys of each sequence."""
+        """Yields each sequence's first token, end of tokens, and the indices of its keys in the cache."""
         for sequence in range(counts[2]):
             places = np.arange(lens[sequence])
             pages = at[sequence * self.pages_per_sequence + places // self.page_size]

@@ -53,7 +53,7 @@ class _Drawn:
         moves: list[Part] = []
         stays = [self._part(range(self._tokens), head) for head in range(self._heads) if head not in readers]
         for sequence, own_seed in zip(self._sequences, seeds, strict=False):
-            # Half a page, so that one which is left out hides a whole one of these; borders are drawn.
+            # Half a page, so that a page that is left out contains a whole block; borders are drawn.
             size = max(-(-cache.page_size // 2), -(-sequence.length // (cache.head_dim - 1)))
             edges = [0, *range(int(random.integers(1, size + 1)), sequence.length, size), sequence.length]
             blocks = [block for block in spans(edges) if block]
@@ -75,7 +75,7 @@ class _Drawn:
         return probe(name, self._family, regions, moves, stays)
 
     def one_sequence(self) -> Probe:
-        """All keys and values of one sequence, and what lies in slots and rows that no sequence has."""
+        """All keys and values of one sequence, and the contents of slots and rows that no sequence has."""
         cache = self._cache
         number = int(self._random.integers(len(self._sequences)))
         sequence = self._sequences[number]
@@ -125,7 +125,7 @@ class _Drawn:
             if middle:
                 for place in self._cache.parts(sequence, range(sequence.history + middle, sequence.length)):
                     regions += self._cache.everywhere(place, DRAWN_TO, LOUD)
-                # A row that sees one or two of them only may by chance give them hardly any weight before and after.
+                # A row that sees only one or two of them may by chance give them hardly any weight before and after.
                 moves.append(self._all_heads(tokens[middle + ENOUGH_KEYS :]))
         return probe("keys and values of each sequence's later queries", self._family, regions, moves, stays)
 

@@ -11,7 +11,7 @@ from harness.records import Array
 
 Ints = NDArray[np.int32]
 
-# Contents that kernels forget, each by itself: see `draw`.
+# Contents that kernels mishandle, each by itself: see `draw`.
 KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages")
 # The contents with most work come first: a program is checked against the counts of its run with the first.
 TIMED = ("mixed", "decode")
@@ -41,7 +41,7 @@ class Room:
         return min(self.sequences, self.tokens)
 
     def arrays(self) -> tuple[Array, ...]:
-        """The tables as inputs, with what they may hold."""
+        """The tables as inputs, with the range of their contents."""
         shapes: dict[str, tuple[tuple[int, ...], int, int]] = {
             "lengths" if self.is_decode else "kv_lens": ((self.sequences,), int(self.is_decode), self.longest)
         }
@@ -56,7 +56,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """One of the sequences: its queries are rows `tokens` of q, the last of its `length` keys; its pages in order."""
+    """A sequence: its queries are rows `tokens` of q, whose keys are the last of its `length`; `pages` are in order."""
 
     tokens: range
     length: int
@@ -77,7 +77,7 @@ class Sequence:
 class PageTables:
     """The tables as kernels get them: int32 [sequences], [sequences, pages_per_sequence], [sequences + 1], and a count.
 
-    Only the first `count` rows of the first two tables mean anything, and one more of the starts.
+    Only the first `count` rows of the first two tables, and the first `count` + 1 starts, have a meaning.
     """
 
     kv_lens: Ints
@@ -97,7 +97,7 @@ class PageTables:
 def timed(room: Room, kind: str) -> PageTables:
     """The tables of a timed batch. decode: one query for each sequence. mixed: the last eighth have many queries each.
 
-    Lengths are spread evenly from an eighth of the longest to all of it; always alike.
+    Lengths are spread evenly from an eighth of the longest to all of it; always the same.
     """
     random = np.random.default_rng((room.sequences, room.longest, room.tokens))
     count = room.most_sequences
@@ -111,12 +111,12 @@ def timed(room: Room, kind: str) -> PageTables:
 
 
 def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
-    """Tables of this kind; pages are permuted, and entries that mean nothing hold anything that is in range.
+    """Tables of this kind; pages are permuted, and entries without a meaning hold any number in range.
 
-    any: lengths and numbers of queries anywhere. page-borders: sequences, or their history, end at a border of a page
-    or next to it. fresh: no keys but the queries' own, so that single queries have one. full-table: some sequences
-    have every page they can have. few-sequences: one or two of all that there is room for. shared-pages: sequences
-    begin with the same pages.
+    any: any lengths and numbers of queries. page-borders: sequences, or their history, end at a border of a page or
+    next to it. fresh: no keys but the queries' own, so that single queries have one. full-table: some sequences have
+    every page they can have. few-sequences: one or two of all that there is room for. shared-pages: sequences begin
+    with the same pages.
     """
     most = room.most_sequences
     few = min(most, 2) if kind == "few-sequences" else most
@@ -134,7 +134,7 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
 
 
 def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """One for some of the sequences, more for others: all rows of q that there are, or fewer."""
+    """The number of queries of each sequence: one for some, more for others; together all rows of q, or fewer."""
     queries = np.ones(count, np.int64)
     if room.is_decode:
         return queries
@@ -155,11 +155,11 @@ def _placed(
     *,
     is_shared: bool = False,
 ) -> PageTables:
-    """The tables of sequences with so many queries and about so many keys: as many as there are pages for."""
+    """The tables of sequences with these queries and, as far as there are pages, this many keys."""
     lengths = np.clip(lengths, queries, room.longest)
     needed = -(-lengths // room.page_size)
     while needed.sum() > room.pages:
-        # By whole pages, so that what ends at a border still does.
+        # By whole pages, so that a sequence that ends at a border still does.
         longest = int(np.argmax(np.where(lengths > queries, needed, 0)))
         lengths[longest] = max(queries[longest], lengths[longest] - room.page_size * max(1, needed[longest] // 2))
         needed = -(-lengths // room.page_size)
@@ -183,9 +183,10 @@ def _placed(
 
 
 def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.random.Generator) -> None:
-    """Lets rows of `indices` begin with the pages of one of them, as many as lie before the first query of both.
+    """Makes rows of `indices` begin with pages of one row, at most those before the first query of both.
 
-    `whole` are these pages of each row. That row has the most of them, and one other shares all that it can.
+    `whole` is the number of such pages in each row. The row that is shared has the most, and one other row shares all
+    that it can.
     """
     longest = int(np.argmax(whole))
     most = np.where(np.arange(len(whole)) == longest, 0, whole)
@@ -196,5 +197,5 @@ def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.rand
 
 
 def _split(total: int, parts: int) -> NDArray[np.int64]:
-    """Parts of the total that differ by one at most."""
+    """The total in parts that differ by at most one."""
     return total // parts + (np.arange(parts) < total % parts)

@@ -22,31 +22,34 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _X, _W, _LABELS = range(3)
 _OWN = ("normal", "sharp", "few", "pointed", "rising", "flat", "deep")
 _OF_VALUES = ("far-values", "cancelling")
-# What a row of the composite is, by its position modulo 7, counted from a drawn place.
+# The kind of each row of the composite, by its position modulo 7, counted from a drawn place.
 _COMPOSITE = ("normal", "few", "pointed", "few", "sharp", "few", "flat")
 # Logits of N(0, 1) times 2 to a power drawn between these.
 _SHARP = (1.0, 5.0)
-# In few rows: so many words; the largest logit is 0, and the others are down to minus a number drawn between these.
-# The tolerance of a loss grows with the size of the logits that count and of the label's, and a rounding averages out
-# over many words: where few words count and their logits are near 0 it is nearly that of the sum alone.
+# In `few` rows: the range of the number of words that count, and of how far their logits reach below the largest, which
+# is 0. The tolerance of a loss grows with the size of the logits that count and of the label's logit, and roundings
+# average out over many words: if few words count and their logits are near 0, the tolerance is hardly more than that of
+# the sum.
 _FEW, _APART = (2.0, 8.0), (1.0, 3.0)
-# All other words are so much below the logarithm of the vocabulary that they do not count together.
+# The logits of all other words are this much below minus the logarithm of the vocabulary: even together they do not
+# count.
 _BELOW_ALL = 10.0
-# The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every other pointed
-# row it is so much above the logarithm of the vocabulary that all other words together still count.
+# The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every second
+# pointed row it is above the logarithm of the vocabulary by a number in this range, so that all other words together
+# still count.
 _POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
-# Of all words in deep rows: exp(-200) is no float32. Every other row is larger by a power of two: down to -6 million,
-# where no first maximum may lie, short of -1e9, with which published kernels begin.
+# The logit of all words in deep rows: exp(-200) underflows float32. Every second row is larger by a power of two, down
+# to -6 million: a kernel's initial maximum must be below that, like the -1e9 of published kernels.
 _DEEP = -200.0
 _DEEPER = (3, 16)
-# From the first word to the last, so much do logits rise: a running maximum changes in every block.
+# Logits rise by this much from the first word to the last, so that a running maximum changes in every block.
 _RISING = 40.0
 # A probe makes logits this much larger: their exponentials move a sum of any vocabulary, in every row.
 _LOUDER = 4.0
 # Words computed at a time.
 _COLUMNS = 1024
 
-# Values, and what they are: what becomes of them.
+# Changes values; the second argument says what they are.
 Change = Callable[[NDArray[Any], str], NDArray[Any]]
 
 
@@ -55,13 +58,13 @@ class CrossEntropy(Operator, Borrowed):
     """LOSSES [tokens, 1] float32: log(sum of exp(logits)) minus the label's logit, of logits X W [tokens, vocabulary].
 
     X [tokens, model] and W [model, vocabulary] in `dtype`, labels [tokens, 1] int32: the word that each token is.
-    Logits are added up in float32 and stay so until they are used: that they need not be rounded, nor leave the chip,
-    is what fusing them is for. Differences from the largest logit, exponentials and their sums are float32 too.
-    Raises UsageError `bad-problem` for sizes that do not exist.
+    Logits are added up in float32 and stay in float32 until they are used: the fusion exists so that they need not be
+    rounded or leave the chip. Differences from the largest logit, exponentials and their sums are float32 too. Raises
+    UsageError `bad-problem` for sizes that do not exist.
     """
 
     operation = "cross_entropy"
-    # Multiply-adds that one check may cost on its rows, each four times: four seconds on one core.
+    # The most multiply-adds that one check computes for its rows, each four times: four seconds on one core.
     checked = 10 << 30
     tokens: int = field(metadata=axis(is_uneven=True))
     model: int = field(metadata=axis(is_uneven=True))
@@ -124,7 +127,7 @@ class CrossEntropy(Operator, Borrowed):
 
     @property
     def lender(self) -> Matmul:
-        """The product whose values X and W have, but for their scale."""
+        """The product whose values X and W have, apart from their scale."""
         return Matmul(m=self.tokens, n=self.vocabulary, k=self.model, dtype=self.dtype)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
@@ -135,9 +138,8 @@ class CrossEntropy(Operator, Borrowed):
         logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
         next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise
         from word to word, so that a maximum of those so far changes in every block. flat: every second row of X is
-        zero, so that all words are alike. deep: no logit is anywhere near zero, and every
-        other row's are far below it. far-values, cancelling, drawn: as of a
-        Matmul. composite: normal, sharp, few, pointed and flat, by row.
+        zero, so that all words are alike. deep: no logit is near zero, and those of every second row are far below it.
+        far-values, cancelling, drawn: as in a Matmul. composite: normal, sharp, few, pointed and flat, by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -175,10 +177,10 @@ class CrossEntropy(Operator, Borrowed):
     def _weigh_few(
         self, x: NDArray[Any], w: NDArray[Any], labels: NDArray[Any], rows: Rows, random: np.random.Generator
     ) -> None:
-        """Makes these rows of X such that a few words have all of the weight, and labels of them.
+        """Sets these rows of X so that a few words have all of the weight, and most of their labels to such words.
 
-        A vector that is added to all words of W moves all logits of a row alike. So all other words' logits can be far
-        below 0 without any being far above it.
+        A vector that is added to all words of W moves all logits of a row alike, so that the logits of all other words
+        can be far below 0 without any being far above it.
         """
         scale = 2.0 ** -round(np.log2(self.model) / 2)
         common = random.choice(np.array([-scale, scale], dtype=np.float32), self.model)
@@ -186,27 +188,27 @@ class CrossEntropy(Operator, Borrowed):
         lowest = -np.log(self.vocabulary) - _BELOW_ALL
         places = borders(self.vocabulary)
         for position, row in enumerate(rows):
-            # Two words as often as many.
+            # Two words are as likely as many.
             words = random.integers(self.vocabulary, size=int(np.exp(random.uniform(*np.log(_FEW)))))
             words[:1] = random.choice(places)
             words = np.unique(words)
             logits = -random.uniform(*_APART) * random.permutation(np.append(0, random.random(len(words) - 1)))
             vectors = np.concatenate((w[:, words].T, common[None])).astype(np.float64)
-            # The shortest row with these logits: nothing but these vectors.
+            # The shortest row with these logits: a combination of these vectors alone.
             parts = np.linalg.lstsq(vectors @ vectors.T, np.append(logits, lowest), rcond=None)[0]
             x[row] = parts @ vectors
             if position % 8:
                 labels[row, 0] = random.choice(words)
 
     def _labels(self, family: str, seed: int) -> NDArray[np.int32]:
-        """Words anywhere, every fourth next to a border of a block."""
+        """Random words, every fourth next to a border of a block."""
         random = recipe_generator(f"labels of {family}", seed)
         labels = random.integers(self.vocabulary, size=(self.tokens, 1), dtype=np.int32)
         labels[::4, 0] = random.choice(borders(self.vocabulary), len(labels[::4]))
         return labels
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """That rows depend on their own rows of X, on all of its parts, and on the words of every block."""
+        """Probes that rows depend on their own rows of X, on all parts of these, and on the words of any block."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=1, seed=seed)
         inner = drawn.inner("x", _X, self.model)
         if full:
@@ -218,7 +220,7 @@ class CrossEntropy(Operator, Borrowed):
         return (inner, drawn.some_rows("x", _X, self.model), probe(named, "normal", [region], [every]))
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), 1]` float64: the formula in float64, from the inputs as they were rounded."""
+        """`[len(rows), 1]` float64: the formula in float64, from the rounded inputs."""
         return self._losses(inputs, rows, np.float64)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -228,12 +230,12 @@ class CrossEntropy(Operator, Borrowed):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), 1]`: standard deviation of a loss if every honest rounding were random.
 
-        First-order propagation, roundings independent. A loss moves with each logit by its share p of the sum, less 1
-        for the label: p^2 v of each logit's variance v (a float32 sum, `sum_variance`), and (1 - 2 p) v more of the
-        label's. An exponential is right to one ulp, from an argument d that is rounded twice (difference, and log2(e)
-        in it): p^2 (e32^2 / 3 + 2 r32^2 d^2). Exponentials are added up in float32: `sum_variance` over the sum
-        squared. Logarithm and largest logit are rounded, as is their sum: r32^2 of the square of each. The output:
-        ulp(loss)^2 / 12.
+        First-order propagation of independent roundings. The derivative of a loss by a logit is the logit's share p of
+        the sum, less 1 for the label: each logit's variance v (a float32 sum, `sum_variance`) adds p^2 v, the label's
+        (1 - 2 p) v more. An exponential is right to one ulp, from an argument d that is rounded twice (the difference,
+        and its product with log2(e)): p^2 (e32^2 / 3 + 2 r32^2 d^2). Exponentials are added up in float32:
+        `sum_variance` divided by the square of the sum. Logarithm, largest logit and their sum are rounded: r32^2 times
+        the square of each. The output itself: ulp(loss)^2 / 12.
         """
         eps32, relative32 = float(np.finfo(np.float32).eps), relative_rounding("float32")
         x = inputs[_X][rows].astype(np.float32)
@@ -259,21 +261,21 @@ class CrossEntropy(Operator, Borrowed):
         losses = largest + logarithm - np.take_along_axis(logits, labels, axis=1)
         variance += relative32**2 * (np.square(logarithm) + np.square(largest) + np.square(largest + logarithm))
         variance += np.square(ulp(losses, "float32")) / 12
-        # Zero only where everything is exactly zero.
+        # The result is zero only where everything is exactly zero.
         deviations: Exact = np.maximum(np.sqrt(np.maximum(variance, 0)), np.finfo(np.float32).tiny)
         return deviations
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: how far each row is off, relative to the loss, by all of it computed once more in float32.
+        """`[tokens]`: the error of each row, relative to the loss, by all of it computed once more in float32.
 
-        No checksum knows a sum of exponentials.
+        No checksum covers a sum of exponentials.
         """
         honest = self._losses(inputs, np.arange(self.tokens), np.float32)[:, 0]
         off: Exact = np.abs(outputs[0][:, 0].astype(np.float64) - honest) / (1 + np.abs(honest))
         return off
 
     def controls(self) -> dict[str, Answer]:
-        """Words, the label or part of a sum left out; logits, or their exponentials, that are rounded."""
+        """Wrong answers by name: words, the label or part of a sum left out; logits or exponentials rounded."""
         last = max(1, self.vocabulary // 8)
 
         def fewer(inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -325,9 +327,9 @@ class CrossEntropy(Operator, Borrowed):
     ) -> Exact:
         """The losses `[len(rows), 1]`, computed in `dtype`: some words at a time, as a kernel would.
 
-        `words`: of these alone the exponentials are summed, of those alone that are at least `least` above the largest
-        so far. `label`: its logit is subtracted. `change` is applied to all logits, to their differences from the
-        largest so far, to the exponentials of these, and to their sums so far.
+        The exponentials of only the first `words` words are summed, and of these only where the difference from the
+        largest so far is at least `least`. `label`: the label's logit is subtracted. `change` is applied to all logits,
+        to their differences from the largest so far, to the exponentials of these, and to their sums so far.
         """
         x, labels = inputs[_X][rows].astype(dtype), inputs[_LABELS][rows]
         largest = np.full((len(rows), 1), -np.inf, dtype=dtype)

@@ -38,7 +38,7 @@ class GroupedMatmul(Operator, space.Borrowed):
     """
 
     operation = "grouped_matmul"
-    # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+    # The most multiply-adds that one check computes for its rows, each four times: two seconds on one core.
     checked = 5 << 30
     m: int = field(metadata=axis(is_uneven=True))
     # Enough for one to be empty, one to be first, one last, one between.
@@ -92,9 +92,9 @@ class GroupedMatmul(Operator, space.Borrowed):
         """LHS, RHS and the sizes of the named family or recipe. Raises ValueError for a family that does not exist.
 
         balanced, skewed: as timed. empty-groups, one-group, single-rows, aligned, crowded: such sizes, values N(0, 1).
-        needles, far-values, cancelling: such values, as of a Matmul, borders of groups anywhere. Drawn families: such
-        values, sizes of any of these kinds. composite: such values, and crowded sizes, as no reduced shape has so many
-        groups.
+        needles, far-values, cancelling: values as in a Matmul, borders of groups anywhere. Drawn families: values as in
+        a Matmul, sizes of any of these kinds. composite: values as in a Matmul, and crowded sizes, because no reduced
+        shape has so many groups.
         """
         lhs, columns = self.lender.make_inputs(self._values(family), seed)
         # Every group gets some of the columns of each kind.
@@ -114,15 +114,15 @@ class GroupedMatmul(Operator, space.Borrowed):
 
     @property
     def lender(self) -> Matmul:
-        """The product of all rows with the matrices of all groups, whose values have the space of a Matmul's."""
+        """The product of all rows with the matrices of all groups, from whose space values are drawn."""
         return Matmul(m=self.m, n=self.n * self.groups, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes of rows: each depends on its row of LHS, on all parts of k, and on its group's matrix and no other."""
+        """Probes that each row depends on its row of LHS, on all parts of k, and on its group's matrix and no other."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
-            # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
+            # In columns far from zero the terms of a part may by chance be lost in the rounding of the sum.
             inner = drawn.inner("lhs", _LHS, self.k, "composite", kinds=even, columns=self.n - self.n // 8)
             return (inner, self._own_matrix("composite", seed))
         return (
@@ -133,11 +133,11 @@ class GroupedMatmul(Operator, space.Borrowed):
         )
 
     def _own_matrix(self, family: str, seed: int) -> Probe:
-        """The signs of every group's matrix in columns of its own: its rows move there, and nowhere else."""
+        """Changes signs of every group's matrix in columns of its own: the group's rows move there and nowhere else."""
         sizes = self._group_sizes(family, seed)
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
-        # Neighbouring groups have different columns; which, nobody can foresee.
+        # Neighbouring groups have different columns, in an order that cannot be foreseen.
         order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
         for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
@@ -157,7 +157,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return np.union1d(ends[filled] - 1, (ends - inputs[2])[filled])
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), n]` float64: the products in float64, from the inputs as they were rounded."""
+        """`[len(rows), n]` float64: the products in float64, from the rounded inputs."""
         return self._by_group(inputs, rows, np.float64, lambda a, b: a @ b)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -167,9 +167,9 @@ class GroupedMatmul(Operator, space.Borrowed):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        An element is a sum over k as in a Matmul, whatever its group: that a row stands in one tile with rows of other
-        groups adds nothing to it, as what is added up for those is masked. So it is the output's own rounding,
-        ulp(out)^2 / 12, and that of the float32 sum over k (`product_deviation`).
+        An element is a sum over k as in a Matmul, whatever its group: rows of other groups in its tile add nothing,
+        because their terms are masked. So its variance is that of the output's own rounding, ulp(out)^2 / 12, plus that
+        of the float32 sum over k (`product_deviation`).
         """
         return self._by_group(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 
@@ -199,7 +199,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return {"the first group's matrix for all": first}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        """`[m]`: the error of each row in deviations, by a checksum of every 128 columns."""
         lhs, rhs, sizes = inputs
         off = np.zeros(self.m)
         for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):

@@ -24,7 +24,7 @@ _TURNED = -1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedMatmulTransposed(GroupedMatmul):
-    """OUT [groups, k, n]: of each group its rows of LHS [m, k], transposed, times its rows of RHS [m, n].
+    """OUT [groups, k, n]: for each group its rows of LHS [m, k], transposed, times its rows of RHS [m, n].
 
     Rows are sorted by group as in a GroupedMatmul, of which this is the gradient of the weights: LHS is its LHS, RHS
     the gradient of its output. The matrix of a group without rows is zero. Families, sizes and reduced shapes are
@@ -58,9 +58,10 @@ class GroupedMatmulTransposed(GroupedMatmul):
         )
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """LHS, RHS and the sizes of a family or recipe of a GroupedMatmul. Raises ValueError where there is none.
+        """LHS, RHS and the sizes of a family or recipe of a GroupedMatmul. Raises ValueError for any other.
 
-        Values are those of a Matmul that sums over the rows. Terms that cancel do so within a group: there is one.
+        Values are those of a Matmul that sums over the rows. If terms cancel there is only one group, so that they
+        cancel within it.
         """
         turned_lhs, rhs = self.lender.make_inputs(self._values(family), seed)
         return np.ascontiguousarray(turned_lhs.T), rhs, self._group_sizes(family, seed)
@@ -76,7 +77,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return Matmul(m=self.k, n=self.n, k=self.m, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes of matrices: each depends on every row of LHS and of RHS in its group, and on no others."""
+        """Probes that each matrix depends on every row of LHS and RHS in its group, and on no others."""
         if full:
             return (self._every_row("composite", seed), self._own_rows("composite", seed))
         return tuple(
@@ -86,7 +87,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         )
 
     def _every_row(self, family: str, seed: int) -> Probe:
-        """Every block of rows of LHS in columns of its own: they are rows of OUT, in the groups that the block has."""
+        """Changes every block of rows of LHS in columns of its own: these rows of OUT move in the block's groups."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
         parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
         # Where a needle outweighs all other terms of a row, a block without it moves nothing.
@@ -101,7 +102,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
             regions.append(Region(array=_LHS, ranges=(part, columns), factor=_TURNED))
             for group, rows in enumerate(groups):
                 if range(max(rows.start, part.start), min(rows.stop, part.stop)):
-                    # Of each kind of row in turn: every `len(pattern)`th column that is this block's.
+                    # For each kind of row in turn, every `len(pattern)`th column of this block.
                     evens = [column for column in columns[: len(pattern)] if pattern[column % len(pattern)] == "normal"]
                     moves += [self._part(group, range(column, self.k, step)) for column in evens]
                 else:
@@ -110,10 +111,10 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
-        """The signs of every group's rows of RHS in columns of its own: its matrix moves there, and nowhere else."""
+        """Changes signs of every group's rows of RHS in columns of its own: its matrix moves there and nowhere else."""
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
-        # Neighbouring groups have different columns; which, nobody can foresee.
+        # Neighbouring groups have different columns, in an order that cannot be foreseen.
         order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
         for group, rows in enumerate(spans([0, *np.cumsum(self._group_sizes(family, seed)).tolist()])):
@@ -141,7 +142,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return {"all rows in every group": whole}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[groups * k]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        """`[groups * k]`: the error of each row in deviations, by a checksum of every 128 columns."""
         lhs, rhs, sizes = inputs
         groups = [slice(rows.start, rows.stop) for rows in spans([0, *np.cumsum(sizes).tolist()])]
         return np.concatenate(
@@ -154,10 +155,10 @@ class GroupedMatmulTransposed(GroupedMatmul):
     def _by_group(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]
     ) -> Exact:
-        """`function` of the columns of LHS that are these rows of OUT, transposed, and RHS: the rows of each group.
+        """`function` of the columns of LHS that make these rows of OUT, transposed, and of RHS, in each group's rows.
 
         `rounding` follows from it as in a GroupedMatmul: an element is a sum over the rows of its group, added up in
-        float32 and rounded once; what is masked adds nothing to it.
+        float32 and rounded once; masked rows add nothing to it.
         """
         lhs, rhs, sizes = inputs
         group_of, row_of = np.divmod(rows, self.k)

@@ -20,10 +20,10 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.operators.survey import checksum_errors
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# Far from zero, and another number in every column, as in attention.
+# Far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
-# Terms that cancel are larger than what is left of them by the square of this: an accumulator in
-# bfloat16 (8 bits) loses all that is left, one in float32 (24 bits) little beside the rounding of the output.
+# Terms that cancel are larger than the rest by the square of this: an accumulator in bfloat16 (8 bits) loses all of the
+# rest; the loss of one in float32 (24 bits) is small beside the rounding of the output.
 _CANCELLED = 16.0
 # A needle outweighs the other terms of its row together up to K = 2^16.
 _NEEDLE = 2.0**10
@@ -57,7 +57,7 @@ class Matmul(Operator, textures.Textured):
 
     operation = "matmul"
     own_families = ("normal", "far-values", "needles", "cancelling")
-    # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+    # The most multiply-adds that one check computes for its rows, each four times: two seconds on one core.
     checked = 5 << 30
     m: int = field(metadata=axis(is_uneven=True))
     n: int = field(metadata=axis())
@@ -94,7 +94,7 @@ class Matmul(Operator, textures.Textured):
         normal: all N(0, 1). far-values: N(c, 1) with c near 100 in A's rows and in B's columns, so that sums
         grow evenly and an accumulator that is too narrow stops growing. needles: one term of every row,
         anywhere or next to a border of a block along k, outweighs all others. cancelling: large terms of the first
-        half of k meet their opposites in the second half, so that what was rounded in between is all there is.
+        half of k meet their opposites in the second half, so that the roundings in between are all that is left.
         composite: needles and cancelling by row, far values by column.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -113,7 +113,7 @@ class Matmul(Operator, textures.Textured):
             a += random.uniform(*_OFFSETS, (self.m, 1)).astype(np.float32)
         self._cancel(a, b, np.flatnonzero(kinds == "cancelling"))
         rows = np.flatnonzero(kinds == "needles")
-        # Half of them at borders of blocks, half anywhere: what a kernel leaves out need not be a block.
+        # Half of them at borders of blocks, half anywhere: a kernel may also leave out less than a block.
         at_borders, positions = rows[::2], borders(self.k)
         a[at_borders, positions[random.integers(len(positions), size=len(at_borders))]] = _NEEDLE
         a[rows[1::2], random.integers(self.k, size=len(rows[1::2]))] = _NEEDLE
@@ -122,11 +122,11 @@ class Matmul(Operator, textures.Textured):
 
     @property
     def _far_columns(self) -> int:
-        """The last columns of B in the composite, which are far from zero."""
+        """The number of last columns of B that are far from zero in the composite."""
         return self.n // 8
 
     def _cancel(self, a: NDArray[Any], b: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Mirrors a part of k, of B for all rows and of A with opposite sign for these."""
+        """Mirrors a part of k in B, and with the opposite sign in these rows of A."""
         count = self.k // 4
         if not len(rows) or not count:
             return
@@ -136,16 +136,16 @@ class Matmul(Operator, textures.Textured):
         a[rows, self.k - count :] = -a[rows, :count][:, ::-1]
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes: rows depend on their rows of A, columns on their columns of B, and all of them on every part of k."""
+        """Probes that rows depend on their rows of A, columns on their columns of B, and all on every part of k."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
-            # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
+            # In columns far from zero the terms of a part may by chance be lost in the rounding of the sum.
             return (drawn.inner("a", 0, self.k, "composite", kinds=even, columns=self.n - self._far_columns),)
         return (drawn.inner("a", 0, self.k), drawn.some_rows("a", 0, self.k), drawn.some_columns("b", 1, self.k))
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), n]` float64: the product in float64, from the inputs as they were rounded."""
+        """`[len(rows), n]` float64: the product in float64, from the rounded inputs."""
         return self._by_columns(inputs, rows, np.float64, lambda a, b: a @ b)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -155,12 +155,12 @@ class Matmul(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        Of the output itself and of the float32 sum over k, as `product_deviation` derives it.
+        It is that of the output's own rounding and of the float32 sum over k (`product_deviation`).
         """
         return self._by_columns(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        """`[m]`: the error of each row in deviations, by a checksum of every 128 columns."""
         return checksum_errors(inputs[0], inputs[1], outputs[0], self.dtype, seed)
 
     def controls(self) -> dict[str, Answer]:
@@ -181,7 +181,7 @@ class Matmul(Operator, textures.Textured):
         return answers
 
     def _by_columns(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Any) -> Exact:
-        """`function` of these rows of A and some columns of B at a time, all of them beside each other."""
+        """`function` of these rows of A and all columns of B, some columns at a time."""
         a, b = inputs
         some = a[rows].astype(dtype)
         result = np.empty((len(rows), self.n))

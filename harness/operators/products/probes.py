@@ -32,14 +32,14 @@ class Drawn:
     ) -> Probe:
         """Every part of the length that is summed over, each in rows of its own: one run shows every part.
 
-        Every row must move in each block of columns: a part that is left out anywhere, for some rows or
-        some columns, stands still there. `kinds` says which rows, by their position modulo its length (a power of
-        two), and `columns` how many columns weigh all terms so evenly that they must move (None: all).
+        Every row must move in each block of columns: if a part is left out for some rows or columns, nothing moves
+        there. `kinds` says which rows, by their position modulo its length (a power of two), and `columns` says how
+        many columns (None: all) weigh all terms so evenly that they must move.
         """
-        # Half a kernel's smallest block, so that one which is left out hides a whole one of these; their borders are
-        # drawn, so that they are none of the kernel's.
+        # Half of a kernel's smallest block, so that a block that is left out contains a whole part. The parts' borders
+        # are drawn, so that they are not the kernel's.
         parts = shifted_blocks(length, max(2, self.rows // 8), BLOCK // 2, self._random(array, length, 1))
-        # An odd period, so that every part is changed in rows of every kind; rows beyond the parts stay as they were.
+        # An odd period, so that every part is changed in rows of every kind; rows without a part stay unchanged.
         period = len(parts) | 1
         places = [int(place) for place in self._random(array, length).permutation(period)]
         regions = tuple(
@@ -86,7 +86,7 @@ class Drawn:
         return probe(f"rows of {name}, each of {len(parts)} blocks in columns of its own,", "normal", regions, moves)
 
     def _everywhere(self, rows: range, columns: int | None = None) -> tuple[Part, ...]:
-        """These rows in each block of columns (of all, or of so many) by itself."""
+        """These rows in each block of the first `columns` columns (None: all) by itself."""
         length = columns or self.columns
         return tuple(Part(rows=rows, columns=part) for part in blocks(length, length))
 

@@ -34,15 +34,15 @@ _BYTES = {name: dtype.itemsize for name, dtype in (_NARROW | DTYPES).items()}
 class QuantizedMatmul(Operator, Borrowed):
     """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, one float32 scale for each column.
 
-    `weights` is the type of Q, int8 or float8_e4m3fn. `activations` is the type of A: `dtype`, or that of Q, and then
-    there are float32 `row_scales` [m, 1] by which rows of C are scaled too. Numbers of int8 are -127 to 127, never
-    -128, which has no opposite. Scales have any sign and size, and may be 0. The products are added up in float32 or
-    int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises UsageError
-    `bad-problem` for sizes and types that do not exist.
+    `weights` is the type of Q, int8 or float8_e4m3fn. `activations` is the type of A: `dtype`, or the type of Q; then
+    rows of C are also scaled, by float32 `row_scales` [m, 1]. Numbers of int8 are -127 to 127, never -128, which has no
+    opposite. Scales have any sign and size, and may be 0. The products are added up in float32 or int32 and scaled at
+    the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises UsageError `bad-problem` for sizes
+    and types that do not exist.
     """
 
     operation = "quantized_matmul"
-    # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+    # The most multiply-adds that one check computes for its rows, each four times: two seconds on one core.
     checked = 5 << 30
     m: int = field(metadata=axis(is_uneven=True))
     n: int = field(metadata=axis())
@@ -52,7 +52,7 @@ class QuantizedMatmul(Operator, Borrowed):
     weights: str = "int8"
 
     def __post_init__(self) -> None:
-        """Fills in the type of A, then refuses what does not exist."""
+        """Fills in the type of A, then refuses problems that do not exist."""
         self.require_fields()
         self.fill(activations=self.dtype)
         if self.weights not in _NARROW:
@@ -107,15 +107,15 @@ class QuantizedMatmul(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """Those of a Matmul; of narrow activations far values at the full shape too, whose sums are the largest."""
+        """Those of a Matmul; with narrow activations also far values at the full shape: their sums are the largest."""
         far = ("far-values",) if full and self._has_row_scales else ()
         return (*self.lender.families(full), *far)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """A Matmul's inputs of this family, with each column of B, and each row of a narrow A, scaled to its type.
 
-        In all families but `normal` half of the scales are negative. Except in drawn ones, those of columns are then
-        also of all sizes, and some are 0; in the composite none is, because its probe moves each column.
+        In all families except `normal`, half of the scales are negative. In those that are not drawn, scales of columns
+        also have all sizes and some are 0; in the composite none is 0, because its probe moves each column.
         """
         a, b = self.lender.make_inputs(family, seed)
         q, scales = _quantized(b, 0, self.weights)
@@ -132,15 +132,15 @@ class QuantizedMatmul(Operator, Borrowed):
 
     @property
     def lender(self) -> Matmul:
-        """The product whose matrices these are, but for the rounding of B."""
+        """The product whose matrices these are, apart from their rounding to narrow types."""
         return Matmul(m=self.m, n=self.n, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes: rows depend on their rows of A, columns on theirs of Q and the scales, and all on every part of k."""
+        """Probes that rows depend on their rows of A, columns on those of Q and scales, and all on every part of k."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
-            # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
+            # In columns far from zero the terms of a part may by chance be lost in the rounding of the sum.
             return (drawn.inner("a", _A, self.k, "composite", kinds=even, columns=self.n - self.n // 8),)
         return (
             drawn.inner("a", _A, self.k),
@@ -151,7 +151,7 @@ class QuantizedMatmul(Operator, Borrowed):
         )
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), n]` float64: the scaled product in float64, from the inputs as they were rounded."""
+        """`[len(rows), n]` float64: the scaled product in float64, from the rounded inputs."""
         return self._of_rows(inputs, rows, np.float64, lambda a, q, scales: (a @ q) * scales)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -162,8 +162,8 @@ class QuantizedMatmul(Operator, Borrowed):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        The float32 sum over k (`sum_variance`) is scaled with all that was rounded in it; the scaling is one or two
-        more roundings to float32, each of a variance of at most (e32 c)^2 / 12; the output's own, ulp(c)^2 / 12.
+        The variances are: that of the float32 sum over k (`sum_variance`), scaled like the sum; one or two roundings to
+        float32 in the scaling, each of at most (e32 c)^2 / 12; and the output's own rounding, ulp(c)^2 / 12.
         """
 
         eps32 = np.float32(np.finfo(np.float32).eps)
@@ -202,7 +202,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return answers
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        """`[m]`: the error of each row in deviations, by a checksum of every 128 columns."""
         a, q, *scales = inputs
         both = (scales[0], scales[1] if len(scales) > 1 else np.ones((self.m, 1)))
         return checksum_errors(a, q, outputs[0], self.dtype, seed, both)
@@ -211,13 +211,13 @@ class QuantizedMatmul(Operator, Borrowed):
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values, Values], Values]
     ) -> Exact:
         a, q, *scales = (array.astype(dtype) for array in inputs)
-        # [rows, n], of narrow activations the products of both scales.
+        # [rows, n]: with narrow activations the products of both scales.
         factors = np.broadcast_to(scales[0], (len(rows), self.n)) * (scales[1][rows] if len(scales) > 1 else dtype(1))
         return function(a[rows], q, factors).astype(np.float64)
 
 
 def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
-    """`values` along the axis in steps that make the largest the largest of the narrow type, and the float32 steps."""
+    """`values` in steps that map the largest along the axis to the largest of the type, and these float32 steps."""
     wide, most = values.astype(np.float32), _LARGEST[dtype]
     largest = np.abs(wide).max(axis=axis, keepdims=True)
     steps = np.where(largest > 0, largest / np.float32(most), np.float32(1 / 3)).astype(np.float32)
@@ -226,7 +226,7 @@ def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
 
 
 def _of_four_bits(q: Values) -> Values:
-    """`q` rounded to four bits: -7 to 7 for int8, float4_e2m1fn else."""
+    """`q` rounded to four bits: -7 to 7 for int8, else float4_e2m1fn."""
     if q.dtype == np.int8:
         return np.clip(np.rint(q / 16), -7, 7) * 16
     step = np.float32(448 / 6)

@@ -23,7 +23,7 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 # The factor of a row of X in the composite, by its position modulo 4, counted from a drawn place.
 _COMPOSITE = (1.0, 10.0, 1.0, 50.0)
-# Far from zero, and another number in every column, as in attention.
+# Far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
 # Hidden columns computed at a time.
 _COLUMNS = 1024
@@ -34,14 +34,13 @@ class SwiGLU(Operator, textures.Textured):
     """Y [tokens, hidden] = silu(X Wg) * (X Wu), or with `down` Y [tokens, model] = (silu(X Wg) * (X Wu)) Wd.
 
     X [tokens, model], Wg, Wu [model, hidden], Wd [hidden, model]; silu(g) = g / (1 + exp(-g)).
-    Products are added up in float32, and gate and up values stay in float32 until they are multiplied: that
-    they need not be rounded is what fusing them is for. `forbidden` holds kernels to it.
-    Raises UsageError `bad-problem`.
+    Products are added up in float32, and gate and up values stay in float32 until they are multiplied: the fusion
+    exists so that they need not be rounded, and `forbidden` holds kernels to that. Raises UsageError `bad-problem`.
     """
 
     operation = "swiglu"
     own_families = ("normal", "gates-x10", "gates-x50", "far-values")
-    # Multiply-adds that one check may cost on its rows, each up to six times: two seconds on one core.
+    # The most multiply-adds that one check computes for its rows, each up to six times: two seconds on one core.
     checked = 3 << 30
     tokens: int = field(metadata=axis(is_uneven=True))
     model: int = field(metadata=axis(is_uneven=True))
@@ -112,13 +111,13 @@ class SwiGLU(Operator, textures.Textured):
 
         normal: all values and gates about N(0, 1). gates-x10, gates-x50: X that much larger, so that exponentials
         of both signs overflow where they can. far-values: X and some columns of the weights are far from zero, so
-        that sums grow evenly and an accumulator that is too narrow stops growing. composite: all of it, by row and
+        that sums grow evenly and an accumulator that is too narrow stops growing. composite: all of these, by row and
         column.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, cancelled, drawing = self._textured(family, seed)
             textures.cancel(made[0], made[1], cancelled, drawing)
-            # Weights are as large as their number of terms allows, else no gate would be near zero.
+            # Weights are scaled by their number of terms; otherwise no gate would be near zero.
             made[1:] = [weight * np.float32(len(weight) ** -0.5) for weight in made[1:]]
             return tuple(array.astype(DTYPES[self.dtype]) for array in made)
         self.require_family(family)
@@ -138,13 +137,13 @@ class SwiGLU(Operator, textures.Textured):
         return tuple(array.astype(DTYPES[self.dtype]) for array in (x, *weights))
 
     def _move_away(self, up: NDArray[Any], random: np.random.Generator, *, all_columns: bool) -> None:
-        """Adds a number near 100, scaled as the weights are, to these columns of Wu."""
+        """Adds numbers near 100, scaled like the weights, to all columns of Wu or to the last eighth of them."""
         count = self.hidden if all_columns else self.hidden // 8
         offsets = random.uniform(*_OFFSETS, count).astype(np.float32)
         up[:, self.hidden - count :] += offsets * np.float32(self.model**-0.5)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes: rows depend on their rows of X, columns on their columns of weights, and all on every part."""
+        """Probes that rows depend on their rows of X, columns on their columns of weights, and all on every part."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
         if full:
             even = tuple(kind == 1.0 for kind in turned(_COMPOSITE, seed, self.tokens))
@@ -155,7 +154,7 @@ class SwiGLU(Operator, textures.Textured):
         return (*drawn_probes, drawn.some_columns("w_gate", 1, self.model), drawn.some_columns("w_up", 2, self.model))
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), columns]` float64: the formula in float64, from the inputs as they were rounded."""
+        """`[len(rows), columns]` float64: the formula in float64, from the rounded inputs."""
 
         def hidden(gate: Exact, up: Exact) -> Exact:
             hidden_values: Exact = gate * _sigmoid(gate) * up
@@ -176,13 +175,13 @@ class SwiGLU(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]`: standard deviation of the output if every honest rounding were random.
 
-        First-order propagation, roundings independent. A hidden value is h = g s u with s = 1 / (1 + exp(-g)). Its
-        gate g and up value u are float32 sums, as `sum_variance` derives their errors, which move h by
-        u s (1 + g (1 - s)) and g s. The exponential is right to one ulp, from an argument rounded once more
-        (log2(e) may be in it), and the two products and the quotient are rounded to float32:
-        h^2 ((1 - s)^2 (e32^2 / 3 + r32^2 g^2) + 3 r32^2). Where exp(-g) is beyond float32's largest number or s below
-        its smallest, s is known to that smallest number t only: (g u t)^2. With Wd: h rounded to dtype, r^2 h^2, all
-        of it carried through the squares of Wd, and the float32 sum over hidden. The output: ulp(y)^2 / 12.
+        First-order propagation of independent roundings. A hidden value is h = g s u with s = 1 / (1 + exp(-g)). Its
+        gate g and up value u are float32 sums (`sum_variance`), whose errors are multiplied in h by u s (1 + g (1 - s))
+        and g s. The exponential is right to one ulp, from an argument rounded once more (log2(e) may be in it), and the
+        two products and the quotient are rounded to float32: h^2 ((1 - s)^2 (e32^2 / 3 + r32^2 g^2) + 3 r32^2). Where
+        exp(-g) is beyond float32's largest number or s below its smallest, s is known only to within that smallest
+        number t: (g u t)^2. With Wd, h is rounded to dtype, r^2 h^2; all of this goes through the squares of Wd, and
+        the variance of the float32 sum over hidden is added. The output itself: ulp(y)^2 / 12.
         """
         relative, relative32 = relative_rounding(self.dtype), relative_rounding("float32")
         eps32, tiny = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)
@@ -191,7 +190,7 @@ class SwiGLU(Operator, textures.Textured):
         variance, sums, products = (np.zeros((len(rows), self.columns)) for _ in range(3))
         for columns in self._spans():
             gate_weight, up_weight = (weight[:, columns].astype(np.float32) for weight in inputs[1:3])
-            # In float64 from here on: squares of what is tiny are no float32.
+            # In float64 from here on: squares of tiny numbers underflow float32.
             gate, up = ((x @ weight).astype(np.float64) for weight in (gate_weight, up_weight))
             of_gate, of_up = (
                 sum_variance(squares @ np.square(weight), values, self.model)
@@ -214,7 +213,7 @@ class SwiGLU(Operator, textures.Textured):
             products += np.square(hidden) @ np.square(down)
         if self.down:
             variance += sum_variance(products, sums, self.hidden) + np.square(ulp(sums, self.dtype)) / 12
-        # Zero only where everything is exactly zero.
+        # The result is zero only where everything is exactly zero.
         return np.maximum(np.sqrt(variance), tiny)
 
     def controls(self) -> dict[str, Answer]:
@@ -233,10 +232,10 @@ class SwiGLU(Operator, textures.Textured):
         return {name: answer(change) for name, change in hidden.items()}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: how far each row is off, in deviations, by one column of every 128, with Wd by checksums.
+        """`[tokens]`: the error of each row in deviations, by one column of every 128, with Wd by checksums.
 
-        Without Wd an output costs what its own column of the weights does, and a row that is wrong over a tile's width
-        is so in one of these. With it every output needs all hidden values; those are computed as `honest` does.
+        Without Wd an output needs only its own column of the weights, and a row that is wrong over a tile's width is
+        wrong in one of these columns. With Wd every output needs all hidden values, which are computed as in `honest`.
         """
         rows = np.arange(self.tokens)
         if not self.down:
@@ -260,10 +259,10 @@ class SwiGLU(Operator, textures.Textured):
         return off
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error `[len(rows), columns]` that each rounding to dtype alone would make which the statement rules out.
+        """The error `[len(rows), columns]` of each rounding to dtype that the statement rules out, by its place.
 
-        To first order: what a value differs by from itself rounded, times what it is multiplied by. Each costs about
-        as much as rounding the output once, so that no bound on the size of errors tells them from it.
+        To first order: the rounding error of a value, times what it is multiplied by. Each is about as large as
+        rounding the output once, so that no bound on the size of errors can tell the two apart.
         """
         dtype = DTYPES[self.dtype]
 

@@ -20,8 +20,8 @@ _GATES = {
     "gated linear attention": {"g": True},
     "delta rule": {"b": False},
 }
-# Decays as fast as they may be, one behind the other: of 16 steps together no float32 holds the inverse. So long are
-# the stretches of such steps, and of steps that hardly decay, in some columns.
+# The family whose decays are the fastest allowed, step after step: the inverse of 16 steps together overflows float32.
+# In some columns stretches of this many such steps alternate with stretches of steps that hardly decay.
 _STEEP, _STRETCH = "steep", 32
 _FASTEST = 8.0
 
@@ -31,8 +31,7 @@ class GatedDelta(Formula):
     """O of Q, K, V, all [time, heads, dim]: at each step S = e^G S, S = S + K (W V - (B K) S), O = Q S / sqrt(dim).
 
     S is 0 at first. G is from -8 to 0, B and W are between 0 and 1, float32; keys have length 1. Without G nothing
-    decays; without W it is B, and without either, as in gated linear attention, nothing is forgotten and all is
-    written.
+    decays. Without W, W is B; without W and B, as in gated linear attention, nothing is forgotten and all is written.
     """
 
     operation = "gated_delta"
@@ -44,7 +43,7 @@ class GatedDelta(Formula):
     dtype: str = "bfloat16"
 
     def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` for a kind that does not exist, and where a size is none."""
+        """Raises UsageError `bad-problem` if the kind or a size is invalid."""
         if self.kind not in _GATES:
             raise UsageError("bad-problem", f"gated_delta: expected kind {' or '.join(_GATES)}, got {self.kind!r}")
         Formula.require_fields(self)
@@ -59,7 +58,7 @@ class GatedDelta(Formula):
         return (q, replace(q, name="k"), replace(q, name="v"), *gates), (replace(q, name="o"),)
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """One draw and a composite at the full shape, where each takes long."""
+        """At the full shape one draw and a composite, as each takes long; at a reduced one each kind and two draws."""
         if full:
             return ("drawn-outliers", "composite")
         decays = "g" in _GATES[self.kind]
@@ -67,8 +66,10 @@ class GatedDelta(Formula):
         return (*alone, "drawn-scales", "drawn-outliers")
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As of a Formula. steep: in half of the columns of G the fastest decays follow each other, in stretches of
-        steps or in all; so they do in the second half of the composite.
+        """As in a Formula, with one more family.
+
+        steep: in about two thirds of the columns of G the fastest decays follow each other, in all steps or in every
+        second stretch of steps; in the composite they do so in the second half of the steps.
         """
         inputs = Formula.make_inputs(self, family, seed)
         gates = list(_GATES[self.kind])

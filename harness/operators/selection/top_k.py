@@ -20,15 +20,15 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
-# Columns so far apart lie in one lane of the chip's registers.
+# Columns this far apart lie in the same lane of the chip's registers.
 _LANES = 128
-# Above the least number of float32 and of bfloat16, by which a kernel may take elements out.
+# Masked elements: above the least number of float32 and of bfloat16, with which a kernel may replace elements.
 _MASKED = -3e38
 # Whole numbers up to this: a row has each of them many times.
 _LEVELS = 4
-# Rows are larger, or smaller, by a power of two up to this: three bfloat16 parts of an element are normal numbers.
+# Rows are larger or smaller by a power of two up to this: the three bfloat16 parts of an element stay normal numbers.
 _WIDE = 60
-# So much larger, an element of N(0, 1) stands above all others of its row.
+# Made this much larger, an element of N(0, 1) exceeds all others of its row.
 _LOUD = 2.0**40
 
 
@@ -43,7 +43,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
     operation = "top_k"
     own_families = _FAMILIES
-    # Elements that one check may sort.
+    # The most elements that one check sorts.
     checked = 1 << 22
     rows: int = field(metadata=axis(shortest=64, is_uneven=True))
     columns: int
@@ -51,7 +51,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        """Refuses what does not exist."""
+        """Raises UsageError if the fields do not describe a problem."""
         self.require_fields()
         if self.k > self.columns:
             raise UsageError("bad-problem", f"top_k: expected k of at most {self.columns} columns, got {self.k}")
@@ -83,8 +83,8 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
         falling, rising: sorted rows. near: neighbouring numbers of dtype. lanes: the largest lie 128 columns apart.
-        masked: all but k elements or fewer are hidden by a number near the least. wide: each row of N(0, 1) times a
-        power of two, from 2^-60 to 2^60. composite: all of these, by row, from a drawn place on.
+        masked: all elements except k or fewer are replaced by a number near the least. wide: each row of N(0, 1) times
+        a power of two, from 2^-60 to 2^60. composite: all of these, by row, from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
             made, _, _ = self._textured(family, seed)
@@ -122,7 +122,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         return values
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """That each row depends on its own elements, and on no others: one of each row is made the largest."""
+        """Probes that each row depends on its own elements and no others; one makes single elements the largest."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.rows)))
         order = np.resize(random.permutation(self.columns), self.rows)
         x = self.make_inputs("normal", seed)[0].astype(np.float32)
@@ -151,7 +151,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
 
     @property
     def row_cost(self) -> int:
-        """Elements."""
+        """The cost of a row, in elements."""
         return self.columns
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -167,7 +167,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         return np.concatenate([np.take_along_axis(x, order, axis=1), order.astype(np.float64)], axis=1)
 
     def controls(self) -> dict[str, Answer]:
-        """Ties by another rule, and a choice from less than all."""
+        """Wrong answers by name: ties by another rule, and a choice from half of the columns."""
 
         def from_half(inputs: Sequence[Values], rows: Rows) -> Exact:
             half = replace(self, columns=max(self.k, self.columns // 2))

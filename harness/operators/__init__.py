@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harness.operators.recurrent.gated_delta import GatedDelta
     from harness.operators.selection.top_k import TopK
 
-# The module of each operator, which the package of its family names.
+# The module of each operator; the package of its family names it.
 OPERATORS: dict[str, str] = {
     name: f"{family.name}.{home}"
     for family in iter_modules(__path__)

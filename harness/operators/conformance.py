@@ -1,4 +1,4 @@
-"""The rules for every problem, tried at its smallest shape: a judge that is wrong would accept or refuse anything."""
+"""The rules for every problem, checked at its smallest shape: a wrong judge would accept or refuse anything."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -41,11 +41,11 @@ MISTAKES = (
     SystemExit,
 )
 _SEEDS = (11, 12)
-# Rows that are tried at once; more show nothing new.
+# The most rows that are checked at once; more show nothing new.
 _MOST_ROWS = 512
 # Shapes of nearly equal size may come in any order.
 _ABOUT = 0.8
-# Bits of an element: float64 holds all numbers of as many bits exactly.
+# The most bytes of an element: float64 holds all numbers of that size exactly.
 _MOST_BYTES = 4
 # More shapes than any kernel needs.
 _MOST_SHAPES = 2000
@@ -54,11 +54,11 @@ Rule = Callable[[Problem, Problem], Iterator[str]]
 
 
 def complaints(problem: Problem) -> tuple[str, ...]:
-    """Sentences about the rules for problems that `problem` breaks; empty if it keeps all.
+    """Sentences about the rules for problems that `problem` breaks; empty if it breaks none.
 
     Runs the problem at the smallest of its reduced shapes, in a second or two: statement, shapes, inputs, numbers,
-    probes. If the problem raises an exception, the rule becomes a complaint that names the exception, and the rules
-    after it are not tried.
+    probes. If the problem raises an exception, the complaint names the rule and the exception. Rules after the first
+    complaint are not checked.
     """
     sentences = _complaints(problem)
     if isinstance(problem, _StatesFormula):
@@ -68,7 +68,7 @@ def complaints(problem: Problem) -> tuple[str, ...]:
 
 @runtime_checkable
 class _StatesFormula(Protocol):
-    """A problem that is written as a formula, from which it makes the other methods itself."""
+    """A problem that is written as a formula, from which its other methods follow."""
 
     def formula(self, in_bfloat16: Any, *inputs: Any) -> Any: ...
 
@@ -79,7 +79,7 @@ def _in_words_of_formulas(sentence: str) -> str:
     return sentence
 
 
-# Who writes a formula can change what follows; the longer phrases come first.
+# The author of a formula can change the things named here; longer phrases come first.
 _OF_FORMULAS = {
     "the numbers: reference(), honest() and rounding()": "formula()",
     "rounding() leaves something out": (
@@ -270,7 +270,7 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
                 yield f"{family}: expected {different} to hold what timing_inputs() states, whatever the seed"
             if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
                 yield f"{family}: expected equal inputs for equal seeds"
-            # What is timed stays as it is stated, and may be all there is.
+            # Timed contents are the same for every seed, and a family may have nothing else.
             is_stated = family in stated and all(array.is_table for array in expected)
             if not is_stated and all(np.array_equal(a, b) for a, b in zip(first, other, strict=True)):
                 yield f"{family}: expected other inputs for another seed, got the same: a kernel could know them"
@@ -288,9 +288,9 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _repeats(array: Array, values: Values) -> bool:
-    """True if an entry is there twice, or nothing follows from there being none.
+    """True if an entry is repeated, or if the absence of repeats proves nothing.
 
-    Offsets in order say nothing, nor do so few entries that chance alone would hardly repeat one.
+    It proves nothing for offsets in order, or for so few entries that chance alone would hardly repeat one.
     """
     entries, numbers = values.reshape(-1), (array.high or 0) - (array.low or 0) + 1
     is_by_chance = len(entries) ** 2 < 4 * numbers
@@ -347,7 +347,7 @@ def _rows(problem: Problem, small: Problem) -> Iterator[str]:
         if not len(rows) or rows.dtype.kind != "i" or rows[0] < 0 or rows[-1] >= total or (np.diff(rows) < 1).any():
             yield f"expected sample_rows() to give rows 0 to {total - 1}, sorted and distinct, got {rows[:5]} ..."
         elif rows[0] > 0 or rows[-1] < total - 1:
-            # A block too few at the end is the bug that a loop has first.
+            # A loop that ends one block too early is the most common bug.
             yield f"expected sample_rows() to have the first and the last row, 0 and {total - 1}"
         if not np.array_equal(rows, instance.sample_rows(_SEEDS[0])):
             yield "expected sample_rows() to give equal rows for equal seeds"
@@ -393,12 +393,13 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
         output_errors = errors(small, inputs, _outputs(small, inputs), rows)
-        # Not `Errors.honest_scaled`: where the model does not hold, its deviation is the honest error itself.
+        # `Errors.honest_scaled` does not serve here: where the model does not hold, its deviation is the honest error
+        # itself.
         with np.errstate(divide="ignore", invalid="ignore"):
             exact = small.reference(inputs, rows)
             off = (small.honest(inputs, rows) - exact) / small.rounding(inputs, rows)
         for (_, output, columns), output_error in zip(spans(statement.outputs), output_errors, strict=True):
-            # Equal numbers have one rounding, which says nothing about the deviation of others.
+            # Equal numbers have the same rounding, so each is counted once.
             _, different = np.unique(exact[:, columns], return_index=True)
             typical = float(np.sqrt(np.mean(np.square(off[:, columns].reshape(-1)[different]))))
             if not is_exact(small, output) and typical > RMS_FACTOR:
@@ -418,7 +419,7 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _coarse(got: Exact, output: Array) -> Exact:
-    """Rounded to two bits fewer than the output's dtype has, four times its error, and to bfloat16's at most."""
+    """The outputs rounded to two bits fewer than their dtype has, four times its error; at most to bfloat16's bits."""
     bits = min(int(ml_dtypes.finfo(_dtype(output)).nmant) - 2, 7)
     fraction, exponent = np.frexp(got)
     coarse: Exact = np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1)
@@ -426,7 +427,7 @@ def _coarse(got: Exact, output: Array) -> Exact:
 
 
 _COARSE = "rounded too coarsely"
-# Outputs that are wrong: nothing written, each row where the next belongs, and too few digits.
+# Outputs that are wrong: nothing written, each row in the place of the next, and too few digits.
 _WRONG: dict[str, Callable[[Exact, Array], Exact]] = {
     "zeros": lambda got, output: np.zeros_like(got),
     "moved by one row": lambda got, output: np.roll(got, 1, axis=0),
@@ -449,7 +450,7 @@ def _outputs(problem: Problem, inputs: Sequence[Values]) -> list[Values]:
 
 def _probes(problem: Problem, small: Problem) -> Iterator[str]:
     """Complaints about the probes."""
-    # A kernel that is checked at its own shape alone gets the probes of a reduced one there.
+    # A kernel that is checked only at its own shape gets the probes of a reduced shape there.
     for full in (False, True):
         probes = small.probes(full, _SEEDS[0])
         if not probes and not full:

@@ -1,4 +1,4 @@
-"""Answers that are known to be wrong, and that a contest must tell from right ones: null kernels, and controls."""
+"""Answers that are known to be wrong and that a contest must reject: null kernels and controls."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,14 +17,14 @@ from harness.operators.suite import Member, Suite
 from harness.operators.tolerance import Errors, errors
 from harness.records import Array
 
-# Answers at these rows: float64 `[rows, columns]`, of several outputs beside each other.
+# An answer at these rows: float64 `[rows, columns]`, several outputs side by side.
 Answer = Callable[[Sequence[Values], Rows], Exact]
-# Blocks in which kernels add up, at the least.
+# Kernels add up at least this many terms before they round a sum.
 _ADDED = 64
 # With fewer terms a sum that is rounded after each block is no worse than one that is rounded at the end.
 FEWEST_TERMS = 4 * _ADDED
 _SEED = 11
-# Rows that are tried; more show nothing new.
+# The most rows that are compared; more show nothing new.
 _MOST_ROWS = 256
 
 
@@ -33,11 +33,11 @@ class Controlled(Protocol):
     """A problem that says what its kernels must not leave out."""
 
     def controls(self) -> Mapping[str, Answer]:
-        """Wrong answers by the fault of the kernel that gives them; exact but for that fault."""
+        """Wrong answers by the fault of the kernel that gives them; exact except for that fault."""
 
 
 def require_strong(problem: Problem | Suite) -> None:
-    """Raises RatchetError `weak-contest` where a null kernel or a control of a problem passes all of its checks."""
+    """Raises RatchetError `weak-contest` if a null kernel or a control of a problem passes all of its checks."""
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
     for member in members:
         passing = _known_weaknesses(member.problem)  # type: ignore[arg-type]  # a frozen dataclass can be hashed
@@ -54,7 +54,7 @@ def refuse_weak(passing: Sequence[str], where: str = "") -> None:
         )
 
 
-# A search judges many kernels of one contest, whose problem is of this package: a frozen dataclass.
+# Cached because a search judges many kernels of one contest; its problem, a frozen dataclass, can be hashed.
 @cache
 def _known_weaknesses(problem: Any) -> tuple[str, ...]:
     return weaknesses(problem)
@@ -122,7 +122,7 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
         yield "the mean of all rows in each", mean
         yield "the first block repeated", first_block
     for place, array in enumerate(problem.statement().inputs):
-        # An input that must reach other chips is not passed on by doing nothing.
+        # A kernel that does nothing cannot pass on an input that must reach other chips.
         if all(_kind(array) == _kind(output) for output in outputs):
             yield f"the input {array.name} passed on", _passed_on(place, len(outputs))
 

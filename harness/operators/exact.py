@@ -13,7 +13,7 @@ from harness.records import Array
 
 @runtime_checkable
 class StatesExact(Protocol):
-    """A problem with outputs of floats that no honest kernel rounds, such as what it gathers or selects."""
+    """A problem with float outputs that no honest kernel rounds, such as elements that it gathers or selects."""
 
     def exact(self) -> tuple[str, ...]:
         """The names of these outputs; integers are exact anyway."""
@@ -25,7 +25,7 @@ class ExactAnswers:
     __slots__ = ()
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """Problem.reference; where several answers are right, as with equal elements, the one that it states."""
+        """As in a Problem; if several answers are right, as for equal elements, the one that the problem states."""
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -58,7 +58,7 @@ def is_exact(problem: object, output: Array) -> bool:
 
 def differing(got: Exact, expected: Exact) -> NDArray[np.bool_]:
     """True for elements that differ in any bit: the sign of a zero counts, and a NaN equals itself."""
-    # Integer results have zeros of either sign in float64; `got` is converted, so that its zeros are as stated.
+    # `got` was converted from the output's dtype, so that an integer 0 is +0.0 there.
     bits: NDArray[np.bool_] = np.ascontiguousarray(got).view(np.uint64) != np.ascontiguousarray(expected).view(
         np.uint64
     )

@@ -1,4 +1,4 @@
-"""The fields of a problem: refused where they do not exist, with the field's name and what was expected."""
+"""Checks of a problem's fields, which refuse invalid values with the field's name and what was expected."""
 
 import math
 from collections.abc import Sequence
@@ -8,20 +8,20 @@ from harness.operators.rounding import DTYPES
 
 
 def require_sizes(operation: str, **sizes: object) -> None:
-    """Raises UsageError `bad-problem` where one of these is not a positive integer."""
+    """Raises UsageError `bad-problem` if one of these is not a positive integer."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UsageError("bad-problem", f"{operation}: expected {name} to be a positive integer, got {value!r}")
 
 
 def require_positive(operation: str, name: str, value: object) -> None:
-    """Raises UsageError `bad-problem` where it is not a positive finite number."""
+    """Raises UsageError `bad-problem` if `value` is not a positive finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise UsageError("bad-problem", f"{operation}: expected a positive finite {name}, got {value!r}")
 
 
 def require_flag(operation: str, name: str, value: object) -> None:
-    """Raises UsageError `bad-problem` where it is neither True nor False."""
+    """Raises UsageError `bad-problem` if `value` is neither True nor False."""
     if not isinstance(value, bool):
         raise UsageError("bad-problem", f"{operation}: expected {name} to be True or False, got {value!r}")
 

@@ -1,7 +1,7 @@
-"""The present names of the modules of `harness.problems`, as this package was called before."""
+"""The present names of the modules of `harness.problems`, the former name of this package."""
 
 PACKAGE = "harness.problems"
-# All others are called what they were.
+# All other modules kept their names.
 MOVED = {
     "attention": "attention.forward",
     "attention_backward": "attention.backward",
@@ -26,7 +26,7 @@ MOVED = {
 
 
 def present_name(module: str) -> str:
-    """The name today of a module that may have been in `harness.problems`; any other name as it is."""
+    """The present name of a module that may have been in `harness.problems`; any other name unchanged."""
     if module == PACKAGE:
         return "harness.operators"
     package, _, name = module.rpartition(".")

@@ -25,26 +25,26 @@ from harness.operators.rounding import DTYPES, ulp
 from harness.operators.space import DRAWN, RECIPE, generator, parsed
 from harness.records import Array, Statement, Work
 
-# Runs from which the deviation of an element is estimated: it is known within a quarter. Of millions of elements a few
-# err little in all of them by chance; for the rows of those it is estimated again, from more.
+# The number of runs from which the deviation of an element is estimated, to within a quarter. Among millions of
+# elements a few err little in all runs by chance; for their rows it is estimated again, from more runs.
 _RUNS, _MORE_RUNS = 8, 24
-# Deviations by which an element has to move to be sure to.
+# The number of deviations by which an element has to move to count as moved for sure.
 _SURE = 40.0
 # How each kind of input changes N(0, 1).
 _FACTORS = {"small": 2.0**-8, "large": 2.0**5}
 _OFFSET = 24.0
 _SPIKE, _SPIKES = 2.0**6, 4
-# Of the columns, so many lie far from zero in all rows, and no more elements than these differ from their neighbours.
+# The share of columns that lie far from zero in all rows, and the share of elements in a run that differ from the rest.
 _FAR_SHARE, _RARE = 0.25, 0.1
-# Different rows without noise: a prime, so that blocks of rows differ.
+# The number of different rows without noise: a prime, so that blocks of rows differ.
 _PLAIN_ROWS = 61
 _FACTOR = 0.5
-# The family in which rows of one input equal those of another: what is computed of them may well be zero.
+# The family in which rows of one input equal those of another: results computed from them may well be zero.
 NEAR_ROWS = "near-rows"
-# How near rows come that are not equal, as powers of two, relative to what they hold.
+# The distance of nearly equal rows, as negative powers of two, relative to their contents.
 _NEARNESS = (2, 11)
 
-# Answers to the inputs that were checked last, of so many bytes.
+# Answers to the inputs that were checked last, and the most bytes that are kept.
 _KEPT: dict[bytes, Exact] = {}
 _MOST_KEPT = 1 << 28
 
@@ -53,10 +53,10 @@ Rounds = Callable[[Any], Any]
 
 
 class Formula(Operator, textures.Textured):
-    """A problem of which a subclass states its arrays, the work, and `formula`; everything else follows.
+    """A problem whose subclass states its arrays, its work and `formula`; everything else follows.
 
-    A subclass is a frozen dataclass, whose fields are the sizes, as of every `Operator`. All rows of the outputs are
-    computed for each check, some ten times: for outputs that take minutes, state a whole problem.
+    A subclass is a frozen dataclass whose fields are the sizes, as in every `Operator`. Each check computes all rows of
+    the outputs about ten times: if that takes minutes, write a complete problem instead.
     """
 
     __slots__ = ()
@@ -64,13 +64,13 @@ class Formula(Operator, textures.Textured):
     own_families = ("normal", *_FACTORS, "far-values", "far-columns", "spikes", "plain", NEAR_ROWS)
     # The names of the kinds of call that are timed, if inputs are tables: integers of 16 bits and more.
     timed: ClassVar[tuple[str, ...]] = ()
-    # The names of integers that are computed with, not decided by: probes change these too, and `tables` need not have
-    # them.
+    # The names of integers that are operands, not indices or flags: probes change these too, and `tables` need not
+    # contain them.
     numbers: ClassVar[tuple[str, ...]] = ()
-    # The names of tables of which the operation needs entries that are all different, such as rows that it writes to.
+    # The names of tables whose entries must all be different, such as the rows that the operation writes to.
     distinct: ClassVar[tuple[str, ...]] = ()
     checked = 1 << 62
-    # Of the arrays that have no other; a subclass may have it as a field.
+    # The dtype of arrays that state no other; a subclass may make it a field.
     dtype: str = "float32"
 
     @abstractmethod
@@ -81,8 +81,9 @@ class Formula(Operator, textures.Textured):
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
         """The outputs of these inputs, by functions of numpy: one array, or a tuple.
 
-        It is run in float64, in float32, and with numbers that err at random as float32 does (`noisy.py`): let the
-        inputs decide the type. Integers are int64. `in_bfloat16(values)` marks what a kernel may round to bfloat16.
+        It is run in float64, in float32, and with numbers that err at random as float32 does (`noisy.py`), so it must
+        take the type from its inputs. Integers are int64. `in_bfloat16(values)` marks what a kernel may round to
+        bfloat16.
         """
 
     def matmul_flops(self) -> int:
@@ -94,11 +95,11 @@ class Formula(Operator, textures.Textured):
         return {}
 
     def domain(self, name: str, values: NDArray[np.float32]) -> Any:
-        """The values of an input as it may hold them, of numbers that may be any: a gate's are from 0 to 1."""
+        """Any numbers `values`, mapped to values that the input may have: those of a gate are from 0 to 1."""
         return values
 
     def work(self) -> Work:
-        """`matmul_flops`, one other operation for each element that is read, and every array once."""
+        """The useful work: `matmul_flops`, one other operation per input element, and each array moved once."""
         inputs, outputs = self.arrays()
         size = sum(prod(array.shape) * numpy_dtype(array.dtype).itemsize for array in (*inputs, *outputs))
         elements = sum(prod(array.shape) for array in inputs)
@@ -118,9 +119,10 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls, and of other inputs a draw and a composite, or at a reduced shape each kind by itself.
+        """The timed calls; at the full shape a draw and a composite, at a reduced one each kind of input by itself.
 
-        Far columns and plain inputs are tried at the full shape too: only there do states get old and runs long.
+        Far columns and plain inputs are also used by themselves at the full shape, because only there are states
+        carried far and runs long.
         """
         alone = tuple(kind for kind in ("far-columns", "plain") if full and kind in self.own_families)
         return (*self.timed, *textures.Textured.families(self, full), *alone)
@@ -139,7 +141,7 @@ class Formula(Operator, textures.Textured):
         return parsed(recipe, textures.Recipe).in_words([array.name for array in self._floats])
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> textures.Recipe:
-        """As of matrices, of whose products nothing is known."""
+        """As for matrices, but without terms that cancel, because the formula's products are unknown."""
         return replace(textures.draw(kind, self.recipe_parts, random), cancelled=0.0)
 
     def timing_inputs(self) -> dict[str, dict[str, Values]]:
@@ -159,9 +161,9 @@ class Formula(Operator, textures.Textured):
 
         normal: N(0, 1). small, large: 2^-8 and 2^5 times as large. far-values: rows around 24 or -24. far-columns: a
         quarter of the columns around 24 or -24 in all rows. spikes: four elements of each row are 64 or -64. plain:
-        rows of zeros, of one number, of one number but for one element, of whole numbers and of halves, alike in all
-        inputs of one shape; of integers that are data long runs of the least, of the largest, of 0 and of few others.
-        near-rows: half of the rows of each input equal rows of one before it, the others nearly.
+        rows of zeros, of one number, of one number except in one element, of whole numbers and of halves, the same in
+        all inputs of one shape; integers that are data have long runs of the least number, the largest, 0 and a few
+        others. near-rows: half of the rows of each input equal rows of an earlier input, the others nearly do.
         composite: all of these, by row. Each input of floats is then put into its `domain`.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -200,7 +202,7 @@ class Formula(Operator, textures.Textured):
     ) -> NDArray[np.float32]:
         rows = normal(random, prod(shape[:-1]), shape[-1])
         family = "normal" if family in self.timed else family
-        # A vector is one row, which a composite leaves as it is.
+        # A vector is one row, which a composite leaves unchanged.
         pattern = turned(self.own_families, seed, len(rows)) if family == "composite" and len(rows) > 1 else (family,)
         kinds = np.array(pattern)[np.arange(len(rows)) % len(pattern)]
         for kind, factor in _FACTORS.items():
@@ -223,7 +225,7 @@ class Formula(Operator, textures.Textured):
         return rows.reshape(shape)
 
     def _integers(self, array: Array, family: str, random: np.random.Generator) -> Values:
-        """Integers that are data: even draws, or runs where the family is plain or a composite."""
+        """Integers that are data: uniform draws, or runs if the family is plain or a composite."""
         dtype = numpy_dtype(array.dtype)
         low = np.iinfo(dtype).min if array.low is None else array.low
         high = np.iinfo(dtype).max if array.high is None else array.high
@@ -234,7 +236,8 @@ class Formula(Operator, textures.Textured):
             runs = [np.where(rare, even, high), zero, even, low, high, np.where(rare, even, zero)]
             cuts = np.unique(np.exp(random.uniform(0, np.log(len(even)), 2 * len(runs))).astype(int))
             lengths = np.diff([0, *cuts, len(even)])
-            # As many short runs as long ones; of the longest, a plain array is 0 and a composite mostly the largest.
+            # There are as many short runs as long ones. The longest is 0 in a plain array, mostly the largest number in
+            # a composite.
             which = random.integers(len(runs), size=len(lengths))
             which[np.argmax(lengths)] = family == "plain"
             even = np.choose(np.repeat(which, lengths), np.broadcast_arrays(*runs))
@@ -244,7 +247,7 @@ class Formula(Operator, textures.Textured):
         return array.name in self.numbers or is_float(numpy_dtype(array.dtype))
 
     def _outputs(self, inputs: Sequence[Any], in_bfloat16: Rounds) -> Exact:
-        """`[rows, columns]` of all outputs beside each other."""
+        """`[rows, columns]`: all outputs side by side."""
         with np.errstate(all="ignore"):
             outputs = self.formula(in_bfloat16, *inputs)
         arrays = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -272,7 +275,7 @@ class Formula(Operator, textures.Textured):
         return self._outputs(self._typed(inputs, np.float64), lambda values: values).astype(np.float64)
 
     def _once(self, what: str, inputs: Sequence[Values], compute: Callable[[Sequence[Values]], Exact]) -> Exact:
-        """All rows of an answer, kept for the checks of the same inputs that follow."""
+        """All rows of an answer, kept for later checks of the same inputs."""
         digest = hashlib.sha256(repr((what, type(self), self)).encode())
         for array in inputs:
             digest.update(array.tobytes())
@@ -284,7 +287,7 @@ class Formula(Operator, textures.Textured):
         return _KEPT[name]
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The same in float32, rounded to bfloat16 where that is allowed, and each output rounded to its dtype."""
+        """As `reference` in float32, rounded to bfloat16 where allowed, and each output rounded to its dtype."""
         answers = self._outputs(self._typed(inputs, np.float32), _to_bfloat16)[rows]
         rounded = [
             answers[:, columns].astype(numpy_dtype(output.dtype)).astype(np.float64)
@@ -295,9 +298,9 @@ class Formula(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The standard deviation of each output if every honest rounding were random.
 
-        The formula is run eight times with numbers that err at random where float32 does, and by a rounding to
-        bfloat16 where that is allowed. To the mean square of what its outputs are off comes ulp^2 / 12 of the rounding
-        of each output.
+        The formula is run eight times with numbers that err at random where float32 does, and by a rounding to bfloat16
+        where that is allowed. The variance is the mean square of the errors of its outputs, plus ulp^2 / 12 for the
+        rounding of each output.
         """
         return self._once("rounding", inputs, self._deviations)[rows]
 
@@ -325,7 +328,7 @@ class Formula(Operator, textures.Textured):
         return all(is_exact(self, output) for output in self.arrays()[1])
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """For every axis of each input of numbers, a block is halved: rows move, or stay, as those of `reference` do.
+        """Probes that halve a block along every axis of each input of numbers: rows move or stay as in `reference`.
 
         None at the full shape, where every element is compared.
         """
@@ -350,7 +353,7 @@ class Formula(Operator, textures.Textured):
         return tuple(probes)
 
     def _parts(self, elements: NDArray[np.bool_], of_row: Callable[..., Any]) -> list[Part]:
-        """Runs of rows of each output of whose elements any, or all, are chosen."""
+        """The runs of rows of each output in which `of_row` (any or all) of the elements are chosen."""
         return [
             Part(rows=rows, columns=range(columns.start, columns.stop))
             for _, _, columns in spans(self.arrays()[1])
@@ -358,12 +361,12 @@ class Formula(Operator, textures.Textured):
         ]
 
     def controls(self) -> dict[str, Answer]:
-        """Answers that leave an input out, or take each of its elements for its neighbour."""
+        """Answers that leave an input out, or use the neighbour of each of its elements instead."""
         answers: dict[str, Answer] = {}
         for place, array in enumerate(self.arrays()[0]):
             if self._is_number(array):
                 answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
-                # A sum of a row is none the worse for it.
+                # The sum of a row, for example, does not change.
                 if array.shape[-1] > 1 and self._depends_on_places(place):
                     answers[f"each element of {array.name} taken for the next"] = self._with(
                         place, lambda values: np.roll(values, 1, axis=-1)
@@ -401,7 +404,7 @@ def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     place = random.integers(columns, size=(_PLAIN_ROWS, 1))
     step = np.where(np.arange(columns) == place, np.float32(0.5), np.float32(0))
     whole = random.integers(-2, 2, size, endpoint=True).astype(np.float32)
-    # A large mean beside a small step is what formulas with a difference of squares lose.
+    # Formulas with a difference of squares lose a small step beside a large mean.
     made = (0 * whole, level + 0 * whole, 25 * level + step, whole, whole + np.float32(0.5))
     # A vector of zeros, such as a gain, would leave nothing to compare.
     first = random.integers(len(made)) if rows > 1 else random.integers(3, len(made))

@@ -1,4 +1,4 @@
-"""How many rows each group of a grouped product has: what is timed, and what kernels forget when they are checked."""
+"""The numbers of rows in the groups of a grouped product: those that are timed, and those that kernels mishandle."""
 
 from collections.abc import Callable
 
@@ -11,17 +11,19 @@ Sizes = NDArray[np.int32]
 
 
 def balanced(rows: int, groups: int) -> Sizes:
-    """Every row goes to any group with the same probability, as a router that is balanced sends tokens; always alike.
+    """Sizes from rows that go to each group with the same probability, like tokens of a balanced router.
 
-    The sizes differ by the square root of their mean, so that hardly any border is one of a kernel's tiles.
+    They differ by the square root of their mean, so that hardly any border is one of a kernel's tiles. Always the same
+    for the same arguments.
     """
     return _thrown(rows, np.full(groups, 1 / groups), np.random.default_rng((rows, groups, 0)))
 
 
 def skewed(rows: int, groups: int) -> Sizes:
-    """The group of rank i has 1/i of the largest one's probability, in a mixed order; one of three and more is empty.
+    """Sizes like those of an unbalanced router: the group of rank i is 1/i times as probable as the largest.
 
-    As routers do that are not balanced: of 8 groups the largest has a third of the rows. Always alike.
+    The order is mixed, and of three groups or more one is empty. Of 8 groups the largest has a third of the rows.
+    Always the same for the same arguments.
     """
     random = np.random.default_rng((rows, groups, 1))
     shares = 1 / np.arange(1.0, groups + 1)
@@ -31,7 +33,7 @@ def skewed(rows: int, groups: int) -> Sizes:
 
 
 def equal(rows: int, groups: int) -> Sizes:
-    """As many rows in each group, but for those that are left over."""
+    """The same number of rows in each group, except for those left over."""
     return np.diff(np.arange(groups + 1) * rows // groups).astype(np.int32)
 
 
@@ -41,7 +43,7 @@ def unaligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Borders between tiles: a group then ends where a tile does, and its last tile is not shared."""
+    """Borders between tiles: a group ends where a tile ends, so that no tile is shared."""
     return _between(np.sort(random.integers(rows // BLOCK + 1, size=groups - 1)) * BLOCK, rows)
 
 
@@ -64,7 +66,7 @@ def one_group(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """One row in every group but one, as far as there are rows: many groups share a tile."""
+    """One row in every group except one, as far as there are rows: many groups share a tile."""
     sizes = np.zeros(groups, np.int32)
     sizes[random.permutation(groups)[: rows - 1]] = 1
     sizes[random.integers(groups)] += rows - int(sizes.sum())
@@ -72,9 +74,9 @@ def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """One row in each of three quarters of the groups, one behind the other: a tile has more groups than is usual.
+    """One row in each of three quarters of the groups, next to each other: a tile has more groups than usual.
 
-    One of the others has two thirds of the other rows and more.
+    One of the other groups has at least two thirds of the remaining rows.
     """
     few = min(groups - max(1, groups // 4), rows)
     sizes = np.ones(groups, np.int32)
@@ -97,7 +99,7 @@ TIMED: dict[str, Callable[[int, int], Sizes]] = {"balanced": balanced, "skewed":
 
 
 def any_kind(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Sizes of a kind that is drawn."""
+    """Sizes of a randomly drawn kind."""
     return DRAWN[str(random.choice(tuple(DRAWN)))](rows, groups, random)
 
 

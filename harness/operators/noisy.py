@@ -1,4 +1,4 @@
-"""Numbers that err at random where float32 arithmetic does: how far a computation may be off, by running it."""
+"""Numbers that err at random where float32 does: running a computation on them shows how far it may be off."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,22 +8,22 @@ from numpy.typing import NDArray
 
 from harness.operators.rounding import relative_rounding, sum_variance, ulp
 
-# Each of them is rounded once. Others, such as exponentials, are right to one ulp.
+# Results of these are rounded once. Those of others, such as exponentials, are right to one ulp.
 _ROUNDED_ONCE = (np.add, np.subtract, np.multiply, np.negative, np.absolute, np.maximum, np.minimum, np.sign)
 _EXACT = (np.negative, np.absolute, np.maximum, np.minimum, np.sign, np.floor, np.ceil, np.copysign, np.conjugate)
 _ROUNDING = relative_rounding("float32")
 _LARGEST = float(np.finfo(np.float32).max)
-# A thousand times the least normal number of float32: a factor of a product so small may be subnormal, and is then
+# A thousand times the least normal number of float32: a factor of such a small product may be subnormal, and is then
 # flushed to 0.
 _LEAST = 2.0**-116
 _ONE_ULP = float(np.finfo(np.float32).eps) / 3**0.5
 
 
 class Noisy(np.ndarray):
-    """A float64 array of which every operation errs at random, as much as the same operation in float32 does.
+    """A float64 array whose every operation errs at random, as much as the same operation in float32 does.
 
-    Sums and products of matrices err as `sum_variance` says, whatever the order in which they are added up. What only
-    moves numbers, such as `np.where`, errs nowhere. The errors follow from `random` alone.
+    Sums and products of matrices err as `sum_variance` says, whatever the order in which they are added up. Functions
+    that only move numbers, such as `np.where`, add no error. The errors follow from `random` alone.
     """
 
     random: np.random.Generator | None
@@ -33,7 +33,7 @@ class Noisy(np.ndarray):
         self.random = getattr(source, "random", None)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """The result of the function, with its errors; what is not float, such as a comparison, has none."""
+        """The result of the function, with its errors; a result that is not float, such as a comparison's, has none."""
         random = _random(inputs)
         if "out" in options:
             options["out"] = tuple(_plain(array) for array in options["out"])
@@ -56,7 +56,7 @@ class Noisy(np.ndarray):
         return _err(values, np.sqrt(variance), random)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """The result of a function of numpy: it errs where it adds up, and moves numbers where it does not."""
+        """The result of a function of numpy, with errors if the function adds up."""
         if function in _ADDING:
             return _ADDING[function](*arguments, **options)
         random = _random((arguments, options))
@@ -65,7 +65,7 @@ class Noisy(np.ndarray):
 
 
 def noisy(values: NDArray[Any], random: np.random.Generator) -> Any:
-    """The array as one whose operations err; as it is if it holds no floats."""
+    """The array as one whose operations err; unchanged if it holds no floats."""
     if np.asarray(values).dtype.kind != "f":
         return values
     array = np.asarray(values, np.float64).view(Noisy)
@@ -74,7 +74,7 @@ def noisy(values: NDArray[Any], random: np.random.Generator) -> Any:
 
 
 def rounded_at_random(values: Any, dtype: str) -> Any:
-    """A noisy array that was rounded to `dtype`, as far as rounding may move it; others as they are."""
+    """A noisy array with a random error as large as that of rounding to `dtype`; other values unchanged."""
     if not isinstance(values, Noisy):
         return values
     plain = values.view(np.ndarray)
@@ -82,11 +82,11 @@ def rounded_at_random(values: Any, dtype: str) -> Any:
 
 
 def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Generator) -> Any:
-    # Even over three and a half deviations, as a rounding is over one unit of the last place.
+    # Uniform over three and a half deviations, as a rounding error is over one unit in the last place.
     drawn = random.random(np.shape(values), dtype=np.float32)
     drawn -= np.float32(0.5)
     drawn *= np.float32(12**0.5)
-    # What float32 does not hold is infinite; what is so small may become 0.
+    # Numbers beyond float32 are infinite; very small ones may become 0.
     values = np.where(np.abs(values) > _LARGEST, np.copysign(np.inf, values), values)
     deviation = np.where(np.abs(values) < _LEAST, np.abs(values), deviation)
     return noisy(values + np.where(np.isfinite(values), deviation, 0) * drawn, random)
@@ -95,7 +95,7 @@ def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Genera
 def _variance_of_products(
     function: Callable[..., Any], operands: Sequence[Any], values: NDArray[Any], terms: int
 ) -> NDArray[Any]:
-    """The variance of sums of products: those of squares are the sums of the squared products."""
+    """The variance of sums of products; `function` of the squared operands gives the sums of the squared products."""
     return sum_variance(function(*(np.square(array) for array in operands)), values, max(1, terms))
 
 
@@ -146,7 +146,7 @@ _ADDING: Mapping[Any, Callable[..., Any]] = {
 
 
 def _random(values: Any) -> np.random.Generator:
-    """The generator of the first noisy array in there."""
+    """The generator of the first noisy array among the values."""
     random = _first(values)
     assert random is not None, "expected a noisy array"
     return random

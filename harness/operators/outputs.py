@@ -1,7 +1,7 @@
-"""All outputs of a problem seen as one matrix: row by row, those of several outputs beside each other.
+"""All outputs of a problem as one matrix, whose rows hold the rows of several outputs side by side.
 
-The rows are those of the output that has the fewest. Of an output with n times as many, n that follow each other stand
-beside each other in one row.
+It has as many rows as the output with the fewest. Of an output with n times as many rows, n successive rows stand side
+by side in one row of the matrix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ class Padded(Protocol):
     """A problem whose outputs may have rows that nobody reads, where a batch is shorter than its array."""
 
     def statement(self) -> Statement:
-        """As of a Problem."""
+        """As in a Problem."""
 
     def unused_rows(self, inputs: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
         """The rows that may hold anything, NaN too, in a call with these inputs."""
@@ -30,7 +30,7 @@ class Padded(Protocol):
 def as_read(
     problem: object, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
 ) -> tuple[NDArray[Any], ...]:
-    """The outputs with 0 in rows that nobody reads; as they are where they have not the shape that is stated."""
+    """The outputs with 0 in rows that nobody reads; unchanged if their shapes are not the stated ones."""
     rows = problem.unused_rows(inputs) if isinstance(problem, Padded) else ()
     if not isinstance(problem, Padded) or not len(rows):
         return tuple(outputs)
@@ -56,25 +56,25 @@ def fewest_rows(outputs: Sequence[Output]) -> Output:
 
 
 def row_count(outputs: Sequence[Output]) -> int:
-    """The rows of the whole."""
+    """The number of rows of all outputs as one matrix."""
     return prod(fewest_rows(outputs).shape[:-1])
 
 
 def side_by_side(outputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """`[rows, columns]`: all outputs beside each other."""
+    """`[rows, columns]`: all outputs side by side."""
     rows = row_count(outputs)
     return np.concatenate([array.reshape(rows, -1) for array in outputs], axis=1)
 
 
 def by_itself(output: Array, rows: NDArray[np.int64], *values: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Rows of the whole as rows of one output, and values there, `[rows, its columns of the whole]`, in its columns."""
+    """Rows of the matrix as rows of one output, and `values` `[rows, its columns in the matrix]` in its own columns."""
     beside = values[0].shape[1] // output.shape[-1]
     places = (rows[:, None] * beside + np.arange(beside)).reshape(-1)
     return (places, *(some.reshape(-1, output.shape[-1]) for some in values))
 
 
 def spans(outputs: Sequence[Array]) -> Iterator[tuple[int, Array, slice]]:
-    """Each output with its position and its columns of the whole."""
+    """Each output with its position and its columns in the matrix of all outputs."""
     start, rows = 0, row_count(outputs)
     for position, output in enumerate(outputs):
         stop = start + prod(output.shape) // rows

@@ -1,4 +1,4 @@
-"""The module of a prepare.py: run from its bytes, which travel with its problem, so that every process computes it."""
+"""The module of a prepare.py, run from its bytes, which travel with its problem so that every process can run it."""
 
 import hashlib
 import pickle
@@ -60,7 +60,7 @@ def restore(source: bytes, path: str, pickled: bytes) -> Any:
 
 
 def require_home(module: ModuleType, problem: Problem) -> None:
-    """Raises ValueError where the class of `problem` is neither the judge's nor of that module."""
+    """Raises ValueError if the class of `problem` is neither from the judge nor from that module."""
     home = type(problem).__module__
     if home.split(".")[:2] != ["harness", "operators"] and home != module.__name__:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Dependences of outputs, as data: a part of the inputs is changed, these elements must move, those must stay."""
+"""Dependences of outputs, as data: if a part of the inputs changes, some elements must move and others must stay."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from harness.records import Array, Check, Failure, Mode
 class Region:
     """A part of one input, one range per axis, that a probe multiplies by `factor`.
 
-    `array` is the input's position in the statement. The factor is a signed power of two: no
-    element is rounded by it, and none but zero stays as it was.
+    `array` is the input's position in the statement. The factor is a signed power of two: it rounds no element, and
+    changes every element except zero.
     """
 
     array: int
@@ -28,7 +28,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some elements of the outputs, seen as `[rows, columns]`, several outputs beside each other."""
+    """Some elements of the outputs, seen as `[rows, columns]`, several outputs side by side."""
 
     rows: range
     columns: range
@@ -60,9 +60,9 @@ def probe(
 
 
 def parts_of_rows(rows: range, columns: range, beside: int = 1) -> Iterator[Part]:
-    """These rows of an output of which so many stand beside each other in a row of all outputs; `columns` of the first.
+    """Yields these rows of an output of which `beside` rows stand side by side in a row of all outputs.
 
-    One part for each place that they have in such a row.
+    There is one part for each place that they have in such a row; `columns` are those of the first place.
     """
     for first in range(min(len(rows), beside // gcd(beside, rows.step))):
         some = rows[first :: beside // gcd(beside, rows.step)]
@@ -84,7 +84,7 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
 
 
 def _slice(places: range, length: int) -> slice:
-    """The places as a slice: of a range numpy makes an array. Raises IndexError for places beyond the axis."""
+    """The places as a slice, because numpy makes an array of a range. Raises IndexError for places beyond the axis."""
     if places.step < 1 or places.start < 0 or places.stop > length:
         raise IndexError(f"expected rising places below {length}, got {places}")
     return slice(places.start, places.stop, places.step)

@@ -20,8 +20,9 @@ class Problem(Protocol):
     """One operation at one shape.
 
     A row is an index into `output.reshape(-1, output.shape[-1])`: outputs are compared row by
-    row. Several outputs are seen beside each other, `output.reshape(rows, -1)` of each with the rows of the one that
-    has the fewest: the three numerical methods return `[len(rows), columns of all outputs together]` float64.
+    row. Several outputs are compared side by side, as `output.reshape(rows, -1)` of each, with as many rows as the
+    output that has the fewest: the three numerical methods return `[len(rows), columns of all outputs together]`
+    float64.
     """
 
     def statement(self) -> Statement:
@@ -37,7 +38,7 @@ class Problem(Protocol):
         """The same operation at smaller shapes, in increasing size, all below this one."""
 
     def second_shape(self, small: Any) -> "Problem | None":
-        """A second shape near the reduced one `small`, of other proportions; None where there is none below this."""
+        """A second shape near the reduced one `small`, with other proportions; None if there is none below this."""
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Changes of inputs, and what they move: for the contest's full shape, or for a reduced one."""

@@ -46,13 +46,13 @@ def drop_subnormal(values: NDArray[Any]) -> None:
 def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[Any]:
     """The standard deviation of each element of A B, added up in float32 and rounded to `dtype` once; positive.
 
-    `a` [m, k] and `b` [k, n] are float32. The output's own rounding, ulp^2 / 12, is exactly what rounding to nearest
-    costs; that of the sum is as `sum_variance` derives it. The products of two bfloat16 numbers are exact in float32;
-    those of two float32 numbers are rounded as the sum is, once more for each of the k terms.
+    `a` [m, k] and `b` [k, n] are float32. The variance of the output's own rounding, ulp^2 / 12, is exact for rounding
+    to nearest; that of the sum is `sum_variance`. The products of two bfloat16 numbers are exact in float32; those of
+    two float32 numbers are rounded as the sum is, once more for each of the k terms.
     """
     sums = a @ b
     variance = sum_variance(np.square(a) @ np.square(b), sums, a.shape[1]) + np.square(ulp(sums, dtype)) / 12
-    # Zero only where everything is exactly zero.
+    # The result is zero only where everything is exactly zero.
     deviations: NDArray[Any] = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
     return deviations
 
@@ -60,10 +60,11 @@ def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[A
 def sum_variance(products: NDArray[Any], sums: NDArray[Any], terms: int) -> NDArray[Any]:
     """The variance of float32 sums of `terms` products that are added in any order, blocks at a time or one by one.
 
-    `products` is the sum of the squares of the products, `sums` the sum itself. With r32 the
-    relative deviation of one rounding to float32: partial sums wander like the products do, or grow
-    evenly to the whole:  r32^2 terms (products + sums^2 / 3); and where many small terms are added to a large
-    sum, each may lose up to half an ulp in one direction:  (n e32 sums / 4)^2 of up to n such terms.
+    `products` is the sum of the squares of the products, `sums` the sum itself. It has two parts, with r32 the relative
+    deviation of one rounding to float32:
+    - partial sums wander like the products do, or grow evenly to the whole:  r32^2 terms (products + sums^2 / 3);
+    - where many small terms are added to a large sum, each may lose up to half an ulp in one direction:  (n e32 sums /
+      4)^2 for up to n such terms.
     """
     eps32 = float(np.finfo(np.float32).eps)
     running = np.float32(relative_rounding("float32") ** 2 * terms)

@@ -1,4 +1,4 @@
-"""A space of inputs: a recipe is a point of it, drawn or given as text, and makes the arrays together with a seed."""
+"""A space of inputs: a recipe is one of its points, drawn or given as text; recipe and seed make the arrays."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -8,17 +8,17 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import msgspec
 import numpy as np
 
-# A family of this name is drawn: its recipe follows from the seed, so that family and seed, as a Check records
-# them, make the same inputs again.
+# A family whose name begins with this is drawn: its recipe follows from the seed, so that family and seed, as a Check
+# records them, make the same inputs again.
 DRAWN = "drawn-"
-# A family of this name is the recipe itself, as JSON.
+# A family whose name begins with this contains the recipe itself, as JSON.
 RECIPE = "recipe "
 
-# Half of the changes at least change something.
+# At least half of the tries change something.
 _TRIES = 20
 
 Record = TypeVar("Record")
-# The least and the most that numbers of a recipe may be, by their names: what honest kernels pass.
+# The least and the largest value of each number in a recipe, by its name: within them honest kernels pass.
 Limits = Mapping[str, tuple[float, float]]
 
 
@@ -27,7 +27,7 @@ class Space(Protocol):
     """The recipes of one problem, as the text of a family that its `make_inputs` understands: `recipe {...}`."""
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """As of a Problem: those that begin with `drawn-` are one for each kind of recipe."""
+        """As in a Problem; there is one family that begins with `drawn-` for each kind of recipe."""
 
     def recipe(self, family: str, seed: int) -> str:
         """The recipe of a drawn family. Raises ValueError: no such family."""
@@ -55,7 +55,7 @@ class Recipes:
         raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
+        """The recipe of a drawn family with this seed, or the one in the family's name. Raises ValueError: neither."""
         if family.startswith(RECIPE):
             return family
         return text(self.drawn_record(family.removeprefix(DRAWN), recipe_generator(family, seed)))
@@ -84,7 +84,7 @@ class Recipes:
 
 
 class Borrowed:
-    """The Space of another problem, whose values this one has; sizes and tables follow from its recipes' families."""
+    """The Space of another problem, which lends its values; sizes and tables of this one follow from the families."""
 
     __slots__ = ()
 
@@ -94,7 +94,7 @@ class Borrowed:
         raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe of values that a drawn family has with this seed, or the recipe that it is."""
+        """The recipe of a drawn family's values with this seed, or the one in the family's name."""
         return str(self.lender.recipe(family, seed))
 
     def draw_recipe(self, random: np.random.Generator) -> str:

@@ -16,7 +16,7 @@ class Stateful(Protocol):
     """A problem with inputs that are state: `Statement.updates` names them."""
 
     def statement(self) -> Statement:
-        """As of a Problem."""
+        """As in a Problem."""
 
     def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
         """The contents of each state after a call with these inputs, to the bit."""

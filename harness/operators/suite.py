@@ -1,4 +1,4 @@
-"""Several problems that one kernel.py is judged on together: members with weights, and what each of them may lose."""
+"""Several problems on which one kernel.py is judged together, with their weights and the loss allowed for each."""
 
 import math
 import re
@@ -8,15 +8,16 @@ from harness.operators.problem import Problem
 from harness.records import KERNEL, Statement, SuiteMember, Work, weighted_geometric_mean
 
 _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
-# As much as a gain has to be at least (Policy.minimum_effect): less is not worth a commit, and none lost over it.
+# Equal to the smallest gain that counts (Policy.minimum_effect): a smaller gain is not worth a commit, and a smaller
+# loss does not prevent one.
 _MAY_LOSE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A problem of a suite, by the name that reports give it, and the function of kernel.py that computes it.
+    """A problem of a suite, with the name that reports give it and the function of kernel.py that computes it.
 
-    `weight` is its share of the score beside those of the others: a member of weight 2 counts like two of weight 1.
+    `weight` is relative to the weights of the other members: a member of weight 2 counts like two of weight 1.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Suite:
     may_lose: float = _MAY_LOSE
 
     def __post_init__(self) -> None:
-        """Raises ValueError where it is no suite."""
+        """Raises ValueError if the fields do not describe a suite."""
         names = [member.name for member in self.members]
         if len(names) < 2 or len(set(names)) < len(names):
             raise ValueError(f"expected a suite of two members or more, each with a name of its own, got {names}")
@@ -52,9 +53,9 @@ class Suite:
             raise ValueError(f"expected may_lose to be a share from 0 to below 1, got {self.may_lose!r}")
 
     def statement(self) -> Statement:
-        """The suite as it is recorded. Work is the weighted geometric mean of the members': what rates are made of.
+        """The suite as it is recorded; its work, for rates, is the weighted geometric mean of the members' work.
 
-        Raises ValueError where members multiply in different dtypes: no peak is that of both.
+        Raises ValueError if members multiply in different dtypes, because these have different peaks.
         """
         total = math.fsum(member.weight for member in self.members)
         stated = tuple(

@@ -1,4 +1,4 @@
-"""All rows of an output looked at cheaply: those that stand out are compared with float64, besides those drawn."""
+"""A cheap look at all rows of an output: those that stand out are compared with float64, besides drawn rows."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -11,29 +11,30 @@ from harness.operators.outputs import row_count
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import relative_rounding
 
-# Rows that are compared because they stand out: a tile of eight wrong rows, and as many that stand out by chance.
+# The most rows that are compared because they stand out: a tile of eight wrong rows, and as many that stand out by
+# chance.
 MOST = 16
 # Elements converted at a time.
 _PART = 1 << 22
-# What is divided by where everything is exactly zero.
+# The least variance to divide by, for where everything is exactly zero.
 _LEAST_VARIANCE = 1e-76
 
 
 @runtime_checkable
 class Surveying(Protocol):
-    """A problem that tells cheaply how far each row of its outputs is off, where not all rows are compared."""
+    """A problem that cheaply estimates the error of each row of its outputs, for when not all rows are compared."""
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[rows]`: the error of each row in deviations of honest rounding, or about that.
 
-        Rows are put in order by it, and nothing is refused for it. `seed` draws what a kernel must not foresee.
+        It only ranks rows; no output is rejected for it. `seed` draws what a kernel must not foresee.
         """
 
 
 def standing_out(
     problem: object, inputs: Sequence[Values], outputs: Sequence[Values], compared: Rows, seed: int
 ) -> Rows:
-    """The rows that are off most of those that are not `compared` anyway, sorted; none where all are."""
+    """The rows with the largest errors among those that are not `compared` anyway, sorted; none if all are."""
     total = row_count(outputs)
     if len(compared) == total or not isinstance(problem, Surveying):
         return compared[:0]
@@ -60,13 +61,13 @@ def drawn_columns(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def block_sums(values: NDArray[Any], size: int) -> NDArray[Any]:
-    """`[rows, blocks]`: the sums of so many neighbouring columns each."""
+    """`[rows, blocks]`: the sums of `size` neighbouring columns each."""
     sums: NDArray[Any] = np.add.reduceat(values, np.arange(0, values.shape[1], size), axis=1)
     return sums
 
 
 def root_mean_square(off: NDArray[Any]) -> Exact:
-    """`[rows]`: that of each row."""
+    """`[rows]`: the root mean square of each row."""
     root_means: Exact = np.sqrt(np.mean(np.square(off, dtype=np.float64), axis=1))
     return root_means
 
@@ -74,13 +75,13 @@ def root_mean_square(off: NDArray[Any]) -> Exact:
 def checksum_errors(
     a: Values, b: Values, got: Values, dtype: str, seed: int, scales: tuple[Values, Values] | None = None
 ) -> Exact:
-    """`[rows]`: how far each row of `got` is off A B, in deviations, by a checksum of every 128 columns.
+    """`[rows]`: the error of each row of `got` against A B in deviations, from checksums of every 128 columns.
 
-    Freivalds: with random signs s, the sum of s_j c_ij over some columns j of C = A B is row i of A times the sum of
-    s_j b_j, and costs one column of a product. Over the signs its error has the variance of the sum of all squared
-    errors in these columns, whatever they have in common: so a row that is off by e deviations shows about e, of the
-    root mean square of its checksums, and a single element that is off by e shows e / sqrt(columns). Honest is 1: the
-    rounding of C to `dtype` and of the float32 sum. `scales` [1, n] and [rows, 1] multiply C.
+    Freivalds' method: with random signs s, the sum of s_j c_ij over some columns j of C = A B is row i of A times the
+    sum of s_j b_j, and costs one column of a product. Over the signs, the variance of its error is the sum of all
+    squared errors in these columns, whatever they have in common. So the root mean square of a row's checksums is about
+    e if all of the row is off by e deviations, and e / sqrt(columns) if a single element is. Honest rows, with the
+    roundings of C to `dtype` and of the float32 sum, have about 1. `scales` [1, n] and [rows, 1] multiply C.
     """
     n, k = b.shape[1], len(b)
     signs = random_signs(n, seed)

@@ -13,7 +13,7 @@ from harness.operators.blocks import borders
 from harness.operators.normals import normal
 from harness.records import Statement
 
-# Beyond these sums leave float32, or squares of what is smallest do.
+# Beyond these, sums overflow float32 or squares of the smallest numbers underflow it.
 LIMITS = {
     "scale": (2.0**-20, 2.0**12),
     "row_spread": (0.0, 12.0),
@@ -30,20 +30,20 @@ LIMITS = {
     "cancelled": (0.0, 0.9),
     "noise": (0.0, 1.0),
 }
-# The kinds of which an attempt draws one recipe each.
+# An attempt draws one recipe of each of these kinds.
 KINDS = ("scales", "outliers", "offsets", "even", "empty", "mixture")
-# The kind for a shape at which one draw has to do.
+# The kind for shapes that get only one draw.
 ALL = "outliers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texture:
-    """The look of one matrix: N(0, noise^2) times `scale`, and the differences from that.
+    """The contents of one matrix: N(0, noise^2) times `scale`, with some differences.
 
-    Rows and columns are e^(-spread u) times as large, u even in [0, 1); each has a mean of its own of up to `offset`;
-    `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere, are
-    `spike`, and no column has its second before each has its first; a share of `zeros` is zero, and so are shares of
-    whole rows and columns, but never a vector.
+    Rows and columns are e^(-spread u) times as large, u uniform in [0, 1); each has a mean of its own of up to
+    `offset`; `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere,
+    are `spike`, and no column gets a second one before each has one; a share `zeros` of the elements is zero, and so
+    are shares of whole rows and columns, but never a vector.
     """
 
     noise: float = 1.0
@@ -92,12 +92,12 @@ class Recipe:
 
 
 def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
-    """A recipe of this kind for so many matrices. Raises ValueError for a kind that does not exist.
+    """A recipe of this kind for `matrices` matrices. Raises ValueError for a kind that does not exist.
 
     scales: rows and columns of different scales.
     outliers: spikes and large columns.
     offsets: means that are not zero, and terms that cancel.
-    even: one value in all of a row of the first matrix, so that roundings of equal terms do not average out.
+    even: each row of the first matrix has one value throughout, so that roundings of equal terms do not average out.
     empty: rows and columns of zeros between others.
     mixture: any of the first three together.
     """
@@ -155,7 +155,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     if rows > 1:
         for empty, share in ((array, texture.empty_rows), (array.T, texture.empty_columns)):
             if share:
-                # Half of those at borders of blocks: kernels may look at these alone.
+                # Half of the rows or columns at borders of blocks too, because kernels may look only at these.
                 edges = borders(len(empty))
                 empty[random.random(len(empty)) < share] = 0
                 empty[edges[random.random(len(edges)) < 0.5]] = 0
@@ -163,23 +163,24 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
 
 
 def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float32) -> None:
-    """Multiplies `values` by `factors` in place, unless all of them are 1, as mostly."""
+    """Multiplies `values` by `factors` in place, unless all of them are 1, as is usual."""
     if np.any(factors != 1):
         values *= factors
 
 
 def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:
-    """Writes +/-`size` to `count` places of each row; each column has its turn before any has a second."""
+    """Writes +/-`size` to `count` places of each row; no column gets a second one before each has one."""
     total = len(rows) * count
     if not total:
         return
     dealt = np.concatenate([random.permutation(rows.shape[1]) for _ in range(-(-total // rows.shape[1]))])[:total]
-    # Neighbouring rows may share a column at the seam of two deals, one row hardly ever; then it has one fewer.
+    # At the seam of two deals neighbouring rows may share a column. Rarely one row gets a column twice, and so one
+    # fewer.
     rows[np.repeat(np.arange(len(rows)), count), dealt] = size * random.choice([-1.0, 1.0], total)
 
 
 def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Generator) -> None:
-    """Makes so many terms of a product opposite to others, at places of their own: what is left is the rest's."""
+    """Makes this share of a product's terms cancel in pairs, at random places, so that only the rest is left."""
     count = int(share * a.shape[1] / 2)
     places = random.permutation(a.shape[1])
     first, second = places[:count], places[count : 2 * count]
@@ -190,7 +191,8 @@ def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Gen
 class Textured(space.Recipes):
     """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row.
 
-    Its families are those of the class, each at a reduced shape, all in a composite at the full one, and drawn ones.
+    Its families are those of the class (each by itself at a reduced shape, all in a composite at the full one) and
+    drawn ones.
     """
 
     __slots__ = ()
@@ -198,11 +200,11 @@ class Textured(space.Recipes):
     own_families: ClassVar[tuple[str, ...]]
 
     def statement(self) -> Statement:
-        """As of a Problem."""
+        """As in a Problem."""
         raise NotImplementedError
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind by itself, and draws."""
         if full:
             return (space.DRAWN + ALL, "composite")
         return (*self.own_families, *(space.DRAWN + kind for kind in KINDS))
@@ -214,7 +216,7 @@ class Textured(space.Recipes):
             raise ValueError(f"expected an input family of {families}, got {family!r}")
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
-        """As `draw`, a texture for each input."""
+        """As `draw`, with a texture for each input."""
         return draw(kind, self.recipe_parts, random)
 
     @property

@@ -13,7 +13,7 @@ from harness.errors import RatchetError
 from harness.operators.problem import Problem, Values
 from harness.records import Array
 
-# The tables of each timing input: by its name, which is that of an input family, and by their own.
+# The tables of each timing input, by its name (which is that of an input family) and their own names.
 Stated = Mapping[str, Mapping[str, Values]]
 
 
@@ -28,8 +28,7 @@ class Timed(Protocol):
 def timing_inputs(problem: Problem) -> Stated:
     """The timing inputs of a problem, checked; none for a problem without tables.
 
-    Raises RatchetError `no-timing-inputs` where there have to be some, `bad-timing-inputs` where they are not what the
-    statement says.
+    Raises RatchetError `no-timing-inputs` if they are missing, `bad-timing-inputs` if they do not match the statement.
     """
     tables = {array.name: array for array in problem.statement().inputs if array.is_table}
     if not tables:

@@ -24,16 +24,16 @@ from harness.records import Array, Check, Failure, Mode
 # night. Half as much again is for roundings that a whole row shares (measured: up to 6.6).
 # Any one of the contest's 128 blocks left out moves some element by 50 and more.
 WORST_FACTOR = 10.0
-# Over a whole check the noise is averaged out: sharing a rounding by row leaves 256 and more
-# independent ones, so the root mean square is known within 4 %. Honest variants measure at most
-# 1.05. 1.5 allows 1.25 times all honest variance on top; an accumulator rounded to bfloat16
-# between four blocks adds 2 times (measured 1.75, and 7 with 128 blocks).
+# Over a whole check the noise is averaged out: if each row shares a rounding, 256 or more independent ones are left, so
+# the root mean square is known within 4 %. Honest variants measure at most 1.05. 1.5 allows 1.25 times all honest
+# variance on top; an accumulator rounded to bfloat16 between four blocks adds 2 times (measured 1.75, and 7 with 128
+# blocks).
 RMS_FACTOR = 1.5
-# The part of an error that lies along the error of one rounding: 1 for kernels that make it, for others 0 within some
-# 1 / sqrt(N) of the N elements compared, 0.02 where a few thousand are.
+# The limit for the share of an error that lies along the error of one rounding: the share is 1 for kernels that make
+# this rounding. For others it is 0 within about 1 / sqrt(N) for N compared elements, 0.02 for a few thousand.
 FORBIDDEN_SHARE = 0.5
-# The rows computed at a time, and the most that may be outside. Eight rows of 16384 keys cost 2.5 s, of 512 keys a
-# thirtieth of that.
+# The rows refined at a time, and the most rows outside their tolerance for which that is done. Eight rows of 16384 keys
+# cost 2.5 s, of 512 keys a thirtieth of that.
 _REFINED_AT_ONCE, _MOST_REFINED = 8, 64
 
 
@@ -47,7 +47,7 @@ class Forbidding(Protocol):
 
 @runtime_checkable
 class Divided(Protocol):
-    """A problem whose inputs divide the rows into parts of different sizes, where kernels go wrong at borders."""
+    """A problem whose inputs divide the rows into parts of different sizes, at whose borders kernels go wrong."""
 
     def border_rows(self, inputs: Sequence[Values]) -> Rows:
         """The first and last row of each part, sorted and distinct; compared besides `sample_rows`."""
@@ -55,7 +55,7 @@ class Divided(Protocol):
 
 @runtime_checkable
 class Refining(Protocol):
-    """A problem whose `rounding` approximates its most expensive term, and can compute it exactly for a few rows."""
+    """A problem whose `rounding` approximates the most expensive term, which it can compute exactly for a few rows."""
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """As Problem.rounding, at a higher price for each row."""
@@ -66,15 +66,15 @@ class Sharing(Protocol):
     """A problem in which many rows may round the same number, so that the size of its error does not average out."""
 
     def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
-        """The error, `[len(rows), columns]`, that each such rounding makes where it is as large as it can be."""
+        """The largest error, `[len(rows), columns]`, that each such rounding can make."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Candidate and honest computation beside the exact outputs of some rows, all `[rows, columns]` float64.
+    """Candidate, honest and exact outputs of some rows, all `[rows, columns]` float64.
 
-    `deviation` is the standard deviation of honest rounding, the unit of everything `scaled`. `shared` are errors
-    that have one size in many rows, each at its largest.
+    `deviation` is the standard deviation of honest rounding, the unit of everything `scaled`. `shared` are errors that
+    many rows may have in common, each at its largest.
     """
 
     got: Exact
@@ -110,7 +110,7 @@ class Errors:
 
     @cached_property
     def averaged(self) -> Exact:
-        """As `scaled`, for a mean over all elements: errors that do not average out may be as large as they can be."""
+        """As `scaled`, for means over all elements: errors that do not average out may be as large as in `shared`."""
         if not self.shared:
             return self.scaled
         variance = np.square(self.deviation) + sum(np.square(error / RMS_FACTOR) for error in self.shared)
@@ -118,7 +118,7 @@ class Errors:
 
     @cached_property
     def counted(self) -> NDArray[np.bool_]:
-        """Elements that roundings move: means over others, which are 0 whatever is done, would hide errors."""
+        """Elements that roundings can move; the others are 0 in any case, and would hide errors in a mean."""
         moved: NDArray[np.bool_] = self.deviation > np.finfo(np.float32).tiny
         return moved if moved.any() else np.ones_like(moved)
 
@@ -127,7 +127,7 @@ class Errors:
         return bool(self.counted.all())
 
     def rms(self, values: Exact) -> float:
-        """The root mean square of values `[rows, columns]`, of those elements that are counted."""
+        """The root mean square of values `[rows, columns]`, over the elements that are counted."""
         return _rms(values if self._are_all_counted else values[self.counted])
 
     @property
@@ -166,13 +166,13 @@ def _rms(values: Exact) -> float:
 def errors(
     problem: Problem, inputs: Sequence[Values], outputs: Values | Sequence[Values], rows: Rows
 ) -> tuple[Errors, ...]:
-    """The errors of each output at `rows`. Computing them costs three times what these rows cost the problem."""
+    """The errors of each output at `rows`. Computing them takes three evaluations of these rows."""
     arrays = (outputs,) if isinstance(outputs, np.ndarray) else outputs
     expected, deviation, honest = (
         method(inputs, rows) for method in (problem.reference, problem.rounding, problem.honest)
     )
-    # Where the honest computation is off by more than any kernel may be, the model does not hold: there, and there
-    # alone, its own error counts as one deviation.
+    # Where the honest computation is off by more than any kernel may be, the model does not hold: only there its own
+    # error counts as one deviation.
     off = np.abs(honest - expected)
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
     # A deviation that is not finite would allow any error: without a tolerance every error is too large.
@@ -193,8 +193,8 @@ def errors(
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
     """These errors with the exact model of rounding in rows that are outside their tolerance, if such rows are few.
 
-    `columns` are those of this output among all. The work ends with the first row that stays outside. If only the
-    root mean square is outside, rows are refined by size until it is inside.
+    `columns` are those of this output among all. It ends with the first row that stays outside. If only the root mean
+    square is outside, rows are refined in order of their error until it is inside.
     """
     if isinstance(output_errors, ExactErrors):
         return output_errors
@@ -244,7 +244,8 @@ def check(
     if isinstance(problem, Divided):
         rows = np.union1d(rows, problem.border_rows(inputs))
     if mode == "device" or (mode == "full" and family in problem.families(full=True)):
-        # Once a verdict: which rows are wrong at the contest's own shape alone depends on no family of inputs.
+        # Once in a verdict: which rows are wrong only at the contest's own shape does not depend on the family of
+        # inputs.
         rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
         refined(problem, inputs, rows, columns, with_shared(problem, inputs, rows, columns, output_errors))
@@ -262,7 +263,7 @@ def check(
             judged.append(_is_forbidden(made, every[0].got.size, expected[0], family, mode, seed))
     states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
     judged += states
-    # Of several outputs the one nearest to its limit is recorded; the number of elements is that of all.
+    # The output nearest to its limit is recorded, with the number of elements of all outputs.
     worst, failure = max(
         judged,
         key=lambda judged_output: (

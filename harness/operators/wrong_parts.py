@@ -17,7 +17,7 @@ _MOST_NAMED = 3
 def wrong_parts(outputs: Sequence[Array], wrong: NDArray[np.bool_], rows: NDArray[np.int64] | None = None) -> str:
     """`c[256..511, 0..255]`: the parts of the outputs that hold their wrong elements, from edge to edge.
 
-    `wrong`: `[len(rows), columns]`, of the outputs beside each other; without `rows` it has all of them.
+    `wrong`: `[len(rows), columns]`, of the outputs side by side; without `rows` it has all rows.
     """
     rows = np.arange(len(wrong)) if rows is None else rows
     parts = [
@@ -31,9 +31,9 @@ def wrong_parts(outputs: Sequence[Array], wrong: NDArray[np.bool_], rows: NDArra
 
 
 def _parts(output: Array, rows: NDArray[np.int64], wrong: NDArray[np.bool_]) -> Iterator[str]:
-    """Neighbouring tiles with a wrong element, as one where they make a rectangle; each narrowed to what is wrong."""
+    """Rectangles of neighbouring tiles that contain wrong elements, each narrowed to these elements."""
     length = output.shape[-2] if len(output.shape) > 1 else 1
-    # The first compared row of each tile: none reaches over the end of a matrix.
+    # The first compared row of each tile: no tile reaches beyond the end of a matrix.
     starts = np.flatnonzero(np.diff(rows // length * length + rows % length // _TILE_ROWS, prepend=-1))
     ends = [*starts[1:], len(rows)]
     tiles = np.logical_or.reduceat(wrong, np.arange(0, wrong.shape[1], _TILE_COLUMNS), axis=1)

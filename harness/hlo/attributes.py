@@ -31,7 +31,7 @@ _DOT = {
 
 # Eight dimensions would be many; a window has 31 bits at most.
 _LONGEST_LABELS, _LARGEST_WINDOW = 100, 1 << 31
-# How XLA writes what most attributes are, each read in one go; what is written otherwise is read token by token.
+# The usual spelling of most attributes in XLA's text, each read in one match; other spellings are read token by token.
 _KEY = re.compile(r",\s*([a-z_][\w\-]*)=")
 _END = re.compile(r"\s*\n\s*(?=[%}R])")
 _NAME = re.compile(r"%?([\w.\-]{1,200})(?=[,\n])")
@@ -215,7 +215,7 @@ def _word(tokens: Tokens) -> str:
 
 
 def _pass_over(tokens: Tokens) -> None:
-    """One value of any kind: words and groups up to the next comma, closing brace or end of the line."""
+    """Passes over one value of any kind: words and groups up to the next comma, closing brace or end of the line."""
     if tokens.match(_PLAIN_WORD) is not None:
         return
     while True:
@@ -272,7 +272,7 @@ def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[s
     return {"op_name": metadata.get("op_name", ""), "source": source}
 
 
-# The fields of an instruction, and what reads them.
+# The fields of an instruction, and the functions that read them.
 _FIELDS: dict[str, tuple[str, Callable[[Tokens], object]]] = {
     "dimensions": ("dimensions", _integers),
     "index": ("number", _first),
@@ -287,7 +287,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Tokens], object]]] = {
     "sharding": ("sharding", read_sharding),
     "operand_precision": ("precision", lambda tokens: tuple(tokens.group().strip("{}").split(","))),
 }
-# Parts of a larger field, and what is known and not needed.
+# Parts of a larger field, and attributes that are known but not needed.
 _PARTS: dict[str, Callable[[Tokens], object]] = {
     **dict.fromkeys((*_DOT, "batch_group_count", "feature_group_count"), _integers),
     **dict.fromkeys(("dynamic_slice_sizes", "slice_sizes"), _integers),

@@ -20,24 +20,25 @@ from harness.hlo.module import Instruction, Module
 from harness.hlo.shapes import JOINED, Array, Shape, Tuple, arrays
 
 Values = npt.NDArray[np.generic]
-# Within the new module: the name of an instruction, or what a tuple holds.
+# Within the new module: the name of an instruction, or the places of a tuple's parts.
 _Place: TypeAlias = "str | tuple[_Place, ...]"
 
-# Integers only: their arithmetic is the same everywhere. Of floats it is not (subnormal numbers, and what becomes of
-# one that no integer holds), and a branch that goes another way than on the chip skips work in the simulation alone.
+# Only integers, because their arithmetic is the same on every machine. That of floats is not (subnormal numbers, and
+# conversions of numbers that no integer holds), and a branch that goes another way than on the chip would skip work
+# only in the simulation.
 INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
-# Attributes that say nothing about the value; they stand behind those that do.
+# Attributes that do not affect the value; they come after those that do.
 IRRELEVANT = re.compile(
     r", (?:sharding|frontend_attributes|control-predecessors|metadata|backend_config|statistics|origin)=.*", re.DOTALL
 )
 _NAME = re.compile(r"%([\w.\-]+)")
-# These hand on their first operand as it is.
+# These return their first operand unchanged.
 _SAME = ("copy", "copy-start", "copy-done", "async-done", "call-done", "opt-barrier")
 _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
 _OPENED = ("fusion", "call", "async-start", "call-start")
 _NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id")
-# Some integers are made with floating-point numbers on the way. They are believed where these operations alone make
-# them, which round alike on every machine; a division and what is beyond it do not.
+# Some integers are computed through floating-point numbers. They are trusted if only these operations make them, which
+# round alike on every machine; a division and more complex operations do not.
 _EXACT = """
 abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
@@ -45,11 +46,11 @@ reduce-window reshape reverse scatter select sign slice sort subtract transpose 
 """
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
-# Below this a product of few may be smaller than a machine's smallest normal number, and some machines make 0 of it.
+# A product of a few numbers below this may be subnormal, which some machines flush to 0.
 _SMALLEST = 2.0**-24
-# What memory holds that nothing has written yet.
+# The contents of memory that nothing has written yet.
 _UNSET = "/*unset*/0"
-# What orders operations, such as those of another core, and has no contents.
+# The shape of a value that only orders operations, such as those of another core, and has no contents.
 _TOKEN = "token[]"
 # Larger arrays are not tables of indices.
 MOST_ELEMENTS = 1 << 22
@@ -89,9 +90,7 @@ def evaluated(
 
 @dataclass(slots=True)
 class _Frame:
-    """A computation while it is written to `lines`: places of its parameters, and of the instructions written so
-    far.
-    """
+    """A computation while it is written to `lines`: places of its parameters and of the instructions so far."""
 
     lines: list[str]
     parameters: tuple[_Place, ...] | None
@@ -115,7 +114,7 @@ class _Writer:
         return f"HloModule table\n\n{computations}\nENTRY %main () -> {kind} {{\n" + "\n".join(entry) + "\n}\n"
 
     def element(self, place: _Place, index: int, kind: Shape) -> _Place:
-        """One element of a tuple in the entry. Raises NotEvaluated for a copy under way: it is no tuple here."""
+        """One element of a tuple in the entry. Raises NotEvaluated for a copy in progress, which is no tuple here."""
         if isinstance(place, tuple):
             return place[index]
         if not self._kinds[place].startswith("("):
@@ -135,7 +134,7 @@ class _Writer:
         if instruction.shape.plain == _TOKEN:
             return ()
         if opcode == "get-tuple-element" and frame is self.main:
-            # Of what a branch is handed in a tuple, only the one array has to be known.
+            # Of a tuple that a branch receives, only this one array has to be known.
             handed = self._module.branch_operands.get(instruction.operands[0].name)
             if handed is not None and handed.opcode == "tuple":
                 return self.place(handed.operands[instruction.number or 0].name, frame)
@@ -203,7 +202,7 @@ class _Writer:
                 raise NotEvaluated(f"{instruction.name} is a very small number")
 
     def _has_an_order(self, instruction: Instruction) -> bool:
-        """True if a result shows which of several equal keys a sort puts first, which differs between machines."""
+        """True if a result depends on which of several equal keys a sort puts first: there machines differ."""
         operands = (self._module.instructions[operand.name] for operand in instruction.operands)
         unlike = (operand for operand in operands if operand.opcode != "broadcast")
         return any(array.dtype == "f32" for operand in unlike for array in arrays(operand.shape))
@@ -234,13 +233,13 @@ class _Writer:
         return name
 
     def _cuts_fractions(self, instruction: Instruction) -> bool:
-        """True if it makes integers of floating-point numbers."""
+        """True if the instruction converts floating-point numbers to integers."""
         source = self._module.instructions[instruction.operands[0].name].shape
         kinds = [array.dtype for shape in (source, instruction.shape) for array in arrays(shape)]
         return kinds[0] == "f32" and kinds[1] not in ("f32", "pred")
 
     def _truncate(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The number without its fraction; machines differ on a number that no integer holds."""
+        """The number without its fraction; unknown contents for a large number, on which machines differ."""
         target = instruction.shape.plain
         sizes = target[target.index("[") :]
         limit = self._written(frame, "f32[]", "constant", "1073741824", "")
@@ -258,7 +257,7 @@ class _Writer:
         return self._written(frame, kind, "broadcast", f"%{unset}", ", dimensions={}")
 
     def _bitcast(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The same memory as another array; what tiles are padded with is unknown."""
+        """The same memory as another array; the padding of tiles is unknown."""
         source, target = self._module.instructions[instruction.operands[0].name].shape, instruction.shape
         if isinstance(source, Tuple) or isinstance(target, Tuple) or isinstance(operand, tuple):
             raise NotEvaluated("a bitcast of a tuple")
@@ -301,7 +300,7 @@ class _Writer:
         return place
 
     def _computation(self, name: str) -> str:
-        """The computation `name` as one of the new module; its name there."""
+        """Writes the computation `name` to the new module, and returns its name there."""
         called = self._module.by_name.get(name)
         if called is None or called.root is None:
             raise NotEvaluated(f"the computation {name} is not in the module")
@@ -329,9 +328,9 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
-    """A step from an array towards its memory: dimensions, these with the padding of a tile, and these cut by it.
+    """A step from an array towards its memory: its dimensions, padded to whole tiles, and split by the tile.
 
-    `order` brings the tile's own dimensions, which are `split` off, to the end: `tiled`.
+    `order` moves the tile's own dimensions among the split ones to the end, which gives `tiled`.
     """
 
     sizes: tuple[int, ...]
@@ -374,7 +373,7 @@ def _bytes(array: Array) -> int | None:
 
 @cache
 def _client() -> Any:
-    # Its notes about the devices that it found do not belong among this program's words.
+    # Keeps the client's log about devices out of this program's output.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     from jaxlib import xla_client
 
@@ -391,7 +390,7 @@ def _run(text: str) -> Values:
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         devices = _jax.DeviceList(tuple(client.local_devices()[:1]))
         options = xla_client.CompileOptions()
-        # All of it is constant: folded, it would be evaluated by the slowest of XLA's ways.
+        # The whole module is constant: constant folding would evaluate it in XLA's slowest way.
         options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding"
         program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, options)
         result = program.execute_sharded([]).disassemble_into_single_device_arrays()

@@ -45,7 +45,7 @@ class WindowDimension:
 class Convolution:
     """The dimensions of a convolution: `bf_io->bf` is the plain matmul of a batch and a kernel.
 
-    `input_spatial`, `kernel_spatial`, `output_spatial` belong together one by one, and to `window`.
+    `input_spatial`, `kernel_spatial`, `output_spatial` correspond one to one, and to `window`.
     """
 
     text: str
@@ -143,8 +143,8 @@ class Module:
     """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
 
     `devices` is the number of devices it is split over (num_partitions times replica_count), `mesh` their layout, if
-    known. `in_place` are the parameters whose memory the caller hands over for results, by the results' places (0 where
-    there is one). `not_understood` holds a sentence with a line number for each part that could not be read.
+    known. `in_place` pairs the place of a result (0 if there is only one) with the parameter in whose memory it lies.
+    `not_understood` holds a sentence with a line number for each part that could not be read.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Module:
 
     @cached_property
     def instructions(self) -> dict[str, Instruction]:
-        """The instructions of all computations by name; a module that XLA prints has none twice."""
+        """The instructions of all computations by name; in a module that XLA prints no name occurs twice."""
         return {
             instruction.name: instruction
             for computation in self.computations

@@ -14,9 +14,9 @@ from harness.hlo.tokens import DEVICES, Misunderstood, Tokens
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ROW = re.compile(r"(\d{1,18}) (.*)")
 # `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0.
-# The place of a result among several; empty where there is one result and no tuple.
+# The result's number is empty where there is one result and no tuple.
 _ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
-# So many places that are not understood are told one by one.
+# At most this many places that are not understood are reported one by one.
 _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
 # An instruction as XLA prints it: `ROOT %name = shape opcode(%a, %b)`. Any other form is read token by token.
@@ -67,7 +67,7 @@ def module(text: str, name: str = "pasted text") -> Module:
 
 
 def read(text: str, name: str = "") -> Module:
-    """The same, which is empty if nothing is understood."""
+    """As `module`, but empty if nothing is understood."""
     return _Reader(text, name).read()
 
 
@@ -186,7 +186,7 @@ class _Reader:
         self._computation(name, is_entry=is_entry)
 
     def _computation(self, name: str, *, is_entry: bool) -> None:
-        """A computation behind its first line."""
+        """Reads a computation after its first line."""
         tokens = self._tokens
         instructions: list[Instruction] = []
         while True:
@@ -210,7 +210,7 @@ class _Reader:
         self._computations.append(Computation(name=name, instructions=tuple(instructions), is_entry=is_entry))
 
     def _plain_instruction(self) -> Instruction | None:
-        """The instruction that comes next, if its head is written as XLA does."""
+        """The next instruction, if its head has XLA's usual form; else None."""
         start = self._tokens.place
         head = self._tokens.match(_HEAD)
         fields = self._head(head) if head is not None else None
@@ -242,7 +242,7 @@ class _Reader:
         )
 
     def _head(self, head: re.Match[str]) -> dict[str, Any] | None:
-        """The fields that stand before the attributes; None if shape or operands turn out to be written otherwise."""
+        """The fields that stand before the attributes; None if shape or operands have another form."""
         root, name, shape, opcode, inside = head.groups()
         if shape not in self._shapes:
             self._tokens.jump(head.start(3))

@@ -13,8 +13,8 @@ from typing import TypeAlias
 from harness.errors import RatchetError
 from harness.hlo.tokens import DIMENSIONS, Misunderstood, Tokens
 
-# Bits of one element in memory where the layout says nothing else: types below a byte take a whole one
-# (XLA's primitive types, xla_data.proto).
+# Bits of one element in memory unless the layout says otherwise: types below a byte take a whole byte (XLA's primitive
+# types, xla_data.proto).
 ELEMENT_BITS = {
     **dict.fromkeys(("pred", "s1", "s2", "s4", "s8", "u1", "u2", "u4", "u8"), 8),
     **dict.fromkeys(("f4e2m1fn", "f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz"), 8),
@@ -34,7 +34,7 @@ MEMORIES = {0: "HBM", 1: "VMEM", HOST: "host"}
 _DEEPEST = 50
 # XLA counts the elements of an array in 64 bits; tiles of a chip have a few thousand.
 _MOST_ELEMENTS, _LARGEST_TILE, _MOST_TILES = 1 << 63, 1 << 31, 8
-# What nearly all arrays look like, read in one go; any other is read token by token.
+# The form of nearly all arrays, read in one match; any other form is read token by token.
 _PLAIN_ARRAY = re.compile(
     r"([a-z]\w{1,12})\[((?:\d{1,9},){0,5}\d{1,9})?\]"
     r"(\{((?:\d,){0,5}\d)?(?::(?:T((?:\((?:[1-9]\d{0,3},)?[1-9]\d{0,3}\)){1,4}))?(?:S\((\d)\))?)?\})?(?!\{)"
@@ -46,9 +46,9 @@ _TILE = re.compile(r"\(([\d,]+)\)")
 class Layout:
     """The placement of an array in memory; `minor_to_major` lists its dimensions, the fastest varying one first.
 
-    `tiles` are applied one after the other, `element_bits` is 0 if the type says it, `tail_elements` is the unit
-    that the whole is rounded up to. `others` keeps parts that are known to exist and say nothing about the size:
-    `SC(0:8)`.
+    `tiles` are applied one after the other. `element_bits` is 0 where the width is the type's own. The array's size is
+    rounded up to a multiple of `tail_elements`. `others` keeps parts that are known to exist and do not affect the
+    size: `SC(0:8)`.
     """
 
     minor_to_major: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def order(self) -> str:
-        """`{1,0}`: which dimension varies fastest, without tiles."""
+        """`{1,0}`: the dimensions, fastest varying first, without tiles."""
         return "{" + ",".join(map(str, self.minor_to_major)) + "}"
 
     @property
@@ -185,7 +185,7 @@ class Array:
 
     @property
     def memory_space(self) -> int:
-        """The number of its memory: 0 (HBM on a TPU) where nothing else is said."""
+        """The number of its memory: 0 (HBM on a TPU) unless the layout says otherwise."""
         return self.layout.memory_space if self.layout else 0
 
     @property
@@ -254,7 +254,7 @@ def _bytes(elements: int | None, bits: int | None) -> int | None:
 
 
 def shape(text: str) -> Shape:
-    """The shape that `text` is. Raises RatchetError `bad-hlo`."""
+    """The shape that `text` states. Raises RatchetError `bad-hlo`."""
     tokens = Tokens(text)
     try:
         parsed = read_shape(tokens)
@@ -266,7 +266,7 @@ def shape(text: str) -> Shape:
 
 
 def array(text: str) -> Array:
-    """The same, of one array. Raises RatchetError `bad-hlo`."""
+    """As `shape`, for a single array. Raises RatchetError `bad-hlo`."""
     parsed = shape(text)
     if isinstance(parsed, Tuple):
         raise RatchetError("bad-hlo", f"expected the shape of one array, got the tuple {parsed}")
@@ -349,7 +349,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 
 def _begins_layout(tokens: Tokens) -> bool:
-    """A brace straight behind the shape; behind a space it would be the body of a computation."""
+    """True if a brace follows the shape directly; after a space it would begin the body of a computation."""
     return tokens.sees("{") and tokens.text[tokens.peek().start - 1] == "]"
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from harness.errors import RatchetError
 from harness.hlo.tokens import DEVICES, DIMENSIONS, Misunderstood, Tokens
 
-# Of an axis of a mesh its name, how many parts lie before (of a part of it), and the size.
+# An axis of a mesh or a part of it: the axis's name, the size of what lies before the part (else 1), and its own size.
 AxisPart: TypeAlias = tuple[str, int, int]
 
 
@@ -28,11 +28,11 @@ class DeviceOrder:
 
     @property
     def is_transposed(self) -> bool:
-        """True if they are not simply counted."""
+        """True if a transposition changes their order."""
         return list(self.transposition) != sorted(self.transposition)
 
     def devices(self) -> tuple[int, ...]:
-        """All devices; a few characters may stand for any number."""
+        """All devices, in order; check `count` before, because a few characters of text may stand for any number."""
         return self.listed or tuple(_transposed(self.sizes, self.transposition))
 
 
@@ -60,7 +60,7 @@ class Groups:
 
     @cached_property
     def stride(self) -> int | None:
-        """The distance between neighbours of a group, where it is one and the same everywhere."""
+        """The distance between neighbours of a group; None if it is not the same everywhere."""
         steps = {after - before for group in self.groups for before, after in itertools.pairwise(group)}
         return steps.pop() if len(steps) == 1 else None
 
@@ -69,9 +69,9 @@ class Groups:
 class Sharding:
     """The partition of one value over devices, from a `sharding={...}` attribute: `parts` of each dimension.
 
-    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices lie in `order` in
-    a `tile` of that many parts with the replicas last, or along the `axes` of a mesh; `split` has for each dimension
-    the axes that split it. `members` are the shardings of a tuple's values.
+    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices lie in `order`, in a
+    `tile` of these parts with the replicas last, or along the `axes` of a mesh; `split` has for each dimension the axes
+    that split it. `members` are the shardings of a tuple's values.
     """
 
     text: str
@@ -86,7 +86,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
-    """Names and sizes of axes; devices 0, 1, 2, ... lie along the last one first. Made-up names are not `is_named`."""
+    """Names and sizes of axes; devices 0, 1, 2, ... lie along the last one first. `is_named` False: made-up names."""
 
     axes: tuple[tuple[str, int], ...]
     is_named: bool = True
@@ -180,7 +180,7 @@ def read_sharding(tokens: Tokens, *, is_member: bool = False) -> Sharding:
     start = tokens.peek().start
     tokens.expect("{")
     if tokens.sees("{") and not is_member:
-        # One sharding for each value of a tuple: which is whose only the shape says.
+        # One sharding for each value of a tuple; only the shape says which belongs to which value.
         members: list[Sharding] = []
         while not tokens.skip("}"):
             tokens.skip(",")
@@ -210,7 +210,7 @@ def read_sharding(tokens: Tokens, *, is_member: bool = False) -> Sharding:
 
 
 def tiles(sharding: Sharding) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Into how many tiles each dimension is cut, replicas last, and the device of each tile in their order.
+    """The number of tiles of each dimension, replicas last, and the device of each tile in order.
 
     None for kinds that name no devices. Raises RatchetError `too-large`.
     """
@@ -221,7 +221,7 @@ def tiles(sharding: Sharding) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if sharding.kind == "devices":
         return sharding.tile, devices
     grouped = _mesh_groups(sharding.axes, devices, [part for parts in sharding.split for part in parts])
-    # Each group holds the devices of all tiles for one replica: the replicas are to vary fastest.
+    # Each group holds the devices of all tiles for one replica: the replicas must vary fastest.
     return (*sharding.parts, len(grouped)), tuple(device for tile in zip(*grouped, strict=True) for device in tile)
 
 
@@ -242,7 +242,7 @@ def _named_sharding(tokens: Tokens, start: int) -> Sharding:
 
 
 def _skip_group(tokens: Tokens) -> None:
-    """Takes everything up to the brace that closes the present group, and it."""
+    """Takes everything up to and including the brace that closes the present group."""
     while not tokens.skip("}"):
         if tokens.peek().kind == "end":
             raise tokens.misunderstood("`}`")
@@ -253,7 +253,7 @@ def _skip_group(tokens: Tokens) -> None:
 
 
 def _list(tokens: Tokens) -> tuple[int, ...]:
-    """`{0,1,2}`; with an ellipsis, `{0,16,32,...,112}`, the numbers that go on in the same steps."""
+    """`{0,1,2}`; with an ellipsis, `{0,16,32,...,112}`, the numbers go on in the same steps."""
     tokens.expect("{")
     listed: list[int] = []
     goes_on = False
@@ -375,7 +375,7 @@ def _mesh_groups(
     sizes: list[int] = []
     places: dict[tuple[str, int], int] = {}
     for axis, whole in axes:
-        # An axis of which only a part is named is cut into what lies before it, itself, and what is behind.
+        # An axis of which only a part is named is cut into the part before it, the named part, and the part behind it.
         parts = sorted((before, size) for name, before, size in named if name == axis)
         at = 1
         for before, size in parts:

@@ -1,7 +1,7 @@
 """The values that a compiled module holds or computes, as words of the chip's memory.
 
-Scalar-prefetch kernels branch on such tables. Known are constants, values given from outside, and everything the module
-computes from these.
+Scalar-prefetch kernels branch on such tables. The known values are constants, values from outside, and everything that
+the module computes from these.
 """
 
 import re
@@ -17,7 +17,7 @@ from harness.hlo.shapes import Array, Shape, arrays
 _COMMENT = re.compile(r"/\*.*?\*/")
 _NUMBER = re.compile(r"true|false|-?\d+")
 _NAME = re.compile(r"%[\w.\-]+")
-# These hand on the array that they are given.
+# These return their operand unchanged.
 _COPIES = ("copy", "copy-start", "copy-done")
 
 

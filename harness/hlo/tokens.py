@@ -21,13 +21,13 @@ _TOKEN = re.compile(
 )
 _KINDS: dict[str, Kind] = {"string": "string", "number": "number", "name": "name", "mark": "mark"}
 _OPENING = {"{": "}", "(": ")", "[": "]"}
-# A group in braces, ten deep at most, in one go; what is deeper or has no end is left to the search for brackets.
+# A group in braces, ten deep at most, in one match; deeper or unclosed groups are left to the search for brackets.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING})*+\}}"
 for _ in range(9):
     _BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING}|{_BRACES})*+\}}"
 _GROUP = re.compile(_BRACES, re.DOTALL)
-# What a jump over a balanced group must look at; everything between is passed over at once.
+# The tokens that a jump over a balanced group must look at; everything between them is passed over at once.
 _STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
 # The largest machines have some ten thousand chips; the lists of a few hundred different collectives fit.
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
@@ -42,7 +42,7 @@ class Misunderstood(Exception):
 
 
 class Token(NamedTuple):
-    """One token; `text` is as it stands, `start` its place in the text."""
+    """One token as it stands in the text; `start` is its place there."""
 
     kind: Kind
     text: str
@@ -54,12 +54,13 @@ class Tokens:
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
-        # What was read before and need not be read again, by its text; how many devices stand in it.
+        # Groups that were read before and need not be read again, by their text; the number of devices listed so far.
         self.groups: dict[str, object] = {}
         self.devices = 0
         self._end = start
         self._next: Token | None = None
-        # By the place of a bracket that is never closed, that of the wrong one that comes instead; None: the end.
+        # For each bracket that is never closed, by its place: the place of the wrong bracket that comes instead; None:
+        # the end.
         self._unclosed: dict[int, int | None] = {}
 
     @property
@@ -149,7 +150,7 @@ class Tokens:
         raise Misunderstood(f"at {self.where(wrong)}: `{self.text[wrong]}` closes nothing")
 
     def _closing(self, start: int) -> int | None:
-        """Behind the bracket that closes the one at `start`; None if none does, which `_unclosed` holds then.
+        """The place behind the bracket that closes the one at `start`; None if none does, as `_unclosed` records.
 
         An unclosed bracket is searched once: all brackets that are open with it are unclosed too, and a later search
         stops at the first of them.

@@ -27,7 +27,7 @@ class Allocation(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """True for an array whose contents the executable holds; what the runtime's tables hold is in the tag's < >."""
+        """True for an array whose contents the executable holds; a tag in < > names a table of the runtime."""
         return self.address is None and ("constant" in self.tag or self.tag.startswith("<"))
 
 

@@ -1,6 +1,6 @@
-"""Constants of a compiled program, out of the executable that PJRT serializes: the compiler dumps no text of them.
+"""Constants of a compiled program, from the executable that PJRT serializes: the compiler does not dump them as text.
 
-The tables of neighbours that XLA's collectives read are such constants, and on 32 chips and more those of routes.
+The tables of neighbours that XLA's collectives read are such constants, and on 32 chips and more the tables of routes.
 `Compiled.runtime_executable().serialize()` gives the bytes; they belong beside the dumps, in a file that ends in
 `.executable`.
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 from harness.dumps.allocations import Allocation
 
 SUFFIX = ".executable"
-# Constants lie one behind the other, in the order of the allocations, each at a multiple of this from the first; the
-# last one fills blocks (libtpu 0.0.42 and 0.0.50).
+# Constants lie one behind the other, in the order of the allocations, each at a multiple of the stride from the first;
+# the last one is padded to whole blocks (libtpu 0.0.42 and 0.0.50).
 _STRIDE, _BLOCK = 16384, 512
 _TABLE = re.compile(r"[su]32\[(\d+)\]")
 _WORD = 4
@@ -27,8 +27,8 @@ _CONSTANTS = re.compile(
     re.DOTALL,
 )
 # libtpu 0.0.50 stores the image in a Riegeli file, which puts a header of its own (hash, offset of the chunk that it
-# interrupts, offset of the next) in front of every block of 64 KiB. The first one is the same in each file but for the
-# last offset.
+# interrupts, offset of the next) in front of every block of 64 KiB. The first header is the same in each file except
+# for the last offset.
 _FIRST_HEADER = bytes.fromhex("83af70d10d884a3f") + bytes(8)
 _HEADER, _HEADER_EVERY = 24, 1 << 16
 
@@ -36,7 +36,7 @@ _HEADER, _HEADER_EVERY = 24, 1 << 16
 def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str, tuple[int, ...]]:
     """The words of each constant table of integers in HBM, by its allocation's name.
 
-    Empty if `directory` has no executable, and if the constants in it are not as long as those of the allocations.
+    Empty if `directory` has no executable, or if the constants in it are not as long as those of the allocations.
     """
     path = next(iter(sorted(directory.glob(f"*{SUFFIX}"))), None)
     if path is None:

@@ -50,8 +50,7 @@ _SCHEMA: Schema = {
     "StackFrame": (("file_location_id", 1, "int32"),),
 }
 
-# Opcodes behind each count. An asynchronous copy is its start; XLA writes matmuls as
-# convolutions too.
+# Opcodes behind each count. An asynchronous copy is counted by its start; XLA writes matmuls as convolutions too.
 _OPCODES = {
     "copy": ("copy", "copy-start"),
     "transpose": ("transpose",),
@@ -61,7 +60,7 @@ _OPCODES = {
     "reduce": ("reduce", "reduce-window"),
     "custom_call": ("custom-call",),
 }
-# What moves data between chips; an asynchronous one is its start.
+# Opcodes that move data between chips; an asynchronous operation is counted by its start.
 _COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 

@@ -1,7 +1,7 @@
 """The TPU compiler's final schedule as records: bundles, their operations, and how full each bundle is.
 
-What the text looks like was found out by reading dumps of libtpu 0.0.42 and 0.0.50; a form that
-is not known is kept as text, so that the reader of the records can count it instead of missing it.
+The form of the text is known from dumps of libtpu 0.0.42 and 0.0.50; an unknown form is kept as text, so that the
+reader of the records can count it instead of missing it.
 """
 
 import gc
@@ -59,7 +59,7 @@ class Op(NamedTuple):
 class Bundle(NamedTuple):
     """One very long instruction word: `address` is its place in the program, `regions` those that start here.
 
-    `ends` says whether a region of the program ends with it.
+    `ends` is True if a region of the program ends with it.
     """
 
     address: int
@@ -73,8 +73,8 @@ class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
     `grid_exit` is the bundle (its index) with the exit test of a Pallas kernel's grid loop, which
-    runs `pipeline_depth` times more often than the kernel's body; None for anything else. `is_kernel`: of a custom
-    call, not one of XLA's own operations. `allocations` are read for programs of several chips alone, whose chips raise
+    runs `pipeline_depth` times more often than the kernel's body; None for anything else. `is_kernel` is True for a
+    custom call, False for XLA's own operations. `allocations` are read only for programs of several chips, which raise
     each other's sync flags by number; empty if the dump does not have them.
     """
 
@@ -92,7 +92,7 @@ class Schedule:
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
-        """Those of all bundles, in their order."""
+        """The operations of all bundles, in order."""
         return tuple(chain.from_iterable(bundle.ops for bundle in self.bundles))
 
     @cached_property
@@ -102,7 +102,7 @@ class Schedule:
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[int]]:
-        """The places in `ops` of each opcode: a hundred opcodes, where there are a million operations."""
+        """The places in `ops` of each opcode; a million operations have about a hundred opcodes."""
         by_opcode: defaultdict[str, list[int]] = defaultdict(list)
         for place, op in enumerate(self.ops):
             by_opcode[op.opcode].append(place)
@@ -128,13 +128,13 @@ class Utilisation:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleDump:
-    """All of one dump directory that a simulation needs: the HLO ops' schedules, and the program that calls them.
+    """All that a simulation needs of one dump directory: the HLO ops' schedules and the program that calls them.
 
     `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `digest` is equal for equal
-    schedules, whatever their values and kernels are called. `timings` are the tables
-    that it is executed with, one set after the other; without them its arguments are not known. `assumption` is what
-    a branch does that depends on a vector's contents, where that is stated. `constants` are words in HBM that come with
-    the executable of a program of several chips, by the names that the top-level program has for them.
+    schedules, whatever their values and kernels are called. `timings` are the tables with which it is executed, one set
+    after the other; without them the contents of its arguments are unknown. `assumption` is the stated direction of
+    branches that depend on a vector's contents. `constants` are words in HBM from the executable of a program of
+    several chips, by their names in the top-level program.
     """
 
     schedules: tuple[Schedule, ...]
@@ -163,14 +163,13 @@ class ModuleDump:
         return tuple(name for bundle in self.top.bundles for op in bundle.ops if (name := called_name(op)))
 
 
-# The region that the last bundle starts where its comment only says that it is the exit, and its label that one jumps
-# to it.
+# The region that the last bundle starts if its comment only calls it the exit and its label says that it is jumped to.
 EXIT_REGION = -1
 # The opcode of an operation that has none: text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"
 
-# Begins with a line break and not with `^`, which is looked for at every character. Here and below, what ends in `+`
-# twice never gives back what it has matched: that, too, would be tried for nothing.
+# Begins with a line break instead of `^`, which would be tried at every character. Here and below, possessive
+# quantifiers (`*+`, `++`) avoid backtracking, which would be in vain.
 _BUNDLE = re.compile(r"\n *+(0x[0-9a-f]++|0) ++([A-Z]{2}[A-Z, ]*+)?: *+[> ]*+\{")
 _NAMED = re.compile(r"%[\w.-]++")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -187,9 +186,10 @@ _STAGE = re.compile(r"iteration index, stage = (\d+)")
 _ENTRY = re.compile(r"entry bundle: %[\w.\-]+ = (?:[^*]*? )?([\w\-]+)\(")
 _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
-# The compiler's pass that still says where allocations lie.
+# The last pass of the compiler whose text says where allocations lie.
 _ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
-# libtpu 0.0.41 and later: where the name of a file would be longer, it cuts off the op's, and puts a number behind it.
+# libtpu 0.0.41 and later: if the name of a file would be longer, the op's name in it is cut off and a number put behind
+# it.
 _LONGEST_FILE_NAME = 250
 _CUT_NAME = re.compile(r"(.+)-\d+")
 _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")
@@ -197,18 +197,18 @@ _INSTRUCTION = re.compile(r"%([\w.\-]+) = ")
 _SEVERAL_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(?!1\b)\d")
 _TOP = "TLP"
 _CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
-# What the comment of a load from scalar memory says about a word that the runtime or the loader left there.
+# In the comment of a load from scalar memory: the meaning of a word that the runtime or the loader left there.
 _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|(?:logical|physical) chip id|hbm offset)\b")
 # A comment is a list of remarks: `/* loc("kernel.py":23:4) :: kRem */`, in any order.
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
-# What the compiler says about a check of its own: what is checked, and at the kernel's end which semaphore.
+# In the comment of one of the compiler's own checks: what is checked or, at the kernel's end, which semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
-# Where a transfer goes whose name does not tell, a wait for one from the other core or to it, or one of the barrier at
-# which several chips begin a program.
+# The direction of a transfer whose name does not tell it, a wait for a transfer from or to the other core, or a wait of
+# the barrier at which several chips begin a program.
 _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|(?:all-reduce-megacore|enhanced-barrier)(?=-wait))[a-z-]* \*/")
 # A wait for the other core of the chip, which signals this one at the same place, or for other chips at their launch.
 _MEETING = re.compile(r"/\* (barrier-megacore|global-barrier)-wait \*/")
-# The comment of an operation that says what nothing else does, by the beginning of its opcode.
+# Patterns for comments that say what nothing else in an operation does, by the beginning of its opcode.
 _NOTES = {
     "inlined_call": _CALLED,
     "sld": _RUNTIME_WORD,
@@ -217,19 +217,19 @@ _NOTES = {
     "dma": _DIRECTION,
     "vwait": _MEETING,
 }
-# The form that nearly all operations of a long schedule have: a vector operation without a predicate, and one comment
-# at most, behind it, that is no note. Groups are the fields of Op; what has another form is read by `_op`. The slash is
-# that of a transpose, whose operands begin with `[1/8]`.
+# The form that nearly all operations of a long schedule have: a vector operation without a predicate, followed by at
+# most one comment, which is no note. Groups are the fields of Op; other forms are read by `_op`. The slash is that of a
+# transpose, whose operands begin with `[1/8]`.
 _PLAIN = re.compile(
     r"(?:\A|(?<=;;))\s*+%[a-z]*+\d++(?:_([a-z]+\d+))? = (v(?!wait)[\w.\-]*+(?:\[\d+\][\w.]*+)*+)()"
     r"([^/(){};]*+(?:/\d[^/(){};]*+)?)"
     r'(?:/\* (?:loc\("([\w.+\-]*:\d+)[^*;]*+|[^*;(]*+)\*/)?()[\s}]*+(?=;;|\Z)'
 )
 _as_op: Callable[[Iterable[str]], Op] = partial(tuple.__new__, Op)
-# What some operations say before their operands: `/*vst_source=*/`.
+# A label that some operations have before their operands: `/*vst_source=*/`.
 _LABEL = re.compile(r"/\*\w+=\*/")
-# A file's name in a location. Whoever traces a kernel can choose it, and it could end the comment that it stands in;
-# the compiler writes a quotation mark as \22.
+# A file's name in a location. The author of a kernel can choose it, and it could end the comment that it stands in; the
+# compiler writes a quotation mark as \22.
 _FILE = re.compile(r'loc\("([^"]*)"(:?)')
 _STRANGE = re.compile(r"[^\w.+\-]")
 
@@ -246,8 +246,9 @@ def called_operands(op: Op) -> tuple[str, ...]:
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """Runs its body without the search for reference cycles, which takes half of the time among a million records that
-    have none.
+    """Runs its body without the search for reference cycles.
+
+    That search takes half of the time among a million records that have none.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -329,7 +330,7 @@ def _ops_of_program(files: Iterable[Path]) -> frozenset[str]:
 
 
 def _whole_name(file_name: re.Match[str], ops: Collection[str]) -> str:
-    """The HLO op that a file of a dump is about; where a name that was cut off fits several ops, it stays as it is."""
+    """The HLO op that a file of a dump is about; a cut-off name that fits several ops stays as it is."""
     name, cut = file_name[2], _CUT_NAME.fullmatch(file_name[2])
     if len(file_name[0]) != _LONGEST_FILE_NAME or cut is None:
         return name
@@ -352,7 +353,7 @@ def parse_schedule(name: str, text: str) -> Schedule:
     text = _LABEL.sub("", _with_short_locations(text))
     stages = [int(number) for number in _STAGE.findall(text)]
     entry = _ENTRY.search(text)
-    # Before the first bundle, then of each bundle its address, its mark and what follows.
+    # The text before the first bundle, then for each bundle its address, its mark and the text behind it.
     _, *parts = _BUNDLE.split("\n" + text)
     bodies = parts[2::3]
     bundles = tuple(_bundle(*parts[i : i + 3], is_last=i + 3 == len(parts)) for i in range(0, len(parts), 3))
@@ -367,7 +368,7 @@ def parse_schedule(name: str, text: str) -> Schedule:
 
 
 def _with_short_locations(text: str) -> str:
-    """`loc("/a/kernel.py":23` as `loc("kernel.py:23`, and no file's name with what no name of ours has."""
+    """`loc("/a/kernel.py":23` as `loc("kernel.py:23`, with unusual characters of file names replaced by `_`."""
     shortened: dict[str, str] = {}
 
     def short(match: re.Match[str]) -> str:
@@ -407,7 +408,7 @@ def _op(part: str) -> Op | None:
         rest = plain.strip(" \n{}>")
         return Op("", UNREADABLE, text=rest[:80]) if rest else None
     destination, opcode, text = match.groups()
-    # Where arrays are larger than 4 GiB, the compiler calls its ops so.
+    # If arrays are larger than 4 GiB, the compiler uses this opcode for the ops that it calls.
     opcode = "inlined_call" if opcode == "call" else opcode
     predicate = _PREDICATE.search(text) if "(" in text else None
     if predicate is not None:
@@ -441,7 +442,7 @@ def parse_utilisation(text: str) -> Utilisation:
     if len(lines) != 2:
         raise ValueError(f"expected a line of unit names and one of slots, got {len(lines)} lines")
     rows = [line for line in body.splitlines() if line.strip()]
-    # Most bundles use what some other one uses.
+    # Most rows are equal to another row.
     parsed = {line: tuple(map(int, line.split())) for line in set(rows)}
     table = Utilisation(
         units=tuple(name.strip() for name in lines[0].split(",")),

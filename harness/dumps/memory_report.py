@@ -1,7 +1,7 @@
 """Reports on device memory without a capture: the compiler's out-of-memory message, and JAX's snapshot.
 
-The message is that of XLA:TPU: of a program that does not fit ("Ran out of memory in memory space hbm"), of a kernel
-("Scoped allocation with size ...", "Allocation (size=...) would exceed memory"), or of the runtime ("Attempting to
+The message is XLA:TPU's: about a program that does not fit ("Ran out of memory in memory space hbm"), about a kernel
+("Scoped allocation with size ...", "Allocation (size=...) would exceed memory"), or from the runtime ("Attempting to
 allocate ..."). The snapshot is the file of `jax.profiler.save_device_memory_profile`, a profile in pprof's form.
 """
 
@@ -20,7 +20,7 @@ from harness.dumps.schema import message_class
 from harness.errors import RatchetError
 
 _GZIP = b"\x1f\x8b"
-# Strings of every snapshot of JAX's; captures have none in that place. Larger files are captures.
+# Strings that every snapshot of JAX has; captures have none in that place. Larger files are captures.
 _STRINGS = {"space", "allocations", "bytes"}
 _UNPACKED_BYTES = 64 << 20
 _UNIT = r"[KMGT]?(?:i?B)?"
@@ -28,7 +28,7 @@ _SIZE = rf"[\d.]+{_UNIT}"
 _FULL = re.compile(
     rf"Ran out of memory in memory space (?P<space>\w+)\. Used (?P<used>{_SIZE}) of (?P<most>{_SIZE}) \w+"
 )
-# libtpu's, of a kernel's buffers and the values between its operations.
+# libtpu's message about a kernel's buffers and the values between its operations.
 _SCOPED = re.compile(
     r"Ran out of memory in memory space (?P<space>\w+)(?: while allocating on stack for (?P<name>%?\S+)"
     r"(?: = (?P<shape>\S+))?.*?)?\.?\s+Scoped allocation with size (?P<used>[\d.]+[KMGT]?) and limit "
@@ -39,7 +39,7 @@ _SINGLE = re.compile(
     r"Allocation \(size=(?P<used>\d+)\) would exceed memory \(size=(?P<most>\d+)\)"
     r"(?: :: #\w+ \[shape = '(?P<shape>[^']*)', space=(?P<space>\w+)(?:[^\]]*?tag = '(?P<tag>[^']*)')?)?"
 )
-# Of the runtimes: an array, a program, and XLA's allocator for GPUs. Some name what is free.
+# Messages of the runtimes about an array or a program, and of XLA's allocator for GPUs. Some name the free bytes.
 _ASKED = (
     re.compile(r"Attempting to (?P<what>allocate|reserve) (?P<size>[\d.]+[KMGT]?)\b"),
     re.compile(rf"[Oo]ut of memory (?:while )?(?P<what>trying to allocate|allocating) (?P<size>[\d.]+ ?{_UNIT})\b"),
@@ -99,7 +99,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An array or a program that a device had no room for when the program ran; `free_bytes` None: not said."""
+    """An array or a program that a device had no room for at run time; `free_bytes` is None if the message lacks it."""
 
     bytes: int
     free_bytes: int | None
@@ -108,9 +108,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Buffers (or programs) of one place that a device holds: the calls of Python that asked for them, innermost
-    first.
-    """
+    """Buffers or programs that a device holds for one place in the code, which `calls` names, innermost first."""
 
     bytes: int
     count: int
@@ -137,7 +135,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
 
 
 def _scoped(text: str) -> OutOfMemory | None:
-    """The message about a kernel: one allocation, and what there is for it."""
+    """The message about a kernel: one allocation, and the room for it; None if there is no such message."""
     match = _SCOPED.search(text) or _SINGLE.search(text)
     if match is None:
         return None

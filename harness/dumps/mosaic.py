@@ -1,7 +1,6 @@
 """Operation counts inside Pallas TPU kernels, read from their Mosaic bytecode with jaxlib's MLIR bindings.
 
-This is the one tool that imports jaxlib, and of it the MLIR bindings only: nothing else can
-read the bytecode. No JAX, no device.
+Of jaxlib only the MLIR bindings are imported: nothing else can read the bytecode. No JAX, no device.
 """
 
 from collections import Counter
@@ -53,8 +52,8 @@ def counts(bodies: Sequence[bytes]) -> MosaicCounts:
 
     Only loads and stores of vectors are counted. In some JAX versions a store through a reference comes with a load of
     the old value, which the compiler removes later. `dma` counts transfers that are started. `not_understood` names the
-    operations of no known dialect, once each. Raises RatchetError `bad-mosaic` if a body does not parse; one of a newer
-    jaxlib does not.
+    operations of no known dialect, once each. Raises RatchetError `bad-mosaic` if a body does not parse, for example
+    one of a newer jaxlib.
     """
     names: Counter[str] = Counter()
     for body in bodies:
@@ -80,7 +79,7 @@ def parsed(body: bytes) -> Iterator[ir.Module]:
     """The kernel's module, in a context of its own. Raises RatchetError `bad-mosaic` if the body does not parse."""
     with ir.Context() as context, ir.Location.unknown():
         _tpu_ext.register_dialect(context)
-        # The frozen dialect is known to the pass only.
+        # Only the pass knows the frozen dialect.
         context.allow_unregistered_dialects = True
         try:
             module = ir.Module.parse(body)

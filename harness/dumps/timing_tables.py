@@ -1,6 +1,4 @@
-"""Statements about timed calls, in files next to the compiler's dumps: contents of tables, and the direction of
-branches that depend on a vector.
-"""
+"""Statements about timed calls in files next to the compiler's dumps: contents of tables, directions of branches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from harness.errors import RatchetError
 
 _FILE = "timing-tables.json"
 _ASSUMPTION = "assumption.json"
-# What a branch does whose condition is a scalar out of a vector, which nothing here knows.
+# The direction of branches whose condition is a scalar from a vector with unknown contents.
 Assumption = Literal["never", "always"]
 
 
@@ -62,9 +60,7 @@ def write(directory: Path, every: Sequence[TimingTables]) -> None:
 
 
 def read(directory: Path) -> tuple[TimingTables, ...]:
-    """The tables that `write` left in `directory`; empty if there are none. Raises RatchetError `no-dump` if
-    unreadable.
-    """
+    """The tables that `write` left in `directory`; empty if none. Raises RatchetError `no-dump` if unreadable."""
     path = directory / _FILE
     if not path.is_file():
         return ()

@@ -9,7 +9,7 @@ from harness.errors import RatchetError
 def fingerprint_text(body: bytes) -> str:
     """The kernel as text without source locations: equal texts are the same kernel, for one JAX version.
 
-    Raises RatchetError `bad-triton` if the body does not parse; one of a newer jaxlib does not.
+    Raises RatchetError `bad-triton` if the body does not parse, for example one of a newer jaxlib.
     """
     with ir.Context() as context, ir.Location.unknown():
         dialect.register_dialect(context)

@@ -18,10 +18,10 @@ from harness.errors import RatchetError
 
 Value: TypeAlias = str | int | float | bytes
 
-# Planes of a space, lines of a plane, events of a line: `_split` finds them and each is parsed for itself; a parsed
-# event takes ten times as much as its bytes.
+# Planes of a space, lines of a plane, events of a line: `_split` finds them and each is parsed by itself; a parsed
+# event takes ten times the memory of its bytes.
 _PLANES, _LINES, _EVENTS = 1, 3, 4
-# Strings are read as bytes: profilers put names there that are no UTF-8. Entries are those of maps.
+# Strings are read as bytes: profilers put names there that are not UTF-8. Entries are those of maps.
 _SCHEMA = {
     "XSpace": (("errors", 2, "bytes*"), ("warnings", 3, "bytes*"), ("hostnames", 4, "bytes*")),
     "XPlane": (
@@ -102,10 +102,10 @@ class Plane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """One file. `is_whole` says that it ends as profilers end it, with a host's name.
+    """One file. `is_whole` is True if it ends with a host's name, as profilers end it.
 
-    Without it, the file was made by another program, or is cut off exactly at the end of a plane, which no reader can
-    tell.
+    Otherwise the file was made by another program, or is cut off exactly at the end of a plane; no reader can tell
+    which.
     """
 
     planes: tuple[Plane, ...]
@@ -234,16 +234,16 @@ class _Events(Sequence[Event]):
 
 
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
-    """Starts and ends, by turns, of the fields `number` of the message from `at` to `end`; and the bytes of its others.
+    """Alternating starts and ends of the fields `number` in the message from `at` to `end`; the bytes of its others.
 
-    Raises DecodeError or IndexError if it breaks off, OverflowError behind 4 GiB (protobuf itself reads 2).
+    Raises DecodeError or IndexError if the message breaks off, OverflowError beyond 4 GiB (protobuf itself reads 2).
     """
     places, others = array("I"), bytearray()
     while at < end:
         start = at
         key, at = _varint(data, at)
         if key < _LEAST_KEY:
-            # Zeros, as of a file whose blocks were never written: there is no need to look at each.
+            # Zeros, as in a file whose blocks were never written; they need not be read one by one.
             raise message.DecodeError("no field has the number 0")
         kind = key & 7
         if kind == _BYTES:
@@ -267,7 +267,7 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
 
 # Kinds of fields (protobuf.dev, "Encoding"); the first and the last sign of a group have no content of their own.
 _VARINT, _BYTES, _FIXED = 0, 2, {1: 8, 5: 4}
-# Of field 1.
+# The key of field 1.
 _LEAST_KEY = 1 << 3
 _VARINT_BITS = 70
 

@@ -18,7 +18,7 @@ def dtype(name: str) -> np.dtype[Any]:
 
 
 def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
-    """Writes each array to `directory`, made if need be."""
+    """Writes each array to `directory`, which is made if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     for position, array in enumerate(arrays):
         (directory / f"{position}.bin").write_bytes(np.ascontiguousarray(array).tobytes())

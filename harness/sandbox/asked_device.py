@@ -1,7 +1,7 @@
 """The device that JAX shows to a traced function: the chip it is traced for, although a CPU traces it.
 
-Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the chip they
-would get other answers than on the machine that traces, so the wrong program would be looked at.
+Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the machine
+that traces they would get other answers than on the chip, so the wrong program would be examined.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from harness.hardware import Chip
 
 @dataclass(frozen=True, slots=True)
 class DescribedDevice:
-    """A pretended device of `chip`: it answers what it is, but nothing can be put on it."""
+    """A pretended device of `chip`: it describes itself, but nothing can be put on it."""
 
     chip: Chip
 
@@ -47,7 +47,7 @@ class DescribedDevice:
 
     @property
     def core_count(self) -> int:
-        """The same, or the streaming multiprocessors of a GPU."""
+        """TensorCores of one device, or the streaming multiprocessors of a GPU."""
         return self.chip.cores
 
     def memory_stats(self) -> dict[str, int]:
@@ -55,7 +55,7 @@ class DescribedDevice:
         return {"bytes_limit": int(self.chip.hbm_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
 
     def __getattr__(self, name: str) -> Any:
-        """Names the attribute that was asked for and is not known."""
+        """Raises AttributeError with the name of the unknown attribute."""
         raise AttributeError(
             f"a device is asked for {name!r}, which is not known of a {self.chip.name} that is not there: known are "
             "platform, device_kind, num_cores and memory_stats()"
@@ -83,7 +83,7 @@ class DescribedBackend:
     local_devices = devices
 
     def device_count(self) -> int:
-        """1."""
+        """The number of devices: 1."""
         return len(self.devices())
 
     local_device_count = device_count

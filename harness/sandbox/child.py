@@ -26,13 +26,13 @@ from harness.sandbox.jobs import Child, Job, is_over
 from harness.sandbox.messages import FAILURE, VALUE, Request
 from harness.sandbox.worker import HEADER
 
-# The end of a child's output that is kept to be shown, and how much it may print before it is ended: the tracebacks and
-# logs of JAX are a few hundred KB at most.
+# The bytes at the end of a child's output that are kept, and how many it may print before it is ended: the tracebacks
+# and logs of JAX are a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
 # The first characters of a request and its answer; drawn by the parent for each.
 _NONCE_DIGITS = 32
-# Texts name files below this folder without it.
+# Files below this folder are named without it in texts.
 _TOP = Path(harness.__file__).parent.parent
 # A child may read what is installed, and write to its own folder.
 _NOTHING_ELSE = Confinement()
@@ -41,7 +41,7 @@ _REPLY_LIMIT = 1 << 20
 # JAX and XLA start a few threads for each core; the largest machines have a few hundred cores.
 _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
-# Between two looks at memory and clock. A child can touch about a GB in this time.
+# Time between two checks of memory and clock. A child can touch about a GB in this time.
 _POLL_SECONDS = 0.2
 # A process that is stuck in the kernel cannot be waited for forever.
 _ENDING_SECONDS = 2.0
@@ -162,15 +162,15 @@ class Children:
         return job
 
     def drop(self, jobs: Collection[Job]) -> None:
-        """Takes back requests that no child has begun; the others are answered all the same."""
+        """Takes back requests that no child has begun; the others are still answered."""
         for child in self._children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 
     def yield_to_others(self, child: Child, niceness: int) -> None:
-        """Lets other processes have the cores before this child and its threads; not any more with 0.
+        """Lets other processes have the cores before this child and its threads; a `niceness` of 0 ends that.
 
-        Linux shares cores out among sessions first, and each child has one: between them only the niceness of the
-        session counts (autogroup, see sched(7)), which a kernel may lack.
+        Linux divides cores among sessions first, and each child has a session of its own: between sessions only their
+        niceness counts (autogroup, see sched(7)), which a Linux kernel may lack.
         """
         pid = child.process.pid
         with contextlib.suppress(OSError):
@@ -179,7 +179,7 @@ class Children:
             try:
                 Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
             except BlockingIOError:
-                # Ten changes a second are taken from all processes without privileges together.
+                # Linux accepts ten changes a second from all unprivileged processes together.
                 time.sleep(_AUTOGROUP_SECONDS)
             except OSError:
                 return
@@ -328,7 +328,7 @@ class Children:
             )
 
     def _note_death(self, child: Child) -> None:
-        """The channel is closed: the process has ended, or has closed its only way of answering."""
+        """Fails a child whose channel is closed: it has ended, or has closed its only way of answering."""
         try:
             code = child.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -377,7 +377,7 @@ class Children:
         child.ended = True
         leader = child.process.pid
         self._end_processes(leader)
-        # Where there is no /proc to find them in.
+        # In case there is no /proc to find them in.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
         child.process.wait()

@@ -1,10 +1,13 @@
-"""Takes files, network, processes and privileges from a child that does not need them, without root, as Linux can.
+"""Takes from a child the files, network, processes and privileges that it does not need, without root, on Linux.
 
-Four layers, each of them inherited by everything the process starts and none of them to be undone:
-`no_new_privs`; Landlock (landlock(7)): reads, and writes, named files and folders only (`readable`), no
-TCP, no signals to processes outside; a seccomp filter (seccomp(2)) that refuses every system call but
-those that `system_calls` names; and limits on the size and number of files that are open. Where the
-kernel lacks a layer the others hold, and the evidence says so.
+Four layers, which everything that the process starts inherits, and which cannot be undone:
+- `no_new_privs`;
+- Landlock (landlock(7)): reads and writes of named files and folders only (`readable`), no TCP, no signals to processes
+  outside;
+- a seccomp filter (seccomp(2)) that refuses every system call except those that `system_calls` names;
+- limits on the size and number of files that are open.
+
+Where the kernel lacks a layer the others hold, and the evidence says so.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Folders of packages that are installed for editing: their sources lie elsewhere than other packages'."""
+"""Folders of packages that are installed as editable: their sources lie outside the folder of other packages."""
 
 import importlib.metadata
 import json

@@ -17,13 +17,13 @@ from harness.hardware import Chip
 from harness.records import Environment
 from harness.sandbox import tracing_flags
 
-# The variables that a child gets of the caller's environment: where programs and libraries are, and how dates and
-# letters are written. Nothing else: settings that would change what is traced, compiled or run, and keys, passwords
-# and names that are no business of a kernel.py.
+# The variables of the caller's environment that a child gets: where programs and libraries are, and how dates and
+# letters are written. It gets no others: no settings that would change what is traced, compiled or run, and no keys,
+# passwords and names, which are no business of a kernel.py.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
-# What the simulator reads; of several chips also where their flags lie.
+# The passes whose dumps the simulator reads; for several chips also the one that says where their flags lie.
 _PASSES = "final_(bundles|hlo-static-per-bundle)"
 _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
 # XLA spends most of compiling a large CPU program on its fusions, about the same time on each. With several outputs
@@ -33,8 +33,9 @@ _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xl
 # While several devices ran side by side on a loaded machine, YNNPACK's products ended twice with `unsupported
 # parameter`. Known to jaxlib 0.10.2 and 0.12.0.
 _NO_YNNPACK = "--xla_cpu_experimental_ynn_fusion_type="
-# Programs of kernels with as many operations (1,266 to 7,460 in examples/) gain 0.4 to 2.7 s and lose at most 1 s a
-# run; of those with fewer some take twice as long to run, and few gain more than they lose (benchmarks/cpu_fusions.py).
+# Programs of kernels with at least this many operations (1,266 to 7,460 in examples/) gain 0.4 to 2.7 s and lose at
+# most 1 s a run; of those with fewer some take twice as long to run, and few gain more than they lose
+# (benchmarks/cpu_fusions.py).
 _MANY_OPERATIONS = 1000
 
 
@@ -127,7 +128,7 @@ def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def base() -> dict[str, str]:
-    """An environment of the children's own; the harness can be imported, nothing else new."""
+    """The environment that all children share; its PYTHONPATH is the folder that has the harness."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_FAMILY)}
     return {
         **kept,
@@ -140,8 +141,8 @@ def base() -> dict[str, str]:
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         # Products of numpy are small here, and threads that wait for the next one keep other processes from working.
         "OPENBLAS_NUM_THREADS": "1",
-        # glibc keeps memory that large arrays leave for the next ones. New pages cost as much as what is done with
-        # them: without these two, copies and squares of arrays take two to three times as long.
+        # With these two glibc keeps the memory of large arrays for the next ones. New pages cost as much as the work on
+        # them: without these settings, copies and squares of arrays take two to three times as long.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
         # Silences the search for a TPU host's metadata and its warnings.
@@ -151,7 +152,7 @@ def base() -> dict[str, str]:
 
 
 def recorded(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """`NAME=value` of the variables of a child that can matter; paths and names of this machine left out."""
+    """`NAME=value` for each variable of a child that can matter; paths and names of this machine are left out."""
     private = (*_KEPT, "PYTHONPATH")
     return tuple(f"{name}={value}" for name, value in sorted(variables.items()) if name not in private)
 
@@ -179,8 +180,8 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
 
     With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
 
-    Reference programs have no callbacks, and XLA has half of the cores: another process works beside it, and threads
-    that wait for a part of its work take a tenth to a quarter more time.
+    Reference programs have no callbacks. XLA gets half of the cores, because another process works beside it: with more
+    threads, which wait for a part of its work, a run takes a tenth to a quarter longer.
     """
     if devices > 1:
         several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"
@@ -195,7 +196,6 @@ def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
     The path is relative, because these flags are split at white space and a path may have some. With `with_lines` the
     schedule names the line of kernel.py behind each operation; that costs the compiler 5 to 20 % and changes nothing
     else in it (tests/judge/simulate/test_schedules.py). For a GPU nothing is compiled: that child only reads programs.
-
     """
     if chip.platform != "tpu":
         return on_cpu()
@@ -214,7 +214,7 @@ def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
 
 
 def measuring(device: str) -> dict[str, str]:
-    """The environment of the child that times on `cpu`, `cuda` or `tpu`, whose profiles show the inside of kernels."""
+    """The environment of the child that times on `cpu`, `cuda` or `tpu`; TPU profiles show the inside of kernels."""
     if device == "cpu":
         return on_cpu()
     kept = base()

@@ -122,11 +122,11 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     for name in set(os.environ) - set(variables):
         del os.environ[name]
     os.environ.update(variables)
-    # An interpreter would have made this of PYTHONPATH.
+    # A fresh interpreter would have done this with PYTHONPATH.
     for path in reversed(variables.get("PYTHONPATH", "").split(os.pathsep)):
         if path and path not in sys.path:
             sys.path.insert(0, path)
-    # A fresh interpreter would have other ones each time.
+    # A fresh interpreter would have another seed each time.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
 

@@ -11,7 +11,7 @@ _LIMIT_BYTES = 1 << 30
 
 
 def take_over(written: Path, kept: Path, stage: Stage) -> Failure | None:
-    """Copies `written`, in a child's folder, to `kept`, where it cannot write; returns the failure if it is no file.
+    """Copies `written` from a child's folder to `kept`, out of the child's reach; returns a failure if it is no file.
 
     A link would hand over somebody else's file, a pipe would wait forever.
     """

@@ -11,7 +11,7 @@ from typing import Any
 from harness.records import Stage
 from harness.sandbox import processes, strip_paths, warm
 
-# On a busy machine a child has more seconds, but at most so many times its limit.
+# On a busy machine a child has more seconds, but at most this many times its limit.
 _MOST_WAITING = 8
 
 
@@ -52,7 +52,7 @@ class Child:
 
 
 def is_over(job: Job, elapsed: float, of_child: Iterable[processes.Process]) -> bool:
-    """True if a job has used its time. Waiting of its processes for a core does not count, up to a bound."""
+    """True if a job has used its time. Time in which its processes wait for a core does not count, up to a bound."""
     if elapsed <= job.limit_seconds:
         return False
     used = elapsed * processes.share_of_cores(of_child, elapsed)

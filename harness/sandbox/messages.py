@@ -17,7 +17,7 @@ class Rejected(Exception):
 
 
 def description(error: BaseException) -> str:
-    """The type of an exception and its text, even where a type of kernel.py has none or raises."""
+    """The type and the text of an exception, even if kernel.py's type has no name or its text cannot be made."""
     name = type(error).__name__ or "an exception without a name"
     try:
         text = str(error).strip()

@@ -51,8 +51,8 @@ def adopting_orphans() -> Iterator[None]:
 def below(leaders: Collection[int]) -> tuple[Process, ...]:
     """Every living process of the children with these session leaders, and those that got away; () without /proc.
 
-    A process is a leader's by session or by descent. One that left both was adopted by this
-    process; its session, which it cannot share with this process, tells it from a command run here.
+    A process belongs to a leader by session or by descent. A process that left both was adopted by this process; its
+    session, which it cannot share with this process, tells it from a command run here.
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
@@ -79,8 +79,10 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
 
 
 def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
-    """The share of the cores that these processes got, of the time they wanted. It is 1 on an idle machine, however
-    many threads they have, 0.1 if ten others want each core, and 1 if the kernel does not report it.
+    """The time on cores that these processes got, as a share of the time they wanted.
+
+    It is 1 on an idle machine, however many threads they have, 0.1 if ten others want each core, and 1 if the kernel
+    does not report it.
     """
     ran = waited = 0
     for process in of_child:
@@ -95,9 +97,9 @@ def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
 
 
 def _numbers(folder: Path) -> tuple[int, ...]:
-    """The ids that a folder of /proc lists; () where it is gone.
+    """The ids that a folder of /proc lists; () if it is gone.
 
-    Not by a glob: it looks at each match once more, and raises where that has ended meanwhile.
+    A glob would look at each match once more, and raise if that has ended meanwhile.
     """
     with contextlib.suppress(OSError):
         return tuple(int(name) for name in os.listdir(folder) if name.isdecimal())

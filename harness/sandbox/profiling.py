@@ -11,7 +11,7 @@ from jax.profiler import ProfileData
 from harness.sandbox.profiles import TraceMode
 
 _STEP = "kernel_step_"
-# Events beside kernels in a GPU's stream.
+# Events in a GPU's stream that are no kernels.
 _COPIES = ("Memcpy", "Memset")
 
 
@@ -70,10 +70,11 @@ def device_seconds(folder: Path) -> tuple[float, ...]:
 
 
 def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
-    """As XLA's CUPTI collector writes it: a plane for each GPU, a line `Stream #N(...)` for each stream.
+    """The seconds of each call on a GPU; () if the planes do not show them.
 
-    Read from XLA's source, not seen by us. So a kernel belongs to the call whose annotation on the host's plane covers
-    the kernel's midpoint. If a call has no kernels, or a kernel no call, no time is returned.
+    XLA's CUPTI collector writes a plane for each GPU and a line `Stream #N(...)` for each stream: read from XLA's
+    source, not seen by us. So a kernel belongs to the call whose annotation on the host's plane covers the kernel's
+    midpoint. If a call has no kernels, or a kernel no call, no time is returned.
     """
     calls, kernels = [], []
     for plane in planes:

@@ -13,8 +13,8 @@ import harness
 from harness.sandbox.editable import editable_roots
 
 # Found by tracing what the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, on Debian; the places of
-# other distributions are beside them. Missing files are left out. Nothing here is about people: no /etc/passwd, hosts
-# or hostname, no home folder, no settings of services.
+# other distributions are added. Missing files are left out. Nothing here is about people: no /etc/passwd, hosts or
+# hostname, no home folder, no settings of services.
 _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
 # Debian's folder of the machine's own libraries is used where it exists; these hold more than libraries.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")
@@ -24,7 +24,7 @@ _SETTINGS_OF_LIBRARIES = (
     "/etc/localtime",
     "/etc/gai.conf",
     "/usr/share/zoneinfo",
-    # Of OpenSSL, which hashlib loads: the file itself on Debian, Fedora, Arch, and what Fedora's includes.
+    # Of OpenSSL, which hashlib loads: the file itself on Debian, Fedora, Arch, and the file that Fedora's includes.
     "/etc/ssl/openssl.cnf",
     "/etc/pki/tls/openssl.cnf",
     "/etc/crypto-policies/back-ends/opensslcnf.config",
@@ -49,7 +49,7 @@ _MACHINE = (
     "/dev/urandom",
     "/dev/zero",
 )
-# Not the folders: they hold the tables of the network, and the environment.
+# Single files of the process: the whole folder would add the tables of the network, and the environment.
 _OF_ITSELF = ("cmdline", "exe", "limits", "maps", "smaps", "stat", "statm", "status")
 
 

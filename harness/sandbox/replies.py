@@ -66,7 +66,8 @@ def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
 
 
 def _text(name: str, text: str, folders: tuple[Path, ...]) -> str:
-    # Cut before paths are looked for, which takes the square of a line's length, and again to the right length.
+    # Cut before the search for paths, whose time grows with the square of a line's length, and again to the right
+    # length.
     if name in _SENTENCES:
         limit = _SENTENCES[name]
         return strip_paths.one_line(strip_paths.relative(strip_paths.one_line(text, 4 * limit), folders), limit)

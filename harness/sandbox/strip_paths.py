@@ -1,4 +1,4 @@
-"""Texts of failures as records keep them: cut, one alphabet of harmless characters, no folders of the machine."""
+"""Texts of failures as records keep them: cut, with harmless characters only, without folders of the machine."""
 
 import re
 import unicodedata
@@ -11,7 +11,7 @@ from harness.records import Failure
 MESSAGE_CHARACTERS = 1000
 # A traceback through JAX into a kernel: two dozen frames of three lines with the exception's own text.
 DETAIL_CHARACTERS, DETAIL_LINES, LINE_CHARACTERS = 6000, 120, 400
-# The end of a text that is cut is worth more: it has the exception and the last output.
+# A cut text keeps more of its end, which has the exception and the last output.
 _HEAD_SHARE = 0.25
 
 # ECMA-48 control sequences (CSI ... final byte), operating system commands up to BEL or ST, and other escapes.

@@ -54,7 +54,7 @@ ALLOWED: dict[str, str] = {
         epoll_ctl 233 21  epoll_wait 232 -  epoll_pwait 281 22  epoll_pwait2 441 441  eventfd 284 -  eventfd2 290 19
         pipe 22 -  pipe2 293 59  sendto 44 206  recvfrom 45 207
     """,
-    # Files by path: which of them, Landlock decides. Of others no more than names, sizes and times can be learnt.
+    # Files by path: Landlock decides which of them. Of the others only names, sizes and times can be learnt.
     "files": """
         open 2 -  openat 257 56  creat 85 -  stat 4 -  lstat 6 -  newfstatat 262 79  statx 332 291  access 21 -
         faccessat 269 48  faccessat2 439 439  readlink 89 -  readlinkat 267 78  statfs 137 43  fstatfs 138 44
@@ -72,7 +72,7 @@ ALLOWED: dict[str, str] = {
 }
 
 # clone3 and openat2 hide their flags from a filter, a memfd holds memory that belongs to no process. Libraries do
-# without all three where the kernel does not know them, so the filter answers so.
+# without all three if the kernel does not know them, so the filter answers that it does not.
 _ANSWERED_AS_UNKNOWN = "clone3 435 435  openat2 437 437  memfd_create 319 279"
 # The newest call known here (Linux 6.19, listns). A newer one, or one with the bit of the x32 ABI, is answered as by an
 # older kernel, so that a library of the future finds another way.
@@ -134,7 +134,7 @@ def numbers(machine: str) -> dict[str, int]:
 
 
 def unknown(machine: str) -> frozenset[int]:
-    """The numbers up to `NEWEST` that are answered as unknown (ENOSYS); every other one not allowed is EPERM."""
+    """The numbers up to `NEWEST` that are answered as unknown (ENOSYS); all others that are not allowed get EPERM."""
     return frozenset(number for _, number in _read(_ANSWERED_AS_UNKNOWN, machine))
 
 

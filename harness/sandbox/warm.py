@@ -1,7 +1,7 @@
 """Child processes forked from an idle one that has imported JAX: a start costs 20 ms instead of a second.
 
 The process that forks (`forking`) never sees a candidate. It has one thread and no device, so forking is safe, and it
-ends when this process does. Each fork is confined as any other child before it hears of a candidate, serves one, and
+ends when this process does. Each fork is confined like any other child before it hears of a candidate, serves one, and
 ends, so nothing is carried over.
 """
 
@@ -176,7 +176,7 @@ def _start_server() -> _Server | None:
         _end()
     if _server is None:
         variables = environment.on_cpu()
-        # A packet is a request: no lengths, and a part of one cannot be taken for another.
+        # Each packet is one request: no lengths are needed, and a part of one cannot be taken for another.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             # In this process's session, which tells it from what a candidate started.

@@ -86,7 +86,7 @@ def receive(channel: socket.socket) -> bytes | None:
 
 
 def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
-    """The answer to one request. Nowhere else in the project does any exception at all become a value."""
+    """The answer to one request. This is the only place in the project where every exception becomes a value."""
     try:
         if isinstance(tasks, BaseException):
             raise tasks
@@ -100,17 +100,17 @@ def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
 
 
 def _encode(failure: Failure) -> bytes:
-    """Its JSON, cut in length, of characters that JSON can hold, whatever text the exception had."""
+    """The failure's JSON, cut in length, with characters that JSON can hold, whatever text the exception had."""
     message, detail = strip_paths.one_line(failure.message), strip_paths.several_lines(failure.detail)
     return msgspec.json.encode(replace(failure, message=message, detail=detail))
 
 
 def _failure(error: BaseException, stage: Stage) -> Failure:
-    """The failure of the candidate that an unexpected exception means."""
+    """The candidate's failure for an unexpected exception."""
     text = description(error)
     detail = traceback_text(error)
     kind, message, is_of_program = "crash", text.splitlines()[0], type(error) in _PROGRAM_ERRORS
-    # XLA reports memory it cannot have as an error of its own with this word in front.
+    # XLA reports memory that it cannot have as an error of its own, with this word in its text.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -131,7 +131,7 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
 
 
 def _is_of_problem(error: BaseException) -> bool:
-    """True if the last frame of the judge's, or of prepare.py, is one of the problem's."""
+    """True if the last frame in the judge's code or in prepare.py belongs to the problem."""
     modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [name for name in modules if name.startswith(("harness.", PREPARE))]
     return bool(ours) and ours[-1].startswith(("harness.operators.", PREPARE))

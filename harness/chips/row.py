@@ -1,24 +1,24 @@
-"""The facts of one chip: a row of the table that harness/chips is, one file a chip."""
+"""The facts of one chip: a row of the table in harness/chips, which has one file for each chip."""
 
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    # For types alone, so that no key depends on what stands there.
+    # Imported only for types, so that no key depends on its contents.
     from harness.chips.workbench import Workbench
 
 MIB = 1 << 20
-# Peaks of int8 and fp8 are published there too; those of int4 stand in jax's TPU table alone, which has none for int8
-# on v7x. The compiler spaces its matmuls of these types accordingly (libtpu 0.0.50). Scoped VMEM is the compiler's
-# default limit for one kernel, as its error message states it.
+# Peaks of int8 and fp8 are published there too; those of int4 are only in jax's TPU table, which has none for int8 on
+# v7x. The compiler spaces its matmuls of these types accordingly (libtpu 0.0.50). Scoped VMEM is the compiler's default
+# limit for one kernel, as its error message states it.
 CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
 PAPER = "Jouppi et al., CACM 63(7), 2020, halved for one of the chip's two cores"
 BOOK = "How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of interconnect figures"
 NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense peaks), Hopper tuning guide (shared memory, L2)"
 
-# What Mosaic refuses to load on v4, v5e, v5p, v6e and v7x alike (libtpu 0.0.42.1, each tried); JAX makes 32 bits of
-# 64. int8, int4, float8_e4m3fn and float8_e5m2 it loads on all of them, and multiplies on all but v4.
+# The dtypes that Mosaic refuses to load on v4, v5e, v5p, v6e and v7x (libtpu 0.0.42.1, each tried); JAX makes 32 bits
+# of 64. It loads int8, int4, float8_e4m3fn and float8_e5m2 on all of these chips, and multiplies them on all except v4.
 _NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex128")
 
 
@@ -152,8 +152,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """Constants that published times of a chip give and its data sheet does not: see Machine and
-    benchmarks/FIDELITY.md.
+    """Constants from published times of a chip, not from its data sheet: see Machine and benchmarks/FIDELITY.md.
 
     A constant that no time of a chip contradicts keeps its default. A chip without published times is simulated with
     all defaults, and each of its times says so.
@@ -161,9 +160,9 @@ class Calibrated:
 
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
-    # Attention on 512 rows waits in every step for what it has asked for a step before: that takes longer than its
-    # units do where it has no mask to compute. A result is through sooner: grouped products that wait for each of
-    # theirs show it.
+    # Attention on 512 rows waits in every step for the transfer that it began one step before: without a mask to
+    # compute, the transfer takes longer than the work of the units. A write takes less time, as grouped products show,
+    # which wait for each of their results.
     dma_latency_seconds: float = 800e-9
     dma_write_latency_seconds: float = 350e-9
     # Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in
@@ -176,8 +175,8 @@ class Calibrated:
     transfer_bytes_per_cycle: int = 1024
     # A sum of powers of two, so that the units come back to the same states.
     matmul_slowdown: float = 33 / 32
-    # So many matmuls wait in front of a matrix unit while the core goes on. With one, what slows a stream of matmuls
-    # down delays nothing else. On v6e attention and cross-entropy need it, and more than one change nothing; on v7x
+    # The number of matmuls that wait in front of a matrix unit while the core goes on. With one, a slowed stream of
+    # matmuls delays nothing else. On v6e attention and cross-entropy need it, and more than one changes nothing; on v7x
     # backward attention and grouped products get worse with it (benchmarks/CALIBRATION.md).
     matmul_queue: int = 0
 
@@ -206,10 +205,9 @@ class Links:
     """The inter-chip links of one kind of TPU.
 
     `one_way_bytes_per_second` is the bandwidth of one link in one direction. Along each of the torus's `axes` a chip
-    has two neighbours. `ring_size` is the length from which an axis closes to a ring: a multiple of it on chips whose
-    cubes are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is the publication.
-    `hop_seconds` is the time that each link on its way adds to a transfer, `reached_share` the fraction of the
-    bandwidth that transfers reach.
+    has two neighbours. An axis closes to a ring if its length is `ring_size`, or a multiple of it on chips whose cubes
+    are joined by optical switches (`rings_are_multiples`). `source` is the publication. `hop_seconds` is the time that
+    each link on its way adds to a transfer, `reached_share` the fraction of the bandwidth that transfers reach.
     """
 
     one_way_bytes_per_second: float

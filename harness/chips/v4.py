@@ -1,4 +1,7 @@
-"""TPU v4: 2 cores, 4 matrix units of 128 x 128 a core."""
+"""TPU v4: 2 cores, 4 matrix units of 128 x 128 a core.
+
+No published times: every calibrated constant has its default in chips/row.py.
+"""
 
 from harness.chips.row import BOOK, CLOUD, MIB, Chip, ChipRow, Links, Units
 from harness.chips.workbench import Workbench
@@ -42,7 +45,7 @@ ROW = ChipRow(
         narrow_rate=1,
         branch_slots=1,
     ),
-    # No published times: the largest of the chips that have some.
+    # No published times: the largest uncertainty of the chips that have some.
     relative_uncertainty=0.048,
     links=Links(one_way_bytes_per_second=4.5e10, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
     workbench=Workbench(),

@@ -1,4 +1,7 @@
-"""TPU v5e: 1 core, 4 matrix units of 128 x 128 a core."""
+"""TPU v5e: 1 core, 4 matrix units of 128 x 128 a core.
+
+Calibrated constants and intervals that this row does not set are the defaults in chips/row.py.
+"""
 
 from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench

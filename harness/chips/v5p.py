@@ -1,4 +1,7 @@
-"""TPU v5p: 2 cores, 4 matrix units of 128 x 128 a core."""
+"""TPU v5p: 2 cores, 4 matrix units of 128 x 128 a core.
+
+Calibrated constants and intervals that this row does not set are the defaults in chips/row.py.
+"""
 
 from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench
@@ -44,7 +47,8 @@ ROW = ChipRow(
         narrow_rate=2,
         branch_slots=4,
     ),
-    # XLA's copies of large arrays take 1/0.87 of what the published bandwidth says; matmuls take what their rows say.
+    # XLA's copies of large arrays take 1/0.87 of the time that the published bandwidth allows; matmuls take the time of
+    # the rows that they push.
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.9, matmul_slowdown=1.0),
     intervals=Intervals(
         hbm_read_share=(0.857, 0.987),

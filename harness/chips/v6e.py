@@ -1,4 +1,7 @@
-"""TPU v6e (Trillium): 1 core, 2 matrix units of 256 x 256 a core."""
+"""TPU v6e (Trillium): 1 core, 2 matrix units of 256 x 256 a core.
+
+Calibrated constants and intervals that this row does not set are the defaults in chips/row.py.
+"""
 
 from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench
@@ -55,8 +58,8 @@ ROW = ChipRow(
         matmul_slowdown=(66 / 64, 69 / 64),
     ),
     relative_uncertainty=0.042,
-    # A permutation between neighbours takes 2.29 us and its bytes (marin-community/marin, issue 6736): two hops, of
-    # its barrier and its bytes, and the latency of a transfer.
+    # A permutation between neighbours takes 2.29 us and the time of its bytes (marin-community/marin, issue 6736): two
+    # hops, one of its barrier and one of its bytes, and the latency of a transfer.
     links=Links(
         one_way_bytes_per_second=1e11, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK, hop_seconds=0.75e-6
     ),

@@ -1,4 +1,7 @@
-"""TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core."""
+"""TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core.
+
+Calibrated constants and intervals that this row does not set are the defaults in chips/row.py.
+"""
 
 from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench

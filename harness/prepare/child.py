@@ -18,7 +18,7 @@ from harness.operators.timing import Timed
 from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
 from harness.tracebacks import place_in_prepare
 
-# A judgement looks at the first that a kernel traces at; problems on board have fewer.
+# A judgement uses the first shape at which a kernel traces; problems on board have fewer shapes.
 _MOST_SHAPES = 64
 
 
@@ -47,7 +47,7 @@ def complain(asked: Asked) -> Complaints:
 
 
 def recipe(asked: AskedRecipe) -> StatedRecipe:
-    """The recipe that is asked for."""
+    """The requested recipe."""
     problem = _loaded(asked.asked)
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
     space: Any = next(member.problem for member in members if member.name == asked.name)

@@ -20,7 +20,7 @@ from harness.sandbox import confinement, environment
 from harness.sandbox.child import Children
 
 _Reply = TypeVar("_Reply")
-# On a machine that is busy; problems on board take a tenth of a second to state, and some seconds to be tried.
+# Enough on a busy machine; problems on board take a tenth of a second to state, and some seconds to check.
 _SECONDS = 120.0
 _MEMORY_BYTES = 8 << 30
 
@@ -38,7 +38,7 @@ class Confined:
 
     @property
     def name(self) -> str:
-        """Its name in a suite; "" if it is none's."""
+        """Its name in a suite; "" if it belongs to none."""
         return self._answered.name
 
     @property
@@ -66,7 +66,7 @@ class Confined:
         return None if second is None else _Shaped(StatedShape(statement=second))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes by name alone; a judgement lists them for probes that it does not run."""
+        """Probes with names alone; a judgement lists the names of probes that it does not run."""
         names = self._answered.probes if full else ()
         return tuple(Probe(name=name, family="", regions=(), moves=(), stays=()) for name in names)
 
@@ -116,7 +116,7 @@ def _elsewhere() -> NoReturn:
 def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
     """The problem and the chip that this prepare.py states.
 
-    Raises RatchetError `bad-prepare`, and `unconfined-prepare` where this kernel cannot confine the child.
+    Raises RatchetError `bad-prepare`, and `unconfined-prepare` if this Linux kernel cannot confine the child.
     """
     stated = _ask_child(source, path, "prepare", StatedContest)
     if stated.error:

@@ -1,4 +1,4 @@
-"""A prepare.py read as data: its constants, and a problem on board called with them; nothing of it is executed.
+"""A prepare.py read as data: its constants, and a problem on board called with them; none of its code is executed.
 
 The reader takes the small part of Python that such a file needs: literals, arithmetic on numbers, tuples and dicts,
 names, functions that return an expression, comprehensions, and calls of the classes of `harness.operators` and of a
@@ -17,13 +17,13 @@ from harness.operators import Member, Suite, prepare_module
 
 # Python may take seconds to parse a larger file that is made for that.
 _MOST_BYTES = 1 << 16
-# Those on board take a hundred steps.
+# Files on board take a hundred steps.
 _MOST_STEPS = 20_000
 _MOST_BITS = 256
 _MOST_ITEMS = 1000
 _MOST_CHARACTERS = 10_000
 # The limits of a problem's arguments: no axis of a TPU's program is longer than an int32 counts, and stating a problem
-# takes an array for each of its tables (`_entries`), all of which together may have so many numbers.
+# takes an array for each of its tables (`_entries`), which together may have this many numbers.
 _LARGEST = 2**31 - 1
 _MOST_ENTRIES = 1 << 22
 
@@ -71,7 +71,7 @@ def read(source: bytes) -> tuple[Any, Any] | None:
         return None
     try:
         return _Reader().module(ast.parse(source))
-    # A file that fails here fails where it is run, with a message.
+    # A file that fails here fails again when it is run, with a message.
     except (_NotDataError, SyntaxError, RecursionError, MemoryError, *_MISTAKES):
         return None
 
@@ -239,7 +239,7 @@ class _Reader:
 
 
 def _is_main(node: ast.stmt) -> bool:
-    """True for `if __name__ == "__main__":`, which holds where the file is run as a program only."""
+    """True for `if __name__ == "__main__":`, whose test is True only if the file is run as a program."""
     return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
@@ -288,7 +288,10 @@ def _computed(by: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def _small(value: Any) -> Any:
-    """The value, if no file on board has a larger one. Parts that occur twice count twice, as in the text."""
+    """The value itself. Raises _NotDataError if it is larger than any in files on board.
+
+    Parts that occur twice count twice, as in the text.
+    """
     left, inside = _MOST_ITEMS, [value]
     while inside:
         part = inside.pop()

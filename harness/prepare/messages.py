@@ -23,7 +23,7 @@ class StatedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One problem: its statement, and the answers that a judgement needs where no arrays are needed.
+    """One problem: its statement, and those answers for a judgement that need no arrays.
 
     `pickled` is the problem itself: it is read by confined children alone. `is_own`: its class is defined in
     prepare.py. `has_space`: it has recipes of inputs, among which `attack` searches.

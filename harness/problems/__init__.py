@@ -11,7 +11,7 @@ from harness.operators.former_names import MOVED, present_name
 
 warnings.warn("harness.problems is harness.operators now (docs/OPERATORS.md)", DeprecationWarning, stacklevel=2)
 
-# The same modules, not copies of them: what a class is must not depend on the name it was imported by.
+# The same modules, not copies of them: a class must be the same under both names.
 for _name in (*MOVED, *(module.name for module in iter_modules(operators.__path__) if not module.ispkg)):
     globals()[_name] = sys.modules[f"{__name__}.{_name}"] = import_module(present_name(f"{__name__}.{_name}"))
 

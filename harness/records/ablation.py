@@ -18,12 +18,12 @@ class AblatedChange:
 
     - `together` are the other changes that had to go with it, for the reason in `tie`; times and worth are then of all
       of them.
-    - `worth_seconds` is the time without it minus the champion's, `worth_fraction` that over the time without it,
+    - `worth_seconds` is the time without it minus the champion's, `worth_fraction` that divided by the time without it,
       `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not known.
     - `own_seconds` is its own part of a shared worth: the time without all of them minus the time without the others.
       None if it went alone, or that is not known.
-    - `failure` is how the champion fails without it alone, or without it and those of the same lines if others rely on
-      these; "" if it does not fail.
+    - `failure` is how the champion fails if only this change is taken out, or this one and those of the same lines if
+      others rely on these; "" if it does not fail.
     - `scratch` is the folder below the contest's with the judged files, "" if nothing was judged.
     - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without it.
     """

@@ -23,7 +23,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePair:
-    """The simulated cycles of one source line of `file`; its number is None if the other text alone has it.
+    """The simulated cycles of one source line of `file`; a number is None if only the other text has the line.
 
     `text` is the line after the change, or before it where the line is gone. Both numbers are None for cycles of no
     line: launch, other operations, code that the compiler adds.

@@ -8,8 +8,9 @@ PartKind = Literal["issuing", "empty bundles", "operand wait", "barrier wait", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Cycles of one kind. `name` is the operand whose transfer is waited for, or the cause of the unit's stall, else
-    "".
+    """Cycles of one kind.
+
+    `name` is the operand whose transfer is waited for, or the cause of the unit's stall, else "".
 
     Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); what it writes back is
     `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.
@@ -75,7 +76,7 @@ class LineTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleBreakdown:
-    """One core's run by part; parts and lines each sum to its cycles. Of several cores: the one that ends last.
+    """One core's run by part; parts and lines each sum to its cycles. If there are several cores: the last to end.
 
     `lines` is empty if nobody asked for them, as in screening. `spill_cycles` is a lower bound on the bundles that
     spilling adds: those in which only spills and fills are issued.
@@ -109,8 +110,8 @@ class Span:
 
     `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0 waits`. The
     window that is shown bundle by bundle adds `core 0 stalls` and one row per unit (`core 0 MXU`), where successive
-    bundles that issue the same are one span. Of several chips the rows begin `chip 0` instead, with `DMA to chips` for
-    what it sends, and one for each direction of a link that is used: `chip 0 link to 1`. `hbm_bytes` is set for
+    bundles that issue the same are one span. With several chips the rows begin `chip 0` instead, with `DMA to chips`
+    for what it sends, and one for each direction of a link that is used: `chip 0 link to 1`. `hbm_bytes` is set for
     transfers and ops (those of the transfers that begin while the op runs), `link_bytes` for links, `flops` for ops,
     `line` for issued operations.
     """
@@ -139,7 +140,7 @@ class Timeline:
     """A simulated run to draw: all of it step by step, some steady-state steps bundle by bundle (`window`).
 
     `left_out` counts spans that were dropped to keep it small, by row. `instructions` are the HLO texts of its ops by
-    their names; `parts` and `transfers` are of each core's whole run, or each chip's of several.
+    their names; `parts` and `transfers` are of each core's whole run, or of each chip's if there are several.
     """
 
     chip: str

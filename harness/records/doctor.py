@@ -148,8 +148,8 @@ class ProgramRun:
     """A user's program as it ran: imported and its function called twice, or run once as a main program.
 
     `seconds` are host wall clock, by phase. `configuration` holds JAX's settings after the run, by name. `unread` has a
-    sentence for each thing that could not be counted. Of the second call, which is profiled: `dispatched`, and
-    `own_seconds`, in which no operation ran and none was dispatched (None: not known).
+    sentence for each thing that could not be counted. `dispatched` and `own_seconds` are of the second call, which is
+    profiled; in its `own_seconds` no operation ran and none was dispatched (None: not known).
     """
 
     platform: str

@@ -48,7 +48,7 @@ class Certificate:
     """Proof that the checked program and the one compiled for `platform` are the same.
 
     `sha256` is of the normal form: the traced program and the program for the chip, without names and places.
-    `primitives` are its operations by where JAX has them (`module:name`), with counts.
+    `primitives` are its operations by their place in JAX (`module:name`), with counts.
     """
 
     sha256: str
@@ -172,8 +172,8 @@ class Offence:
 
     - chip-halts: a check of the compiler fails, at which the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
-    - transfer-part-waited: a wait ends with a part of a transfer, and the rest is not waited for before something may
-      touch what was started on its semaphore: which part has arrived is unknown.
+    - transfer-part-waited: a wait covers only a part of a transfer, and the rest is not waited for before something may
+      touch the memory of transfers on its semaphore: which part has arrived is unknown.
     - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
     - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
     - check-unknown: a check of the compiler depends on something that the simulator does not know.
@@ -235,8 +235,8 @@ class Simulation:
     of integers; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal ones; ""
     in older records. If several `chips` run the program together, the figures are those of the chip that ends last;
     `links` are those between all of them, and `link_wait_cycles` is how long that chip waits for others.
-    `range_seconds` is the least and the most of a program without a latency of which the SparseCore does a part
-    (judge/simulate/sparse_core.py), where both are known.
+    `range_seconds` is the least and the most time of a program that has no latency because the SparseCore does a part
+    of it (judge/simulate/sparse_core.py), if both are known.
     """
 
     chip: str

@@ -1,6 +1,4 @@
-"""The policy of a judgement: limits on seconds and memory, numbers of samples, the least gain, the rate of false
-accepts.
-"""
+"""The policy of a judgement: limits on time and memory, numbers of samples, least gain, rate of false accepts."""
 
 from dataclasses import dataclass
 
@@ -9,15 +7,15 @@ from dataclasses import dataclass
 class Policy:
     """The limits and thresholds that decide, saved with every attempt. Time limits are seconds of wall clock."""
 
-    # Smaller gains are not worth a commit; of a measured ratio the whole interval must clear it, a
-    # simulated one must clear the simulator's own uncertainty as well.
+    # Smaller gains are not worth a commit; the whole interval of a measured ratio must clear it, and a simulated ratio
+    # must also clear the simulator's own uncertainty.
     minimum_effect: float = 0.01
     trace_seconds: float = 60.0
     correctness_seconds: float = 240.0
     compile_seconds: float = 180.0
     simulate_seconds: float = 60.0
-    # All runs of one program on other machines: some twenty, of up to 5 s on an idle core, and a core may have as
-    # many as ten other programs to serve.
+    # All runs of one program on other machines: some twenty, of up to 5 s on an idle core, and a core may serve up to
+    # ten other programs.
     resimulate_seconds: float = 1800.0
     measure_seconds: float = 120.0
     # A child may hold this much memory; a candidate that needs more is stopped, not the machine.
@@ -28,9 +26,9 @@ class Policy:
     measured_pairs: int = 30
     # Off: children may do what the user may, as on a kernel without Landlock and seccomp.
     is_confined: bool = True
-    # A paired benchmark is looked at after so many pairs, and ends when it is decided, after the last look, or
-    # before a batch that would not be done `paired_seconds` after the first began. Doubling: the
-    # fewest looks (each costs certainty) that waste at most half of the pairs.
+    # A paired benchmark is looked at after these numbers of pairs, and ends when it is decided, after the last look, or
+    # before a batch that would not be done `paired_seconds` after the first began. Doubling: the fewest looks (each
+    # costs certainty) that waste at most half of the pairs.
     looks: tuple[int, ...] = (20, 40, 80, 160, 320)
     paired_seconds: float = 60.0
     # The chance that luck alone is ever accepted between two accepts, however many attempts that takes.

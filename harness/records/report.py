@@ -69,7 +69,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitUse:
-    """Use of a functional unit in a run: issue slots of those offered; cycles busy of all, if known."""
+    """Use of a functional unit in a run: the shares of the issue slots and, if known, of the cycles."""
 
     name: str
     slot_fraction: float
@@ -115,7 +115,7 @@ class Communication:
     """The waits of several chips for each other, simulated except `floor_seconds`, the least time that links allow.
 
     `exposed_seconds` is how long the chip that ends last waits for others. `busiest` is the direction of a link that
-    carries most; `needed_bytes` are what it had to carry if all links of a chip shared what comes to it.
+    carries most; `needed_bytes` are what it would have to carry if all links of a chip shared what comes to the chip.
     """
 
     chips: int

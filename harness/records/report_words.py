@@ -1,4 +1,9 @@
-"""Words of reports for a part of the simulated cycles, for the source of a time, and for the champion."""
+"""Words of reports for a part of the simulated cycles, for the source of a time, and for the champion.
+
+It holds only these: a part such as "operand wait `k_ref.1`"; a source such as "simulated v5e", "simulated v4, not
+calibrated" or "measured cpu, says nothing about a TPU"; a champion such as "attempt 3 (attempt 5 checked it again)".
+The words of an early rejection ("slower, 36 of 40 checks run") stand in judge/verdict/early_rejection.py.
+"""
 
 from harness import chips
 from harness.hardware import chip

@@ -8,10 +8,10 @@ SCHEMA = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Counts of records moved into attempts.jsonl and of its present contents; `left`: sentences on files left in
-    place.
+    """Counts of records moved into attempts.jsonl, and of its present contents.
 
-    `bytes_before` are those of attempts.jsonl and of the moved files, `bytes_after` those of attempts.jsonl now.
+    `left` has sentences on files left in place. `bytes_before` are those of attempts.jsonl and of the moved files,
+    `bytes_after` those of attempts.jsonl now.
     """
 
     moved: int

@@ -36,8 +36,8 @@ class Sweep:
     """A grid: the values of each constant, and every setting's result in the grid's order.
 
     `source` is that of the screened latencies. They only choose: the setting that is judged is compiled, checked and
-    timed again like any attempt. On a device that is a fresh draw, so screening many adds no chance of accepting luck;
-    a simulated time repeats itself, with its error.
+    timed again like any attempt. On a device the new time is a fresh draw, so screening many adds no chance of
+    accepting luck; a simulated time repeats itself, with its error.
 
     `refused` are the settings that were judged and fail, the fastest first, before one that passes; if all of them
     fail, the attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen from, in

@@ -1,6 +1,4 @@
-"""The holder of the title after each attempt; undos and revokes with the attempts they took back; checks of the
-champion.
-"""
+"""The holder of the title after each attempt, undos and revokes with what they took back, checks of the champion."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

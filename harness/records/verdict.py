@@ -75,7 +75,7 @@ class Change:
 
 # The machine as it is, among the machines that a pair is simulated on again.
 NOMINAL = "nominal"
-# The same, on which branches that the contest assumes to be taken are not, or the other way round.
+# The same machine, but branches that the contest assumes to be taken are not, or the other way round.
 OTHER_WAY = "branches the other way than ASSUME says"
 
 
@@ -161,7 +161,7 @@ class Attempt:
     (0.95: 5 % less time). `sweep` is the grid of which this was the best setting, None if there was none; `looked_at`
     is how many programs it was chosen from, in that search or in one before it.
 
-    `revocation` is set in a `revoke` alone. `champion` is then the attempt that lost its title, `champion_evidence` how
+    `revocation` is set only in a `revoke`. `champion` is then the attempt that lost its title, `champion_evidence` how
     it failed, and kernel and evidence are those of the attempt that holds the title now. If none does, they are those
     of the failed champion, and the outcome is `failed`.
     """

@@ -43,7 +43,7 @@ class Factors:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The scaled ones: `clock x1.1`, `mxu x2`."""
+        """The scaled resources: `clock x1.1`, `mxu x2`."""
         factors = {field.name.replace("_", " "): getattr(self, field.name) for field in fields(self)}
         return tuple(f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1)
 

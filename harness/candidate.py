@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.errors import RatchetError, UsageError
 
 KERNEL = "kernel.py"
-# The judge's file, which no kernel imports.
+# The contest's own files, which no kernel imports as helpers.
 _JUDGES = frozenset(("kernel", "prepare"))
 # Most kernels import these and nothing else: no file of such a name is looked for.
 _INSTALLED = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", "ml_dtypes", "numpy"))
@@ -63,8 +63,9 @@ class Candidate:
 
     @classmethod
     def of_file(cls, path: Path) -> "Candidate":
-        """The candidate whose kernel.py is the file `path`. Raises OSError if there is no such file, and whatever
-        `of_kernel` raises.
+        """The candidate whose kernel.py is the file `path`.
+
+        Raises OSError if there is no such file, and whatever `of_kernel` raises.
         """
         return cls.of_kernel(path.read_bytes(), lambda name: read_file(path.with_name(name)))
 

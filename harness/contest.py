@@ -25,7 +25,7 @@ from harness.prepare import confined, data
 from harness.records import Key, Source
 
 PACKAGE = Path(harness.__file__).parent
-# The constant of prepare.py that names modules which something stands in for, and what never is such a module.
+# The constant of prepare.py that names modules which get a stand-in.
 STUBS = "STUBS"
 _ASSUME = "ASSUME"
 # What the judge's own processes import: the harness, JAX, and what JAX needs.
@@ -203,7 +203,7 @@ def _prepared(path: Path) -> tuple[Problem | Suite, str]:
     """
     source = path.read_bytes()
     stated = data.read(source)
-    # Where it is wrong, it is wrong in the child too, whose message says how.
+    # A file that is wrong here is wrong in the child too, whose message says how.
     if stated is None or not isinstance(stated[1], str):
         return confined.read(source, str(path))
     problem, own_chip = stated

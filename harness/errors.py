@@ -6,8 +6,9 @@ from typing import NoReturn
 
 
 class RatchetError(Exception):
-    """A known error: `kind` is stable, so programs may test it; the text says what was expected and got, where, and
-    what to do next.
+    """A known error. `kind` is stable, so programs may test it.
+
+    The text says what was expected and got, where, and what to do next.
     """
 
     exit_code = 4

@@ -23,8 +23,9 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 
 @contextlib.contextmanager
 def written_atomically(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """A stream to write the contents of `path` to, through a synced temporary file and a rename: a reader sees either
-    the old bytes or the new ones.
+    """A stream for the new contents of `path`: a reader sees either the old bytes or the new ones.
+
+    The contents go through a synced temporary file and a rename.
 
     Keeps the permissions that `path` has; a new file gets `mode` or the process's default.
     Raises RatchetError `no-space`, `read-only` or `io`; `path` is then as it was.
@@ -102,7 +103,7 @@ def cache_directory() -> Path | None:
     return Path(folder) / "kernel-ratchet" if os.path.isabs(folder) else None
 
 
-# What a kernel.py is read from is recorded, and the folders are written to.
+# Verbs record the Python files, and write to the folders and attempts.jsonl.
 LINKS_OF_A_CONTEST = ("*.py", "experiments", "attempts.jsonl", "profile_data")
 
 
@@ -111,7 +112,7 @@ def refuse_links(directory: Path) -> None:
     folder = directory.resolve()
     root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
     for path in (path for pattern in LINKS_OF_A_CONTEST for path in folder.glob(pattern)):
-        # Of a link that goes round in circles this is the link itself, which no verb can open.
+        # For a link that goes round in circles this is the link itself, which no verb can open.
         target = Path(os.path.realpath(path))
         if path.is_symlink() and not target.is_relative_to(root):
             raise RatchetError(

@@ -8,13 +8,13 @@ from harness.chips.row import Chip as Chip
 from harness.chips.row import Links
 from harness.errors import UsageError
 
-# Those that kernels are judged for: a row of figures alone is for predictions.
+# The chips that kernels are judged for; a row of figures alone is for predictions.
 CHIPS = tuple(
     listed_chip for listed_chip in (chips.row(name).chip for name in chips.names()) if isinstance(listed_chip, Chip)
 )
 TPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "tpu")
 GPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "cuda")
-# What is judged and predicted for where nothing names another.
+# The chip of judgements and predictions if nothing names another.
 DEFAULT_CHIP = "v5e"
 # Chips whose programs send to numbers beyond those of the chips (libtpu 0.0.42).
 _NUMBERED_BY_CORE = ("v4",)
@@ -51,7 +51,7 @@ def slice_shape(count: int, links: Links) -> tuple[int, ...]:
         rest //= size
     if prod(shape) != count or (count > 1 and shape.count(1) > links.axes - 2) or count & count - 1:
         raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
-    # Of a torus of three axes that of four chips is flat.
+    # In a torus of three axes a slice of four chips is flat.
     return tuple(sorted(shape, key=lambda size: size == 1))
 
 

@@ -28,10 +28,10 @@ LEDGER = Limit(counts="bytes from git at once", most=512 * _MIB, variable="RATCH
 ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MAX_ANSWER_BYTES")
 # A row of a table takes minutes.
 SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHAPES")
-# Programs that a best was chosen from. Nobody has compiled so many, and from 10^13 on doubles have no room between the
-# chance that is left to each and none.
+# The most programs that a best may be chosen from. Nobody has compiled so many, and from 10^13 on doubles have no room
+# between the chance that is left to each and none.
 MOST_LOOKED_AT = 10**9
-# Of the process that reads, in all: the least that it may take whatever the size of its files.
+# The limits of the process that reads, in all: it may take this much whatever the size of its files.
 MEMORY = Limit(counts="bytes of memory", most=1024 * _MIB, variable="RATCHET_MAX_MEMORY_BYTES")
 SECONDS = Limit(counts="seconds of a processor", most=20, variable="RATCHET_MAX_SECONDS")
 
@@ -43,7 +43,7 @@ _ROOM = 4 << 30
 # PR_SET_PDEATHSIG of prctl(2).
 _PR_SET_PDEATHSIG = 1
 
-# Where the process that watches over this one is told what is read: see harness.shell.watch.
+# The pipe to the process that watches over this one, which is told what is read: see harness.shell.watch.
 _watcher: int | None = None
 
 
@@ -53,13 +53,13 @@ def memory_bytes(read: int) -> int:
 
 
 def seconds(read: int) -> int:
-    """The seconds of a processor that it may take: ten for each MiB, and no less than SECONDS."""
+    """The processor seconds that such a process may take: ten for each MiB, and at least SECONDS."""
     return max(SECONDS.value, _SECONDS_PER_MIB * read // _MIB)
 
 
 def read(path: Path, limit: Limit = FILE) -> bytes:
     """The bytes of a regular file. Raises RatchetError `too-large` or `not-a-file`, and OSError."""
-    # Opening a pipe would wait for who writes to it.
+    # Opening a pipe would otherwise wait for its writer.
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
         _size(os.fstat(stream.fileno()), path, limit)
         return read_stream(stream, str(path), limit)
@@ -108,11 +108,10 @@ def note(size: int) -> None:
 
 
 def note_objects(size: int) -> None:
-    """The same for a capture, whose bytes count one and a half times: its shortest events become 13 bytes of records a
-    byte.
+    """As `note`, for the records of a capture: with them its bytes count one and a half times.
 
-    Of 23 MB, a million events of one statistic each, the records and the table of a verb take 280 MB; of events of two
-    statistics, as TPUs write them, 200 (x86-64).
+    The shortest events become 13 bytes of records a byte. The records and the table of a verb take 280 MB for a capture
+    of 23 MB with a million events of one statistic each, and 200 MB with two statistics, as TPUs write them (x86-64).
     """
     note(size // 2)
 
@@ -138,7 +137,7 @@ def confine(size: int) -> None:
 
 
 def end_with_parent() -> None:
-    """On Linux this process is killed from now on when its parent dies, however that dies."""
+    """Makes Linux kill this process when its parent dies, however that dies."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -16,13 +16,14 @@ from harness.records.selftest import PlantedVerdict, Refusal
 from harness.selftest.callers import judgement
 
 # Honest candidates of this size trace within 3 s on an idle core, and no process of theirs was seen to
-# hold more than 0.4 GiB (the compiler's): what is planted to take more is ended soon, the rest never.
+# hold more than 0.4 GiB (the compiler's): candidates planted to take more are ended soon, the others never.
 LIMITS = Policy(trace_seconds=30.0, child_memory_bytes=1 << 30)
 
 
 def judge(folder: Path, attempts: int) -> PlantedVerdict:
-    """The judgement of the last of `attempts` attempts at the kernel.py in `folder`; only a comment changes between
-    them.
+    """The judgement of the last of `attempts` attempts at the kernel.py in `folder`.
+
+    Only a comment changes between them.
     """
     contest = contests.load(folder)
     bench = Bench(contest=contest, policy=LIMITS, on="simulated")

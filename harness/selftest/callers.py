@@ -1,4 +1,4 @@
-"""Planted callers: the code that times and asks cheats, not a kernel, and the judge must not accept its result.
+"""Planted callers: not a kernel but the code that times and asks cheats, and the judge must not accept its result.
 
 Run as a process it prints the PlantedVerdict of the caller named on its command line.
 """
@@ -30,12 +30,13 @@ from harness.sandbox.environment import environment
 
 _CHIP, _POLICY = chip(DEFAULT_CHIP), Policy()
 _PROBLEM = Attention(sequence=16384, head_dim=128)
-# Three times what the chip's peak allows: an ordinary kernel's.
+# Three times the least time that the chip's peak allows, as of an ordinary kernel.
 _SECONDS = 3 * _PROBLEM.work().matmul_flops / _CHIP.peak_bf16_flops_per_second
 _PAIRS = 320
 # Half a percent of noise in every sample, a quiet machine's.
 _SPREAD = 0.005
-# A shared machine's: the median of 20 pairs is off by more than the minimum effect in every third paired benchmark.
+# The noise of a shared machine: the median of 20 pairs is off by more than the minimum effect in every third paired
+# benchmark.
 _ROUGH_SPREAD = 0.03
 # As many attempts that change nothing as one long night brings.
 _NULL_ATTEMPTS = 100

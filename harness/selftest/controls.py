@@ -23,7 +23,7 @@ def control_names() -> tuple[str, ...]:
 
 
 def controls() -> tuple[Planted, ...]:
-    """One for each template: all of them are wrong, and none may pass."""
+    """One planted candidate for each template: all of its answers are wrong, and none may pass."""
     return tuple(
         Planted(
             name=_name(template),
@@ -47,7 +47,7 @@ def _members(template: str) -> tuple[Member, ...]:
 
 
 def _names(template: str) -> list[str]:
-    """Answers at the shape at which `weaknesses` tries them: at the template's own, a long recurrence takes seconds."""
+    """The answers at the shape that `weaknesses` uses: at the template's own, a long recurrence takes seconds."""
     smallest = (next(iter(member.problem.reduced()), member.problem) for member in _members(template))
     return [name for problem in smallest for name in every_answer(problem)]
 

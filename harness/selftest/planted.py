@@ -1,7 +1,7 @@
 """The planted kernels in candidates/: the fault of each, the check that must catch it, and its source.
 
 A candidate is a kernel.py with a docstring, or a patch below the same text and `Base: NAME [CONSTANT=VALUE ...]`. The
-base is a file of bases/, else the template of that name, with these constants:
+base is a file of bases/, else the template of that name, with these constants. This command makes a patch:
 
 git diff --no-index --unified=2 bases/attention.py mine.py
 """
@@ -21,7 +21,7 @@ from harness.loop import scaffold, settings
 from harness.records.selftest import Planted, Refusal
 
 CANDIDATES = Path(__file__).parent / "candidates"
-# Contests whose good kernels are tried where little time is: one of each family of operators.
+# Contests whose good kernels are tried if there is little time: one of each family of operators.
 _QUICK = ("plain", "backward", "paged", "matmul", "grouped", "rmsnorm", "swiglu")
 _FIELD = re.compile(r"^(Row|Caught by|Contest|Attempts|Base): (.+)$", re.M)
 
@@ -90,7 +90,7 @@ def _patch(path: Path) -> bytes:
         kernel.write_bytes(base.read_bytes() if base.is_file() else scaffold.text(name, "kernel.py"))
         if "\n--- " in path.read_text(encoding="utf-8"):
             git = Git(folder)
-            # In a folder within another repository, git would pass over files that are not that one's.
+            # In a folder within another repository, git would pass over files that do not belong to that repository.
             git.update_environment(
                 GIT_CEILING_DIRECTORIES=os.path.dirname(folder), GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1"
             )

@@ -1,4 +1,4 @@
-"""Everything planted, tried two at a time, each by a process of its own and in a repository of its own."""
+"""Everything planted, tried two at a time, each in a process and a repository of its own."""
 
 import compileall
 import os
@@ -21,13 +21,13 @@ from harness.selftest import scratch
 from harness.selftest.callers import CALLERS
 from harness.selftest.controls import control_names, controls
 
-# A judgement is one busy core and a little of another.
+# A judgement keeps one core busy, and uses a little of another.
 _AT_ONCE = 2
 # Python 3.11 has one count for all threads that parse: "AST constructor recursion depth mismatch".
 _WRITING = threading.Lock()
 # The longest judgement on a slow machine; every stage of it has a limit of its own.
 _LIMIT_SECONDS = 600.0
-# What needs no repository, by the module that judges it.
+# The module that judges each candidate that needs no repository.
 _MODULES = {
     **{caller.planted.name: "harness.selftest.callers" for caller in CALLERS},
     **dict.fromkeys(control_names(), "harness.selftest.controls"),

@@ -18,7 +18,7 @@ _SETTINGS = {
     "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
     "window": (("SEQUENCE", "512"), ("HEADS", "2"), ("WINDOW", "200"), ("SOFT_CAP", "50.0")),
     "packed": (("SEQUENCE", "512"), ("HEADS", "2"), ("SEGMENTS", "4")),
-    # More than a reduced shape has.
+    # More sequences than a reduced shape has.
     "packed_many": (("SEQUENCE", "1024"), ("SEGMENTS", "8")),
     # A chip whose two cores split parallel axes.
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
@@ -60,16 +60,16 @@ _SETTINGS = {
     "top_k": (("ROWS", "512"),),
     # More elements in a lane than are chosen of a row.
     "top_k_wide": (("ROWS", "512"), ("COLUMNS", "1024")),
-    # More steps of 16 rows than are interpreted where no late one can be other than the first.
+    # More steps of 16 rows than are interpreted if no late step can differ from the first.
     "rmsnorm_long": (("ROWS", "36864"), ("COLUMNS", "256"), ("RESIDUAL", "False")),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
-    # Of two members one has several blocks of queries and of keys, the other twice as many.
+    # Two members: one has several blocks of queries and of keys, the other twice as many.
     "suite": (("SEQUENCES", "(512, 1024)"), ("WEIGHTS", "(1, 1)"), ("HEADS", "2"), ("KV_HEADS", "1")),
     "training": (("HEADS", "2"), ("SEQUENCE", "512")),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
     "words": (("TOKENS", "512"), ("MODEL", "512"), ("VOCABULARY", "512")),
-    # So many that a rounding of each averages out, and so long sums that few rows are compared.
+    # So many words that a rounding of each averages out, and so long sums that few rows are compared.
     "words_many": (("TOKENS", "512"), ("MODEL", "2048"), ("VOCABULARY", "16384")),
     # So many rows that not all are compared with float64.
     "plain_long": (("SEQUENCE", "3072"),),
@@ -79,7 +79,7 @@ _SETTINGS = {
     "swiglu_long": (("TOKENS", "8192"), ("MODEL", "512"), ("HIDDEN", "512")),
     "distances": (),
 }
-# Contests like another template than attention's.
+# Contests made from another template than attention's.
 _TEMPLATES = {
     "window": "attention-causal",
     "packed": "attention-packed",
@@ -131,7 +131,7 @@ _STATED = Path(__file__).parent / "candidates" / "contests"
 
 
 def contest(name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The template and the settings of the contest that planted kernels name so."""
+    """The template and the settings of the contest that planted kernels call `name`."""
     return _TEMPLATES.get(name, "attention"), _SETTINGS[name]
 
 

@@ -1,4 +1,4 @@
-"""The VMEM that the buffers of Pallas calls take, in the tiles that the compiler gives them."""
+"""The VMEM that buffers of Pallas calls take, padded to the compiler's tiles."""
 
 import math
 from dataclasses import replace
@@ -17,18 +17,18 @@ def item_bits(dtype: str) -> int:
 
 
 def tile_rows(rows: int, dtype: str) -> int:
-    """The rows of a tile of a buffer of so many rows.
+    """The number of rows in a tile of a buffer that has `rows` rows.
 
-    A tile has 8 rows, fewer if a smaller power of two holds all rows, and never less than the rows that share words of
-    32 bits. libtpu 0.0.42 and 0.0.50 name these tiles in their dumps, `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; a larger
-    tile, of 16 or 32 rows, is chosen only if it pads nothing (tests/advice/test_buffers.py asks the compiler).
+    A tile has 8 rows, or fewer if a smaller power of two holds all rows. It never has fewer than the rows that share a
+    word of 32 bits. libtpu 0.0.42 and 0.0.50 name these tiles in their dumps, `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; a
+    larger tile, of 16 or 32 rows, is chosen only if it pads nothing (tests/advice/test_buffers.py asks the compiler).
     """
     least = max(1, 32 // item_bits(dtype))
     return max(least, min(_MOST_ROWS, 1 << (rows - 1).bit_length()))
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    """Bytes of a buffer in VMEM; one of a single dimension lies in whole rows of words."""
+    """Bytes of a buffer in VMEM; a buffer of one dimension takes whole rows of 128 words."""
     bits = item_bits(dtype)
     if len(shape) < 2:
         elements = _round_up(math.prod(shape), LANES * max(1, 32 // bits))
@@ -39,9 +39,9 @@ def padded_bytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def with_compiled_sizes(evidence: Evidence) -> Evidence:
-    """`evidence` with the compiler's sizes of buffers: recorded ones have 8 rows of words in every tile.
+    """`evidence` with the compiler's sizes of buffers; recorded sizes assume 8 rows of words in every tile.
 
-    What takes no VMEM by the record, because it lies elsewhere or on a GPU, stays so.
+    A buffer that takes no VMEM in the record (it lies elsewhere, or on a GPU) stays as it is.
     """
     trace = evidence.trace
     if trace is None:

@@ -18,10 +18,11 @@ from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import part_words
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-# A line that shares less than this with another is not that line rewritten: `h = h_ref[...].astype(jnp.float32)` and
-# `h_ref[...] = h.astype(h_ref.dtype)`, which are not, share 0.62.
+# Two lines that share less than this are not one line rewritten: two that are not, `h = h_ref[...].astype(jnp.float32)`
+# and `h_ref[...] = h.astype(h_ref.dtype)`, share 0.62.
 _ALIKE = 0.75
-# Pairs of lines looked at in one place, half a second's work; in a place that is larger all lines are gone or new.
+# The most pairs of lines that are compared in one changed place: half a second's work. In a larger place all lines
+# count as removed or added.
 _PAIRS = 2000
 
 
@@ -35,8 +36,9 @@ class ComparedSide:
 
 
 def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str = "") -> Comparison:
-    """The comparison at every problem, with the `diff` of their texts; `differing` says why times are not
-    comparable, if so.
+    """The comparison of both kernels as a whole and for each member of a suite.
+
+    `diff` is the difference of their texts. `differing` is the reason why times cannot be compared, "" if they can.
     """
     texts = _Texts(before.candidate, after.candidate)
     theirs = dict(_programs(before.evidence))
@@ -49,7 +51,7 @@ def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str
 
 
 def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
-    """The whole, then each member of a suite."""
+    """The evidence as a whole under the name "", then that of each member of a suite."""
     yield "", evidence
     for member, of_member in evidence.named_members:
         yield member.name, of_member
@@ -89,7 +91,7 @@ def _pairs(before: Figures, after: Figures) -> tuple[Pair, ...]:
 
 
 def figures(evidence: Evidence) -> Figures:
-    """The figures that two kernels are compared in: unit and value of each, None if not known."""
+    """The figures in which two kernels are compared: the unit and the value (None if unknown) by name."""
     run = roofline.finished_run(evidence)
     return {
         "static bundles": ("", run.static_bundles if run else None),
@@ -133,7 +135,7 @@ def _cycles(run: Simulation | None) -> dict[tuple[str, int], float]:
     lines: tuple[LineTime, ...] = run.breakdown.lines if run is not None and run.breakdown is not None else ()
     cycles: defaultdict[tuple[str, int], float] = defaultdict(float)
     for line in lines:
-        # What belongs to no line is one entry, whatever file the dump names for it.
+        # Cycles of no line are one entry, whatever file the dump names for them.
         cycles[(line.file if line.line else "", line.line)] += line.cycles
     return cycles
 
@@ -145,8 +147,9 @@ class _Texts:
         self._before, self._after = before.lines, after.lines
 
     def align(self, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
-        """Each of these lines once, with its counterpart in the other text; a line of a package is its own
-        counterpart.
+        """Each line of `before` and `after` once, with its counterpart in the other text.
+
+        A line without a counterpart is paired with None; a line of a package is its own counterpart.
         """
         if file not in self._before or file not in self._after:
             yield from ((line, line) for line in sorted(before | after))
@@ -158,7 +161,7 @@ class _Texts:
             yield from ((line, counterpart) for line, counterpart in pairs if line in before or counterpart in after)
 
     def text(self, file: str, before: int | None, after: int | None) -> str:
-        """The line after, else the one before; "" for a package's file."""
+        """The text of the line `after`, or of the line `before` if `after` is None; "" for a package's file."""
         if not file:
             return _NO_LINE
         lines, number = (self._after, after) if after is not None else (self._before, before)
@@ -167,9 +170,9 @@ class _Texts:
 
 
 def _rewritten(old: list[str], new: list[str], ours: range, theirs: range) -> Iterator[tuple[int | None, int | None]]:
-    """Lines that were rewritten, counted from 1: most similar ones next to each other, in order."""
+    """Pairs of rewritten lines, counted from 1: the most similar lines are paired, in order, all others with None."""
     if len(ours) == len(theirs):
-        # As many as before: rewritten in place.
+        # The same number of lines: each was rewritten in place.
         yield from zip(ours, theirs, strict=True)
         return
     best, ours_at, theirs_at = max(

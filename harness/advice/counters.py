@@ -35,9 +35,9 @@ class Expectation:
 class Counter:
     """A counter: a field of the record at its level, or a function of the evidence (None: not known).
 
-    `expected` is an honest kernel's count. `is_at_a_glance` shows it in the short report too, which has every counter
-    that is off. Remarks of a counter with `is_of_cycles` are left out if the report takes the cycles apart, which says
-    it better.
+    `expected` is an honest kernel's count. The short report shows a counter with `is_at_a_glance` always, and any other
+    only if its count is not expected. Remarks of a counter with `is_of_cycles` are left out if the report breaks the
+    cycles down, which says more.
     """
 
     level: Level
@@ -93,8 +93,9 @@ _BROUGHT = "operands brought into another memory, such as VMEM; no operation of 
 
 
 def _copies(evidence: Evidence) -> Expectation:
-    """None expected. A copy within HBM is an operation of the schedule; a copy between memories is a transfer next to
-    it.
+    """The expectation of no copies, with a remark that fits where the copies go.
+
+    A copy within HBM is an operation of the schedule; a copy between memories is a transfer beside the operations.
     """
     run = finished_run(evidence)
     names = [op.name for op in run.ops] if run else []
@@ -106,7 +107,7 @@ _SPILL = _none("vector registers do not suffice: values go to VMEM and back in e
 
 
 def _spill_in_text(evidence: Evidence) -> Expectation | None:
-    """No expectation if the executed counts are known: those in the text alone do no harm."""
+    """No expectation if the executed counts are known: spills that are only in the text do no harm."""
     return None if finished_run(evidence) else _SPILL(evidence)
 
 
@@ -127,7 +128,7 @@ def _as_the_grid(evidence: Evidence) -> Expectation:
     return Expectation(low=steps, high=steps, more=more, fewer=fewer)
 
 
-# What is no single count: a line of its own making, or one for each unit.
+# Rows that are not a single count make their lines themselves.
 def _score_block(evidence: Evidence) -> Iterator[CounterLine]:
     line = score_block(evidence) if evidence.mosaic else None
     yield from [line] if line else []

@@ -10,7 +10,7 @@ _HOTTEST = 3
 
 
 def cycle_shares(run: Simulation | None) -> CycleShares | None:
-    """The shares of a run that ended and was taken apart; None for any other."""
+    """The shares of a finished run whose cycles are broken down; None for any other run."""
     breakdown = run.breakdown if run else None
     if run is None or breakdown is None or not breakdown.cycles:
         return None
@@ -35,7 +35,7 @@ def lines_of_source(breakdown: CycleBreakdown) -> tuple[LineTime, ...]:
 
 
 def _parts(breakdown: CycleBreakdown) -> tuple[Share, ...]:
-    """Shares of the parts, the largest first; parts of one kind and name are one."""
+    """Shares of the parts, the largest first; parts of the same kind and name are added up."""
     cycles: dict[str, float] = defaultdict(float)
     for part in breakdown.parts:
         cycles[part_words(part)] += part.cycles

@@ -18,7 +18,7 @@ from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
 
 # The families of inputs whose scores are beyond 2^14.
 _LARGE_SCORES = ("drawn-far", "drawn-all")
-# Sums of a few thousand numbers kept in bfloat16 are off by less than so many times the tolerance of sums in float32.
+# The error of a few thousand numbers summed in bfloat16 is below this many tolerances of sums in float32.
 _NARROW_SUM = 64
 _NOTHING_ELSE = "it saves next to nothing, and no rule finds anything else"
 
@@ -48,14 +48,14 @@ def hints(
     cases = [(finding, hint(rule, finding, seen, simulated)) for rule, finding in findings(seen)]
     # Rules stand in the published order of causes, which sorting keeps among equal gains.
     cases.sort(key=lambda item: (not item[0].comes_first, -_rank(*item)))
-    # What cannot save anything worth an experiment takes no place, unless there is nothing else to say.
+    # A hint that saves too little for an experiment is left out, unless there is no other hint.
     notable = [
         (finding, each_hint) for finding, each_hint in cases if each_hint.gain is None or each_hint.gain >= NOTABLE_GAIN
     ]
     if cases and not notable:
         finding, each_hint = max(cases, key=lambda item: item[1].gain or 0.0)
         notable = [(finding, replace(each_hint, suggestion=f"{each_hint.suggestion}; {_NOTHING_ELSE}"))]
-    # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
+    # Two observations may be about the same knob, and even advise opposite changes: only the stronger one is kept.
     by_knob: dict[str, Hint] = {}
     for finding, each_hint in notable:
         by_knob.setdefault(
@@ -66,7 +66,7 @@ def hints(
 
 
 def _on_precision(evidence: Evidence) -> str:
-    """The remedy for a wrong result of a kernel that multiplies float32 numbers in one pass; "" for any other."""
+    """The remedy if a kernel with a wrong result multiplies float32 numbers in one pass; else ""."""
     lines = evidence.trace.one_pass_lines if evidence.trace is not None else ()
     outputs = {output.dtype for output in evidence.problem.outputs}
     if evidence.failure is None or evidence.failure.kind != "wrong-result" or not lines or outputs != {"float32"}:
@@ -113,7 +113,7 @@ def _on_narrow_maxima(evidence: Evidence) -> str:
 
 
 def _or_state_it(evidence: Evidence) -> str:
-    """How a contest allows maxima and sums in bfloat16, if it can and does not; else ""."""
+    """Advice to allow maxima and sums in bfloat16 in prepare.py, if the problem can and does not yet; else ""."""
     problem = evidence.problem
     if problem.operation != "paged_attention" or "sums" in dict(problem.parameters):
         return ""
@@ -136,8 +136,10 @@ def edits(
 
 
 def _rank(finding: RuleCase, the_hint: Hint) -> float:
-    """The sorting key: a simulated edit by its gain, a bound by its weight, an unknown gain by the cost of its
-    cause.
+    """The sorting key of a hint, as a share of the time.
+
+    This is the gain of a simulated edit, else the bound of the gain times its weight, else (no bound) the cost of the
+    cause times its weight.
     """
     if the_hint.gain is None:
         return finding.cost * finding.weight
@@ -151,7 +153,7 @@ def observe(
     previous: Sequence[Row] = (),
     ceilings: Sequence[Ceiling] = (),
 ) -> Observed:
-    """The input of the rules, with the problem's names of the arrays that the kernel gets."""
+    """The input of the rules, in which the kernel's arrays bear the problem's names."""
     evidence = with_callers_names(with_compiled_sizes(evidence))
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     return Observed(

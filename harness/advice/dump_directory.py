@@ -1,4 +1,4 @@
-"""A directory of compiler dumps, read for the chip that it is said to be compiled for."""
+"""A directory of compiler dumps, read for the chip that the caller says it was compiled for."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -17,16 +17,16 @@ def of(evidence: Evidence, contest: Path) -> Path | None:
     A record's path is not trusted: only folders in the contest's profile_data are opened.
     """
     allowed = (contest / "profile_data").resolve()
-    # What is no name of a file, or goes round in circles, names nothing.
+    # A path that cannot be a file's name, or a loop of links, names no folder.
     with suppress(OSError, ValueError, RuntimeError):
         folder = (contest / (evidence.dump_directory or "")).resolve()
         return folder if folder.is_relative_to(allowed) and folder.is_dir() else None
     return None
 
 
-# Of the files that are read.
+# Suffixes of the files that are read.
 _SUFFIXES = (".txt", ".json", executable.SUFFIX)
-# A simulation may take so many times the seconds of what is only read.
+# A simulation may take this many times as long as reading the files.
 _TIMES = 3
 _OUT_OF_TIME = "the time limit of the simulation"
 

@@ -7,7 +7,7 @@ from harness.records import Edit, Evidence
 
 
 def is_made_by(edit: Edit, evidence: Evidence) -> bool:
-    """True if the program of `evidence` has such a block."""
+    """True if an input block in the program of `evidence` has the size that `edit` advises."""
     trace = with_callers_names(evidence).trace
     calls = trace.pallas_calls if trace else ()
     return any(
@@ -22,10 +22,10 @@ def is_made_by(edit: Edit, evidence: Evidence) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedEdits:
-    """One constant of kernel.py set to another value, compiled and simulated; not checked for being right.
+    """One constant of kernel.py set to another value, compiled and simulated; its results are not checked.
 
-    `edits` are the advised edits that it fulfils, `time_ratio` is new over old; None if there is no time, for the
-    reason `why`.
+    `edits` are the advised edits that this change makes. `time_ratio` is new over old; if it is None, `why` says why
+    there is no time.
     """
 
     constant: str

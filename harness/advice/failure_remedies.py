@@ -119,7 +119,7 @@ _BY_STAGE: dict[Stage, str] = {
 }
 
 
-# The sentence of a kind for one operation, in the place of the general one.
+# Remedies by kind for one operation; they replace the general ones.
 _BY_OPERATION = {
     "attention": {
         "flop-claim": "make compute_flops() return the judge's figure: useful work, unmasked pairs only",
@@ -156,7 +156,8 @@ _OF_COMPARED = re.compile(r"(\d+) of (\d+) compared elements")
 _RATIOS = re.compile(r"([\d.e+]+) times the tolerance; root mean square error ([\d.e+]+) times")
 
 
-# By words of the compiler's, where the kind says less. `{line}` is the kernel's, where the compiler names it.
+# Remedies by words of the compiler's message, where these say more than the kind. `{line}` is the kernel's line, if the
+# compiler names it.
 _BY_MESSAGE = (
     (
         re.compile(r"would exceed memory \(size=\d+\).*\bspace=smem\b|[Rr]an out of memory in memory space smem"),

@@ -21,10 +21,10 @@ _LACKS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of one module that JAX has up to the release `last` (None: to this day) and from `first` on (None: before
-    0.7.0).
+    """Names of one module that JAX has from release `first` (None: before 0.7.0) to release `last` (None: until now).
 
-    `gone` is the first release that was read and lacks them, on the other side. `instead` may hold the name: `{name}`.
+    `gone` is the nearest release that was read and lacks them. `instead` is the code to write in their place; in it
+    `{name}` stands for the name, `{bare}` for the name without `TPU`.
     """
 
     module: str

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 Kind: TypeAlias = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 _ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
-# What the judge takes from kernel.py beside the program: it follows a change, it is none.
+# Claims that the judge reads from kernel.py besides the program: they follow a change and are none themselves.
 _CLAIMS = ("compute_flops", "get_tiling_meta", "KERNEL_NAME", "PROBLEM_DESCRIPTION")
 _KEYWORDS: dict[str, Kind] = {
     "grid": "grid",
@@ -56,10 +56,10 @@ _DTYPES = {
     "uint16",
     "uint32",
 }
-# Positions are of this dtype, whatever is computed.
+# Positions have this dtype in every kernel.
 _OF_POSITIONS = "int32"
-# A hypothesis is tied to an observation where it has a number, or a word that a report uses for what it counts, times
-# or advises. Words are matched from their beginning, so `spill` stands for spills and spilling.
+# A hypothesis names an observation if it has a number, or one of these words, which reports use for counts, times and
+# advice. Words are matched from their beginning, so `spill` stands for spills and spilling.
 _WORDS = (
     "accumulat", "align", "bandwidth", "bound", "bubble", "buffer", "busy", "cast", "causal", "copies", "copy",
     "cycle", "dma", "drain", "eup", "exp", "fetch", "fill", "flop", "gap", "grid", "hbm", "idle", "intensity",
@@ -85,7 +85,8 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     changed: set[Kind] = {
         kind for kind in _ORDER if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
     }
-    # Another body has other lines with casts: what it computes in has changed where one of the texts lacks a dtype.
+    # A changed body has other lines with casts. Its dtypes have changed only if one of the texts computes in a dtype
+    # that the other lacks.
     if "body" in changed and before.dtypes == after.dtypes:
         changed.discard("dtype")
     shared = before.constants.keys() & after.constants.keys()
@@ -99,10 +100,10 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
 
 
 def mixed_kinds(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    """Those of `kinds` that are changes of their own, if there are several; empty for one change.
+    """Those of `kinds` that are independent changes, if there are two or more; else empty.
 
-    New code in the body belongs to the change that needs it (a scratch buffer, a mask, a dtype), but another value
-    of a constant needs none.
+    New code in the body belongs to the change that needs it (a scratch buffer, a mask, a dtype), but a new value of a
+    constant needs no new code.
     """
     separate = tuple(kind for kind in kinds if kind in ("constants", "grid", "scratch", "dtype", "mask"))
     if separate == ("constants",) and "body" in kinds:
@@ -111,7 +112,7 @@ def mixed_kinds(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
 
 
 class _Parts(ast.NodeTransformer):
-    """Takes a program apart: parts of each kind are kept under it, and leave a gap in the tree."""
+    """Takes a program apart: moves the parts of each kind from the tree to `parts`."""
 
     def __init__(self, names_of_masks: set[str]) -> None:
         self.parts: defaultdict[Kind, list[str]] = defaultdict(list)
@@ -168,7 +169,7 @@ class _Parts(ast.NodeTransformer):
                 self.parts["mask"].append(ast.dump(node))
                 return None
         self.generic_visit(node)
-        # `scores = where(mask, scores, low)` without its mask is nothing.
+        # Without its mask, `scores = where(mask, scores, low)` assigns a name to itself.
         return None if ast.dump(node.value).replace("Load()", "") == ast.dump(target).replace("Store()", "") else node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | list[ast.stmt] | None:
@@ -214,7 +215,7 @@ def _take_apart(text: str) -> _Parts:
 
 
 def _names_of_masks(tree: ast.AST) -> set[str]:
-    """Names that hold positions, what is computed from them, and conditions under which a body is skipped."""
+    """Names of positions, of comparisons with positions, and of conditions under which a body is skipped."""
     skips = (_skips(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     names = {condition.id for condition in skips if isinstance(condition, ast.Name)}
     assigned = [
@@ -229,7 +230,7 @@ def _names_of_masks(tree: ast.AST) -> set[str]:
 
 
 def _skips(node: ast.FunctionDef) -> ast.expr | None:
-    """The condition of a `pl.when` that is not that of a first or last step."""
+    """The condition of the function's `pl.when`; None if there is none, or if `==` selects a single step."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and _called_name(decorator) == "when" and decorator.args:
             condition = decorator.args[0]

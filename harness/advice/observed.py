@@ -1,4 +1,4 @@
-"""The input of the diagnosis' rules: one run, with the few questions that several of them ask."""
+"""The input of the diagnosis rules: one run, with the properties that several rules use."""
 
 import math
 from collections import defaultdict
@@ -54,7 +54,7 @@ class Observed:
 
     @property
     def has_exp_left(self) -> bool:
-        """False if the program is known to have exponentials to the base of two alone."""
+        """False if all exponentials of the program are known to be to the base of two."""
         certificate = self.evidence.certificate
         places = certificate.primitives if certificate else ()
         # JAX calls the variable that holds the primitive `exp2_p`; older records have its own name.
@@ -63,7 +63,7 @@ class Observed:
 
     @property
     def unless_exp2(self) -> str:
-        """Words that leave open if exponentials to the base of two are there already; "" if the program is known."""
+        """Words for a kernel that may use exponentials to the base of two already; "" if the program is known."""
         return "" if self.evidence.certificate else ", unless the kernel does so already"
 
     @property
@@ -73,7 +73,7 @@ class Observed:
 
     @property
     def steps(self) -> int:
-        """Grid steps of the call, 0 if there is not one call."""
+        """Grid steps of the call, 0 unless there is exactly one call."""
         return self.call.steps if self.call else 0
 
     @property
@@ -110,7 +110,7 @@ class Observed:
 
     @property
     def room(self) -> float:
-        """The share of the time above useful work and least traffic at full speed: no kernel needs it."""
+        """The share of the time above useful work, least traffic and links at full speed: no kernel needs it."""
         least = self.report.minimum_hbm_bytes / self.chip.hbm_bytes_per_second
         floors = (self.report.compute_only_seconds, least, self.link_seconds)
         return max(0.0, 1 - max(floors) / self.seconds)
@@ -153,7 +153,7 @@ class Observed:
 
 
 def times_read(window: Window) -> float | None:
-    """How often the whole array of `window` is read: its fetches over its blocks; None if it is copied by hand."""
+    """The number of times that the array of `window` is read: fetches over blocks; None if it is copied by hand."""
     if window.fetches is None:
         return None
     return window.fetches / blocks(window)
@@ -167,7 +167,7 @@ def blocks(window: Window) -> int:
 
 
 def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> bool:
-    """True if every buffer with `rows` rows may grow `factor` times within the VMEM limit, an estimate.
+    """True if, by an estimate, every buffer with `rows` rows can grow `factor` times within the VMEM limit.
 
     For attention the float32 tile of scores (query block x key/value block) counts too: the compiler keeps it in
     VMEM, though no window and no scratch shows it.

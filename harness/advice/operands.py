@@ -11,7 +11,7 @@ from harness.records import Array, Evidence, Statement, Timeline, Window
 # that is compiled is the first of them, whatever number the compiler puts behind it.
 _PARAMETER = re.compile(r"(?<![\w.])args_(\d+)_(?:\.\d+)?(?![\w.])")
 
-# XLA calls a Pallas kernel without a name of its own so.
+# XLA's name for a Pallas kernel that has no name of its own.
 UNNAMED_KERNEL = "jaxpr_as_fun"
 
 # The kinds of spans whose names may hold an operand's.
@@ -19,10 +19,11 @@ _NAMED = ("transfer", "link", "wait")
 
 
 def with_callers_names(evidence: Evidence) -> Evidence:
-    """`evidence` whose only Pallas call has windows named as the problem's arrays, where one alone can be meant.
+    """`evidence` with the windows of its only Pallas call named after the problem's arrays, if the match is unique.
 
-    A kernel may call `scale` what it likes (`s_ref`), and may get it in another shape. A window of such a name is that
-    array; of the others a window is an array if nothing else has its dtype and number of elements.
+    A kernel may give `scale` any name (`s_ref`), and may get it in another shape. A window with an array's name is that
+    array. Any other window is matched with an array if no other window and no other array has the same dtype and number
+    of elements.
     """
     trace, problem = evidence.trace, evidence.problem
     if trace is None or len(trace.pallas_calls) != 1:
@@ -37,7 +38,7 @@ def with_callers_names(evidence: Evidence) -> Evidence:
 
 
 def _array_names(windows: Sequence[Window], arrays: Sequence[Array]) -> dict[Window, str]:
-    """The names of those `arrays` that one of the `windows` alone can be, by window."""
+    """The names of `arrays` by window, for windows that match exactly one array that no other window matches."""
     named = {window.name for window in windows} & {array.name for array in arrays}
     windows = [window for window in windows if window.name not in named]
     arrays = [array for array in arrays if array.name not in named]
@@ -56,8 +57,8 @@ def _kind(array: Array) -> tuple[str, int]:
 def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
     """`text` with the problem's names of its inputs and outputs, if they are known.
 
-    `ops` are the HLO ops that ran. The result of the only one is the problem's output, or one of its outputs. Next to
-    others the result of a kernel without a name is "the kernel's output".
+    `ops` are the HLO ops that ran. If only one ran, its result is the problem's output, or one of its outputs. If
+    several ran, the result of the only kernel without a name is "the kernel's output".
     """
 
     def name_of(match: re.Match[str]) -> str:

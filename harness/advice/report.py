@@ -123,7 +123,7 @@ def advise(
 ) -> tuple[Hint, ...]:
     """Hints on what to try next, most promising first; `previous` attempts and `simulated` edits sharpen them.
 
-    For a suite: the first hint of each member, under its name, in the order of gain, as far as known, or weight. A
+    For a suite: the first hint of each member, under its name, ordered by weight times gain, then by weight. A
     suggestion that several members share appears once, with the observation of the member that it would help most.
     """
     if not evidence.members:
@@ -138,9 +138,7 @@ def advise(
 
 
 def with_advice(evidence: Evidence, report: Report, advice: tuple[Hint, ...]) -> Report:
-    """The report as `--json` prints it: with the advice in it, and the advice for each member in that member's
-    report.
-    """
+    """The report as `--json` prints it: with `advice`, and with each member's own advice in the member's report."""
     members = tuple(
         replace(member, report=replace(member.report, hints=hints)) for member, hints in _of_members(evidence, report)
     )
@@ -161,7 +159,7 @@ def _of_all(alike: list[tuple[MemberReport, Hint]]) -> Hint:
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
     """The line of the results table for `attempt`; the ledger fills in `commit`."""
     evidence, verdict = attempt.evidence, attempt.verdict
-    # What a wrong or impossible kernel takes is no time of this problem.
+    # The time of a wrong or impossible kernel is not a time of this problem.
     failed = verdict.outcome == "failed"
     run = roofline.finished_run(evidence)
     return Row(

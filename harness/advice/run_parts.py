@@ -12,7 +12,7 @@ _NOTABLE_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPart:
-    """The time of the whole program with one timing input, or of one operation (a Pallas call, say) with the first."""
+    """The time of the program with one timing input, or of one operation (a Pallas call, say) with the first input."""
 
     name: str
     seconds: float

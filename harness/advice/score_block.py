@@ -4,7 +4,7 @@ from harness.judge.verdict.roofline import finished_run
 from harness.records import CounterLine, Evidence, Window
 from harness.units import count, kibibytes
 
-# A core has 64 vector registers of 8 x 128 words: of v5e, v5p, v6e and v7x no schedule of libtpu names another one
+# A core has 64 vector registers of 8 x 128 words: no schedule of libtpu for v5e, v5p, v6e or v7x names more
 # (tests/fixtures/schedules).
 REGISTERS_BYTES = 64 * 8 * 128 * 4
 SCORE_BLOCK = "score block bytes"

@@ -16,8 +16,8 @@ def shown_name(source: str) -> str:
 def name_lines(evidence: Evidence, run: Simulation | None) -> Simulation | None:
     """`run` of `evidence`, with lines named so that files can be told apart.
 
-    If operations come from a package's kernel.py, the lines of a kernel.py are taken for that file's: a candidate
-    that calls a package's kernel mostly has no kernel of its own.
+    If operations come from a package's kernel.py, all lines of a kernel.py are assigned to that file: a candidate that
+    calls a package's kernel mostly has no kernel of its own.
     """
     sources = evidence.trace.sources if evidence.trace else ()
     packaged = {shown_name(source.name) for source in sources if PurePosixPath(source.name).name == KERNEL}

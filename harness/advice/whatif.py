@@ -12,8 +12,8 @@ from harness.judge.simulate.module import run_module
 from harness.records import Simulation
 from harness.records.whatif import Answer, Factors
 
-# One resource at a time, as far as it can be thought: twice as much of what there is, no latency at all.
-# The clock comes last: no change of a kernel has its effect.
+# One resource at a time: twice the throughput, or no latency and no cost at all. The clock comes last: no change of a
+# kernel has its effect.
 SWEEP = (
     Factors(mxu=2.0),
     Factors(bandwidth=2.0),
@@ -21,7 +21,7 @@ SWEEP = (
     Factors(transfer_cost=0.0),
     Factors(clock=2.0),
 )
-# Behind these, for several chips.
+# Added for several chips.
 _LINKS = Factors(link_bandwidth=2.0)
 
 
@@ -66,9 +66,8 @@ def answers(
 
     SWEEP scales the links, too, if the program runs on several chips.
 
-    The schedule stays the one compiled for the real chip: a time without a resource's cost is the least to which an
-    edit that spares this resource can bring it, so such an edit gains at most what is shown here. `operands` are
-    contents of arguments by their names.
+    The schedule stays the one compiled for the real chip: an edit that spares a resource gains at most what is shown
+    here. `operands` are contents of arguments by their names.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
     if scales == SWEEP and real.chips > 1:

@@ -4,7 +4,7 @@ from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, blocks, fits, grown_vmem
 from harness.records import Edit, Window
 
-# What the best published attention kernels keep at most: beyond it the tile of scores spills.
+# The largest key block of the best published attention kernels: with a larger one the tile of scores spills.
 LARGE_KEY_BLOCK = 2048
 # Fetching a block takes about a microsecond before its first byte comes (DMA latency): a grid step
 # shorter than that cannot hide the next one's fetch.
@@ -31,7 +31,7 @@ def raise_words(edit: Edit) -> str:
 
 
 def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
-    """Every block of an input made twice as long along one axis, if the array is longer than it."""
+    """Edits that double a block of an input along one axis: one for each axis that the block does not cover."""
     return tuple(
         Edit(window=window.name, axis=axis, size=window.block_shape[axis], new=2 * window.block_shape[axis])
         for window in seen.inputs
@@ -44,7 +44,8 @@ def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
 def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit, ...]]:
     """Advice to keep transfers of the inputs `names` under way: words, knob, kind of change, edits.
 
-    A BlockSpec of pl.pallas_call takes one buffer or two, one of pltpu.emit_pipeline more for an input (jax 0.10.2).
+    A BlockSpec of pl.pallas_call takes one or two buffers; an input's BlockSpec of pltpu.emit_pipeline takes more (jax
+    0.10.2).
     """
     if seen.steps == 1:
         words = (
@@ -71,7 +72,7 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
 def walked_input(seen: Observed) -> tuple[Window, int] | None:
     """The largest input that the grid walks in blocks that can be halved, and the axis that it walks, or None.
 
-    A block of one head cannot be halved, nor can what a kernel copies by hand.
+    A block of one head cannot be halved, nor can an array that the kernel copies by hand.
     """
     walks = [
         (window, axis)

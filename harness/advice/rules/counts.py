@@ -20,19 +20,19 @@ _NOTABLE_EXPONENTIALS = 1.25
 _NOTABLE_MATMULS = 1.25
 # A buffer that its tiles make a quarter larger is worth a word.
 _NOTABLE_PADDING = 1.25
-# Of the VMEM limit: with less in use, padding is in nobody's way.
+# If less than this share of the VMEM limit is in use, padding does no harm.
 _MOSTLY_FREE = 0.50
-# So little of the limit is in nobody's way either, however full the rest is.
+# Padding below this share of the limit does no harm either, however full VMEM is.
 _NOTABLE_ROOM = 0.01
-# What HLO operations are called that only lay an array out anew.
+# Names of HLO operations that only change an array's layout.
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
 # The remedy for copies that a kernel's use of its outputs causes.
 OUTPUT_READ = (
     "keep running values in a scratch buffer and never read an output ref before its last write: that makes a copy"
 )
-# The remedy for operations around a kernel of which nothing else is known.
+# The remedy for operations around a kernel if nothing else is known of them.
 DO_WITHOUT = "do inside the kernel what is done there, or do without it"
-# What the names of operations may hold that copy or transpose.
+# Parts of the names of operations that copy or transpose.
 _MOVES = ("copy", "transpose", "fusion")
 
 
@@ -54,20 +54,20 @@ def _count(seen: Observed, name: str) -> int:
 
 
 def _bodies(seen: Observed, *names: str) -> int:
-    """How many bodies the counts of `names` show: a loop unrolled n times shows its body n times.
+    """The number of bodies that the counts of `names` show: a loop unrolled n times shows its body n times.
 
-    The largest number counts: a body may do without one of its operations, as with row sums that come from a product.
+    The largest number is taken: a body may lack one of the operations, for example if a product computes its row sums.
     """
     ratios = [_count(seen, name) // least for name in names if (least := _limits(seen, name)[0])]
     return max([1, *ratios])
 
 
 def _of_bodies(seen: Observed, name: str, *others: str) -> int:
-    """The largest count that is expected of all bodies, whose number the counts of `others` show; 0 if unknown.
+    """The largest expected count of `name` in all bodies, whose number the counts of `others` show; 0 if unknown.
 
-    A body works on every head of its blocks, each of which may need an operation of its own: a product of the grouped
-    heads' queries, say, where one softmax serves all heads. No block shows how many heads or pages lie in what a kernel
-    copies by hand, or takes where a table says.
+    A body works on every head of its blocks, and each head may need an operation of its own (for example a product,
+    where one softmax serves all heads). The count is unknown if the kernel copies an input by hand or takes its blocks
+    from where a table says: then no block shows how many heads or pages there are.
     """
     inputs = [window for call in seen.calls for window in call.windows if window.role == "input"]
     arrays = [window for window in inputs if not window.array.is_table]
@@ -91,11 +91,12 @@ def around(seen: Observed) -> RuleCase | None:
     if seen.report.communication is not None:
         others = _without_results(seen, others)
     if seen.outside_ops is not None and not any(word in op.name for op in others for word in _MOVES):
-        # None that takes time in the schedule is a copy or a transpose: a copy that is counted brings an operand into
+        # No operation that takes time in the schedule is a copy or a transpose: the counted copies bring operands into
         # another memory, such as VMEM.
         moves = 0
     if _is_kept_outside_the_grid(seen):
-        # XLA's copy brings what the caller keeps into the output, and the blocks that the grid leaves need it.
+        # XLA copies the input that the caller keeps into the output; the blocks that the grid leaves out need this
+        # copy.
         moves -= hlo.copy if hlo and moves else 0
         others = [op for op in others if "copy" not in op.name]
     time = sum(op.seconds for op in others)
@@ -130,8 +131,8 @@ def around(seen: Observed) -> RuleCase | None:
 def _is_kept_outside_the_grid(seen: Observed) -> bool:
     """True if a call writes over an input that the caller keeps, and may leave parts of it as they were.
 
-    It may unless the grid visits every block of each output: an output that is copied by hand, or whose blocks lie
-    where a table says, is written nobody knows where.
+    It may leave parts unless the grid visits every block of each output. If an output is copied by hand, or its blocks
+    lie where a table says, the written parts are unknown.
     """
     outputs = [window for call in seen.calls for window in call.windows if window.role == "output"]
     is_whole = all(window.fetches is not None and window.fetches >= blocks(window) for window in outputs)
@@ -139,13 +140,13 @@ def _is_kept_outside_the_grid(seen: Observed) -> bool:
 
 
 def _without_results(seen: Observed, others: Sequence[OpTime]) -> list[OpTime]:
-    """These operations without a copy of each result, which XLA makes in any case if a kernel talks to other chips."""
+    """`others` without one copy per result: XLA makes these for every kernel that communicates with other chips."""
     copies = [op for op in others if "copy" in op.name][: len(seen.evidence.problem.results)]
     return [op for op in others if op not in copies]
 
 
 def _saves_transposed_pushes(seen: Observed) -> bool:
-    """True if an operand of a product is transposed outside: inside, each block of rows would do it again."""
+    """True if an operand of a product is transposed outside, which saves a transpose per block of rows inside."""
     trace, lines = seen.evidence.trace, seen.run.breakdown.lines if seen.run and seen.run.breakdown else ()
     done = [dict(line.operations) for line in lines]
     return bool(
@@ -165,7 +166,7 @@ def _named(ops: Sequence[OpTime]) -> str:
 
 
 def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
-    """Advice on avoiding the `moves`, copies and transposes, and the operations `others` outside the kernel."""
+    """Advice on avoiding `moves` copies and transposes, and the operations `others`, outside the kernel."""
     hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
     copies = hlo.copy if hlo is not None and not _is_kept_outside_the_grid(seen) else 0
     advice = []
@@ -228,7 +229,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{there} matmuls in the kernel where {expected or each} are expected (Mosaic): they are split",
         suggestion=suggestion,
-        # What fewer, larger products would take no count says.
+        # No count tells how long fewer, larger products would take.
         gain=None,
         knob="matmuls",
         kind="constants" if misaligned else "body",
@@ -253,10 +254,10 @@ def recomputed_exponentials(seen: Observed) -> RuleCase | None:
 
 
 def _is_once(seen: Observed) -> bool:
-    """True if all exponentials together are hardly more than needed; one that is cut into strips counts once."""
+    """True if hardly more exponentials are computed than needed; one that is cut into strips counts once."""
     needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
-    # At most: the trace counts the most expensive branch of each step, the unit other functions and half-filled
-    # registers too.
+    # Upper bounds: the trace counts the most expensive branch of each step; the unit's slots also count other functions
+    # and half-filled registers.
     counts = [trace.exponentials if trace else 0]
     units = seen.run.units if seen.run else ()
     counts += [unit.executed_slots * ELEMENTS_OF_AN_EXPONENTIAL for unit in units if unit.name == "EUP"]
@@ -264,7 +265,7 @@ def _is_once(seen: Observed) -> bool:
 
 
 def _is_one_pass(seen: Observed) -> bool:
-    """True if one line has all exponentials but those that rescale sums, and hardly more than there are scores."""
+    """True if one line has all exponentials except those that rescale sums, and there are hardly more than scores."""
     breakdown, scores = seen.run.breakdown if seen.run else None, score_registers(seen)
     made = [line.exponentials for line in lines_of_source(breakdown)] if breakdown else []
     if not scores or not sum(made):
@@ -310,7 +311,7 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
     if worst is None:
         return None
     source = SCHEDULE if seen.run and seen.run.breakdown else ROOFLINE
-    # Where moving it costs next to nothing, it is in the way: what the room is worth is not known.
+    # If moving the padding costs next to nothing, it only takes room, and the gain of that room is unknown.
     gain = cost if cost is not None and cost >= NOTABLE_GAIN else None
     shape = " x ".join(map(str, worst.block_shape))
     rows, columns = worst.block_shape[-2:]
@@ -334,9 +335,9 @@ def _sublanes(window: Window) -> int:
 
 
 def _sizes_off(window: Window) -> list[str]:
-    """The last two sizes of its block that are no multiples of a tile's, each with what it should be.
+    """Words on those of the block's last two sizes that are not multiples of the tile's: the size and the multiple.
 
-    A block size that equals the array's cannot change. A single row can: it can become an array of one dimension.
+    A size that equals the array's cannot change, except in a single row, which can become an array of one dimension.
     """
     rows, columns = window.block_shape[-2:]
     whole = window.array.shape[-2:] if math.prod(window.block_shape) != columns else ()
@@ -349,7 +350,7 @@ def _sizes_off(window: Window) -> list[str]:
 
 
 def _cost_of_padding(seen: Observed, window: Window, value_bytes: float) -> float | None:
-    """The share of the time that moving its padding takes at most; None if the kernel moves it by hand."""
+    """The largest share of the time that moving the padding can take; None if the kernel copies `window` by hand."""
     if window.fetches is None:
         return None
     padding = (window.vmem_bytes - value_bytes) / max(1, window.buffers) * window.fetches
@@ -371,7 +372,7 @@ def _waited_for(seen: Observed, window: Window) -> float:
 
 @rule("steps executed", "grid", COUNTS, "the steps executed must equal the product of the grid")
 def step_mismatch(seen: Observed) -> RuleCase | None:
-    """The steps that ran are not those of the grid."""
+    """More or fewer steps ran than the grid has."""
     ran = seen.run.executed_steps if seen.run else None
     # The compiler may peel one step of each core's loop.
     if ran is None or not seen.steps or abs(ran - seen.steps) <= seen.chip.cores:

@@ -7,11 +7,11 @@ from harness.advice.rules.registers import computed_scores
 from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, RuleCase, rule
 from harness.units import count, decimal, percent
 
-# Padding and vector work may honestly be counted on top of the useful FLOPs, but not a quarter more.
+# Even a good kernel adds padding and vector work to the useful FLOPs, but not a quarter of them.
 _WASTE = 1.25
 _UNEVEN = 0.05
 _NOTABLE_SHARE = 0.05
-# With so much less executed than the grid covers, steps are skipped.
+# If less than this share of the grid's work was executed, steps are skipped.
 _SKIPPED = 0.9
 _ARITHMETIC = ("MXU", "VALU", "EUP", "XLU")
 # Another order is worth a word if it saves a tenth of the traffic.
@@ -20,21 +20,21 @@ _LESS_TRAFFIC = 0.9
 
 @rule("masked blocks", "mask", LEVERS, "skip masked blocks")
 def masked_blocks(seen: Observed) -> RuleCase | None:
-    """More work than is useful is done by a causal kernel: it visits masked blocks, or blocks across the diagonal."""
+    """A causal kernel does more than useful work: it computes masked blocks, or blocks that the diagonal crosses."""
     work = seen.evidence.problem.work
     executed = seen.run.mxu_flops if seen.run else None
     if not seen.is_causal:
         return None
     conditional = is_unsure = False
     if executed is not None and work.matmul_flops:
-        # Half-filled matrix units execute more too, however useful the work: of one product, or both.
+        # A half-filled matrix unit executes more too, even if all work is useful: in one product, or in both.
         most, executed = executed / work.matmul_flops, round(executed * _fill(seen))
         factor, source = executed / work.matmul_flops, SCHEDULE
         observation = (
             f"the matrix unit executed {decimal(executed, 'FLOP')} (simulated), {factor:.2f}x the useful "
             f"{decimal(work.matmul_flops, 'FLOP')}"
         )
-        # The trace counts the body in every step of the grid: where less was executed, it is under a condition.
+        # The trace counts the body in every step of the grid: if less was executed, the body is under a condition.
         covered = _coverage(seen)
         # A half-filled unit executes more than it computes scores for.
         most = min(most, computed_scores(seen) or most)
@@ -53,7 +53,7 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
         observation=f"{observation}: masked blocks are computed" if source == SCHEDULE else observation,
         suggestion="skip blocks that are masked as a whole: put the body under pl.when(block is needed), if it is not "
         "yet",
-        # Where the units may be half filled nobody knows how much of what was executed is masked.
+        # If the units may be half filled, the masked part of the executed work is unknown.
         gain=None if is_unsure else 1 - 1 / factor,
         cost=1 - 1 / factor,
         gain_source=source,
@@ -62,7 +62,7 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
 
 
 def _covers_all_keys(seen: Observed) -> bool:
-    """True if one block holds all keys: then none is masked as a whole."""
+    """True if one block holds all keys: then no block is masked as a whole."""
     return seen.is_attention and seen.inputs[1].block_shape[-2] == seen.inputs[1].array.shape[-2]
 
 
@@ -91,7 +91,7 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
 
 @rule("hidden blocks fetched", "mask", GRIDS, "a block is not fetched again where its index stays the same")
 def hidden_fetches(seen: Observed) -> RuleCase | None:
-    """All blocks of keys are fetched for each block of queries, those that the causal mask hides as well."""
+    """All blocks of keys are fetched for each block of queries, even those that the causal mask hides."""
     waited = seen.share(seen.run.dma_wait_cycles) if seen.run else 0.0
     if not seen.is_causal or not seen.is_attention or waited < _NOTABLE_SHARE:
         return None
@@ -127,7 +127,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
 def repeated_work(seen: Observed) -> RuleCase | None:
     """A kernel without a mask does more work than is useful, on the resource that its time depends on."""
     factor = _coverage(seen)
-    # Without products, one operation for each element is what is credited where nobody counted.
+    # Without products, work of one operation per element is the default for problems that count nothing.
     problem = seen.evidence.problem
     read = sum(math.prod(array.shape) for array in problem.inputs)
     is_counted = problem.work.matmul_flops > 0 or problem.work.vector_flops > read
@@ -152,7 +152,7 @@ def repeated_work(seen: Observed) -> RuleCase | None:
 
 
 def _coverage(seen: Observed) -> float | None:
-    """The work that the grid covers, as traced, over the useful work; None if unknown."""
+    """The traced work of all grid steps over the useful work; None if unknown."""
     trace, work = seen.evidence.trace, seen.evidence.problem.work
     return trace.pallas_flops / work.flops if trace is not None and work.flops else None
 
@@ -168,10 +168,10 @@ def _covers(seen: Observed, factor: float) -> str:
 
 
 def _time_of_work(seen: Observed, factor: float) -> float:
-    """The share of the time that doing the arithmetic once instead of `factor` times saves at most.
+    """The largest share of the time that is saved by doing the arithmetic once instead of `factor` times.
 
-    Arithmetic takes the share in which the fullest unit is used (without a run, the traced work at the peak).
-    Transfers go on next to it: if they take longer, less arithmetic saves nothing.
+    Arithmetic takes the share of the time in which the most used unit works (without a run: the traced work at the
+    peak). Transfers go on next to it: if they take longer, less arithmetic saves nothing.
     """
     used = max((unit.used_fraction for unit in seen.report.units if unit.name in _ARITHMETIC), default=None)
     if used is None:
@@ -183,7 +183,7 @@ def _time_of_work(seen: Observed, factor: float) -> float:
 
 
 def _fill(seen: Observed) -> float:
-    """The part of the matrix unit that a head fills, of attention forward and backward; 1 for all else."""
+    """The part of the matrix unit that a head fills in attention, forward or backward; 1 for other problems."""
     size, wide = seen.chip.mxu_size, dict(seen.evidence.problem.parameters).get("head_dim")
     if seen.is_attention:
         wide = seen.inputs[0].array.shape[-1]
@@ -215,7 +215,7 @@ def uneven_cores(seen: Observed) -> RuleCase | None:
     axes = [b for b, semantics in zip(call.grid, call.dimension_semantics, strict=False) if semantics == "parallel"]
     if not axes or any(bound % cores == 0 for bound in axes):
         return None
-    # Whichever axis is split, the core with the larger half ends last.
+    # Whichever axis is split, the core with the larger part ends last.
     idle_share = min(1 - bound / (cores * -(-bound // cores)) for bound in axes)
     if idle_share < _UNEVEN:
         return None
@@ -241,7 +241,7 @@ def grid_order(seen: Observed) -> RuleCase | None:
     if call is None or len(call.grid) != 2 or min(call.grid) < 2 or not report.hbm_bytes:
         return None
     outputs = [window for window in call.windows if window.role == "output"]
-    # An output that is visited in several steps in a row accumulates: its inner axis has to stay the inner one.
+    # An output block that is visited in several steps in a row accumulates: its inner axis has to stay the inner one.
     if any(len(w.block_shape) != len(w.array.shape) for w in call.windows) or any(
         not all(w.block_shape) or blocks(w) != call.steps for w in outputs
     ):

@@ -1,17 +1,18 @@
-"""Rules on several chips: waits for each other that arithmetic could hide, and links that carry more than they must."""
+"""Rules on several chips: waits for other chips that arithmetic could hide, and links that carry more than they must.
+"""
 
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import PIPELINING, SCALING_BOOK, SCHEDULE, RuleCase, rule
 from harness.units import decimal, percent, seconds
 
 _NOTABLE_SHARE = 0.10
-# Of the bytes that the busiest link has to carry.
+# The bytes of the busiest link over its share of the bytes that have to come to a chip.
 _UNEVEN = 1.3
 
 
 @rule("exposed communication", "body", PIPELINING, "a product that begins before all shards are there hides their way")
 def exposed_communication(seen: Observed) -> RuleCase | None:
-    """A chip waits for others while it has arithmetic left that does not depend on all of them."""
+    """A notable share of the time goes into waits for other chips."""
     links = seen.report.communication
     if links is None or links.exposed_seconds < _NOTABLE_SHARE * seen.seconds:
         return None
@@ -49,7 +50,7 @@ def uneven_links(seen: Observed) -> RuleCase | None:
     if links is None or not links.needed_bytes or links.busiest.bytes < _UNEVEN * links.needed_bytes:
         return None
     needed = links.needed_bytes / links.busiest.bytes
-    # Chips wait for more than the bytes: for each hop, and for who is late.
+    # Chips wait not only for the bytes, but also for each hop and for chips that are late.
     gain = min(links.exposed_seconds, max(links.exposed_seconds, links.busiest.busy_seconds) * (1 - needed))
     return RuleCase(
         observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "

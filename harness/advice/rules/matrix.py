@@ -12,8 +12,8 @@ from harness.units import count, percent
 SATURATED_MXU = 0.92
 # One matmul operation takes in a register of bfloat16, 16 rows of 128 values, or half as many rows of float32.
 _ROWS_PER_OPERATION, _VALUES_OF_A_ROW = 16, 128
-# Twice as many are float32 operands if the trace says so too: weights are pushed again for each tile of rows, which
-# costs as many operations where tiles are narrow. Several passes (HIGH, HIGHEST) cost three times as many and more.
+# Twice as many operations mean float32 operands only if the trace says so too: pushing the weights again for each
+# narrow tile of rows also doubles the number. Several passes (HIGH, HIGHEST) take three times as many or more.
 _MORE_OPERATIONS, _SEVERAL_PASSES = 1.6, 2.8
 # Published targets: MXU over 80 %, HBM over 70 % of peak.
 _HIGH_MXU, _HIGH_HBM = 0.80, 0.70
@@ -64,17 +64,17 @@ def wide_operands(seen: Observed) -> RuleCase | None:
 
 
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
-    """The line with too many operations for one of two equal matmuls, the factor, and the share of slots above it."""
+    """The line with too many operations for one of two equal matmuls, the factor, and the excess share of slots."""
     run = seen.run
     if run is None or run.breakdown is None or not run.mxu_flops:
         return None
     lines = [(line, dict(line.operations).get("MXU", 0)) for line in lines_of_source(run.breakdown)]
     there = sorted(((line, number) for line, number in lines if number), key=lambda item: item[1], reverse=True)
     if len(there) != 2:
-        # Several matmuls on one line, or one on several: whose operations they are is not known.
+        # Several matmuls on one line, or one on several lines: the operations cannot be assigned to a matmul.
         return None
     each = 2 * _ROWS_PER_OPERATION * _VALUES_OF_A_ROW * size
-    # Beside the rows that go through, the weights of a tile are pushed once for every block of them.
+    # Besides the rows that pass through, the weights of a tile are pushed once for every block of rows.
     rows = min(window.block_shape[-2] for window in seen.inputs[:2])
     expected = run.mxu_flops / seen.chip.cores / 2 / each * (1 + size / rows)
     line, number = there[0]
@@ -96,8 +96,8 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
 def transposed_pushes(seen: Observed) -> RuleCase | None:
     """A product contracts its second operand along the last axis, so that every push of it is transposed.
 
-    Only an array that comes block by block can be transposed outside: of what the kernel copies by hand, such as pages,
-    or computes, nothing is said.
+    Only an array that comes block by block can be transposed outside, so a kernel that copies all its operands by hand
+    (pages, say) or computes them is no case.
     """
     run = seen.run
     if run is None or run.breakdown is None or not run.cycles or seen.is_attention:
@@ -151,7 +151,7 @@ def half_filled(seen: Observed) -> RuleCase | None:
         f"{seen.report.chip}{done}, so util cannot pass about {percent(filled, 0)} in this form {seen.label}",
         suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
         "the second matmul; the first one stays as it is",
-        # One of the two matmuls would take as much less time as more of the unit is filled.
+        # One of the two matmuls would take `filled` times its time.
         gain=busy / 2 * (1 - filled) if seen.run else None,
         gain_source=SCHEDULE,
         # Of three attempts two lost (benchmarks/RULES.md).

@@ -12,12 +12,12 @@ from harness.units import decimal, kibibytes, percent
 
 # Half of the bandwidth in use is enough for re-reads to matter even where arithmetic binds.
 _NOTABLE_BANDWIDTH = 0.50
-# What a stream of transfers reaches: the published target of a memory-bound program, 70 %, is passed before it.
+# The published target of a memory-bound program, and the bandwidth that a stream of transfers reaches.
 _TARGET_HBM = 0.7
 _SATURATED_HBM = 0.90
-# Traffic within a tenth of the least possible is as good as it.
+# Traffic within a tenth of the least possible counts as the least.
 _LEAST_TRAFFIC = 1.10
-# So many times the least possible is far over it: re-reads are most of the traffic.
+# At this many times the least possible traffic, re-reads are most of it.
 _FAR_OVER = 4
 _NEARLY_FULL_VMEM = 0.80
 # Waits for one operand that are worth a hint.
@@ -30,10 +30,10 @@ _MOST_OF_VMEM = 0.75
 
 @rule("re-reads", "constants", LEVERS, "the query block first: keys and values are read once per query block")
 def rereads(seen: Observed) -> RuleCase | None:
-    """Keys and values are read once per query block, and far more often than needed: a larger one reads them less.
+    """Keys and values are read once per query block, far more often than needed: larger blocks read them less often.
 
-    If another bound leads this is worth a try too: fewer blocks of queries also are fewer steps, and fewer times
-    that keys go into the matrix unit as weights (BQ 128 -> 2048 brought 49 % on v5e, latency-bound at 25 % of the
+    This is worth a try even if memory does not bind: with fewer query blocks there are fewer steps, and keys are pushed
+    into the matrix unit as weights fewer times (BQ 128 -> 2048 brought 49 % on v5e, latency-bound at 25 % of the
     bandwidth).
     """
     report = seen.report
@@ -115,8 +115,10 @@ _PRODUCTS, _KEPT_AXES = ("matmul",), (-2, -1)
 
 
 def _doubled_beside(seen: Observed, window: Window) -> tuple[Edit, ...]:
-    """The doubled blocks of other inputs along axes that `window` lacks: of a product of matrices the axis that is not
-    summed over, else as far as lengths tell; else all.
+    """Edits that double blocks of other inputs along axes that `window` lacks; all doubling edits if there are none.
+
+    In a product of matrices this is the axis that is not summed over, in other problems an axis of a length that
+    `window` does not have.
     """
     edits = doubling_edits(seen)
     if seen.evidence.problem.operation in _PRODUCTS and len(seen.inputs) == len(_KEPT_AXES):
@@ -154,7 +156,7 @@ def several_calls(seen: Observed) -> RuleCase | None:
         f"{decimal(extra, 'B', 2)} more than the inputs and outputs, at {percent(report.bandwidth_util or 0)} of the "
         f"bandwidth {seen.label}",
         suggestion="do in one Pallas call what a second one does to the result of the first, which then stays in VMEM",
-        # As many bytes take as much of the time as they are of all, where memory binds.
+        # Where memory binds, the share of the time is the share of the bytes.
         gain=extra / report.hbm_bytes,
         gain_source=report.traffic_source,
         knob="calls",
@@ -195,7 +197,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=observation,
         suggestion=suggestion,
-        # All that is left is above what the transfers take at full bandwidth; what this change saves is not known.
+        # The only bound is all time above the transfers at full bandwidth; the gain of this change alone is unknown.
         gain=None,
         knob=knob,
         kind=kind,
@@ -204,7 +206,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
 
 
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
-    """The case of a kernel of one step that copies by hand. One giant block, the other kind, is another rule's."""
+    """The case of a kernel of one step that copies by hand; the rule "one giant block" is for the others."""
     waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
     by_hand = {window.name for window in seen.inputs if window.fetches is None}
     most = max((name for name in waits if name in by_hand), key=lambda name: waits[name], default=None)
@@ -256,7 +258,7 @@ def wide_statistics(seen: Observed) -> RuleCase | None:
     wide = [s for s in seen.call.scratch if s.shape[-2:-1] == (rows,) and s.shape[-1] > 1 and s.dtype == "float32"]
     if len(wide) < 3:
         return None
-    # Of the registers stored in a step, those of one buffer less its column.
+    # The registers that are stored for one of the buffers, as a share of all that are stored.
     stores = next((u.executed_slots for u in seen.run.units if u.name == "VSTORE"), 0) if seen.run else 0
     registers = 2 * wide[0].vmem_bytes / 4096 * seen.steps
     share = registers / stores * seen.slots("VSTORE") if stores else 0.0
@@ -278,7 +280,7 @@ def _memory_binds(seen: Observed) -> bool:
 
 
 def _far_over_the_minimum(seen: Observed) -> bool:
-    """True if re-reads are most of the traffic, below twice the ridge: there memory takes half as long as the work."""
+    """True if re-reads are most of the traffic, and memory takes over half as long as the work (twice the ridge)."""
     report = seen.report
     is_far = (report.hbm_bytes or 0) >= _FAR_OVER * report.minimum_hbm_bytes
     return is_far and report.intensity is not None and report.intensity < 2 * report.ridge
@@ -308,7 +310,7 @@ def _rereads_observed(seen: Observed, again: list[Window]) -> str:
 
 
 def _saving(seen: Observed, again: list[Window], factor: int) -> float | None:
-    """The share of the time that reading them `factor` times less often saves, if memory binds."""
+    """The share of the time that is saved by reading `again` `factor` times less often, if memory binds."""
     report = seen.report
     if not report.memory_only_seconds or not report.hbm_bytes:
         return None
@@ -324,7 +326,7 @@ def shared_scratch(seen: Observed) -> RuleCase | None:
     if used is None or used < _NEARLY_FULL_VMEM * limit or not seen.call or not seen.is_attention:
         return None
     shapes = Counter((s.shape, s.dtype, s.vmem_bytes) for s in seen.call.scratch if len(s.shape) >= 2)
-    # Maximum and sum of a row are a value each; of three equal buffers two can be those, one is the accumulator.
+    # Maximum and sum of a row are one value each: of three equal buffers two can hold them, and one the accumulator.
     alike = [(shape, size) for (shape, _, size), number in shapes.items() if number >= 2 and shape[-1] > 1]
     if not alike:
         return None

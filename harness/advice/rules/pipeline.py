@@ -19,7 +19,7 @@ from harness.units import count, percent, seconds
 
 # Published: under 5 % is excellent, over 10 % a red flag.
 _EXCELLENT_BUBBLES, _RED_FLAG_BUBBLES = 0.05, 0.10
-# A unit so busy is itself what the kernel waits for.
+# A unit that is busy for this share of the time is itself what the kernel waits for.
 _NEARLY_FULL = 0.8
 _MANY_STEPS = 256
 # The first and last two to three steps are fill and drain: with fewer steps than this nothing else is left.
@@ -71,8 +71,8 @@ def bubbles(seen: Observed) -> RuleCase | None:
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
         f"{_largest_waits(seen, share)}{works} [simulated {seen.report.chip}]",
         suggestion=suggestion,
-        # Another body has another schedule, and other registers. Pieces got 0.3 of the bubbles in the median, and once
-        # more than all of them (benchmarks/RULES.md).
+        # The gain of another body is unknown: it has another schedule and other registers. Two pieces saved 0.3 of the
+        # bubbles in the median, and once more than all of them (benchmarks/RULES.md).
         gain=None if busy is None else 1 - busy,
         gain_source=SCHEDULE,
         cost=share if busy is None else 1 - busy,
@@ -92,7 +92,7 @@ def _turns(seen: Observed) -> float:
 
 
 def _room_to_double(seen: Observed) -> tuple[Edit, ...]:
-    """For a kernel other than attention: every block twice as long along an axis, as far as all of it still fits."""
+    """Edits that double a block of a kernel other than attention; none unless all blocks fit when doubled."""
     if seen.is_attention or grown_vmem(seen, lambda window: 2.0) > seen.report.vmem_limit_bytes:
         return ()
     return doubling_edits(seen)
@@ -126,7 +126,8 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     waits = {name: share for name, share in seen.parts("operand wait").items() if OTHER_CHIP not in name}
     waits = {seen.operand(name): share for name, share in waits.items()}
     share = sum(waits.values()) if waits else seen.share(seen.run.dma_wait_cycles - seen.run.link_wait_cycles)
-    # Which waits are those of operations around the kernel is not recorded: as many as these take time may be.
+    # The record does not tell which waits belong to operations around the kernel: they may be as long as these
+    # operations.
     share -= sum(op.seconds for op in seen.outside_ops or ()) / seen.seconds
     is_compute_heavy = (seen.report.memory_only_seconds or 0) < seen.report.compute_only_seconds
     if share < _NOTABLE_SHARE or not is_compute_heavy:
@@ -147,7 +148,7 @@ def dma_waits(seen: Observed) -> RuleCase | None:
         )
     changing = [window.name for window in seen.inputs if (window.fetches or 0) > 1]
     changing = [name for name in changing if name in waits] or changing
-    # What moves next to nothing is waited for because of what is in front of it.
+    # An operand of very few bytes is waited for only because of the transfers before it.
     large = [name for name in changing if _share_of_bytes(seen, name) >= _NOTABLE_SHARE]
     if large and large != changing:
         small = [name for name in changing if name not in large]
@@ -211,7 +212,7 @@ def short_steps(seen: Observed) -> RuleCase | None:
 
 
 def _pages(seen: Observed) -> tuple[str, ...]:
-    """The inputs of which a step has one block, one long along an axis, in a place that a table names."""
+    """The inputs of which a step has one block, of size 1 along an axis, in a place that a table names."""
     windows = seen.call.windows if seen.call else ()
     if not any(window.array.is_table for window in windows):
         return ()
@@ -238,7 +239,7 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
     if ends < _NOTABLE_SHARE or seen.steps >= _MANY_STEPS:
         return None
     if seen.steps == 1:
-        # That one has a rule of its own.
+        # The rule "one giant block" is for this case.
         return None
     both_ways = _both_ways(seen)
     if not both_ways:
@@ -249,7 +250,7 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
         if seen.steps
         else f"filling and draining the pipeline takes {percent(ends)} of the cycles [simulated {seen.report.chip}]",
         suggestion=both_ways,
-        # What halving the block saves at the ends; what the steps cost that come with it is not known.
+        # `cost` is the saving of half a block at the ends; the cost of the additional steps is unknown.
         gain=None,
         cost=ends / 2,
         weight=0.5,
@@ -327,7 +328,7 @@ def one_step(seen: Observed) -> RuleCase | None:
 
 @rule("small call", None, REGIMES, "both utilisations under 30% are latency-bound: fixed costs, not the kernel's work")
 def small_call(seen: Observed) -> RuleCase | None:
-    """Both units idle because the call is so short that its fixed costs are most of it."""
+    """Both units idle because fixed costs are a large part of so short a call."""
     launch = sum(seen.parts("launch").values())
     if seen.report.regime != "latency-bound" or launch < 2 * _NOTABLE_SHARE or not seen.run:
         return None

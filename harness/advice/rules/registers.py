@@ -13,14 +13,14 @@ _SPILLS_PER_CYCLE = 0.05
 _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
 # A vector register holds 8 x 128 values of 32 bits, and an operation of the vector unit works on one.
 _REGISTER_VALUES = 1024
-# Results of the matrix unit per exponential, of one product: 1 if these are float32, 2 if bfloat16.
+# Results of the matrix unit per exponential in one product are 1 if exponentials are float32, 2 if they are bfloat16.
 _PACKED = 1.5
 _NOTABLE_SHARE = 0.05
 # A core that waits for transfers a third of the time has slots to spare for spills.
 _MUCH_WAITING = 0.33
 # So much waiting hides spills that take hardly a bundle of their own.
 _SOME_WAITING = 0.1
-# Where so few bundles hold nothing else than spills, the others would mostly be there without them.
+# If so few bundles hold only spills, most of the other bundles would be there without spills too.
 _FEW_BUNDLES = 0.01
 
 
@@ -83,9 +83,9 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
 def score_registers(seen: Observed) -> float | None:
     """Registers of float32 scores that one core computes with; None if unknown or not attention.
 
-    The smaller of two estimates: matmul FLOPs, which hold what pads an operand to the matrix unit's size, and
-    exponentials, which hold those that rescale sums. A register of bfloat16 exponentials holds two of scores: the
-    estimate is never below the exponentials that the problem needs.
+    This is the smaller of two estimates: by matmul FLOPs, which include padding to the matrix unit's size, and by
+    exponentials, which include those that rescale sums. It is never below the exponentials that the problem needs,
+    because a register of bfloat16 exponentials holds those of two registers of scores.
     """
     if not seen.is_attention or seen.run is None or not seen.run.mxu_flops:
         return None
@@ -97,10 +97,10 @@ def score_registers(seen: Observed) -> float | None:
 
 
 def computed_scores(seen: Observed) -> float | None:
-    """Scores that are computed over those that are needed, by their exponentials; None if unknown or not attention.
+    """Computed over needed scores, counted by their exponentials; None if unknown or not attention.
 
-    A register of bfloat16 exponentials holds two of scores. It is told from one of float32 by the results of the
-    matrix unit, which are float32: a line with them pops far more than there are exponentials.
+    A register of bfloat16 exponentials holds those of two registers of scores. Such registers are recognised by the
+    float32 results of the matrix unit: a line pops far more of them than there are exponentials.
     """
     needed = seen.evidence.problem.work.exponentials / seen.chip.cores / _REGISTER_VALUES
     lines = _lines(seen)
@@ -154,7 +154,7 @@ def spills(seen: Observed) -> RuleCase | None:
 def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
     """The remedy for spills, its knob, its kind of change, and the share of the cycles of the line that it is about.
 
-    How much fewer spills save besides those cycles is unknown: another body has another schedule.
+    The gain of fewer spills besides these cycles is unknown: another body has another schedule.
     """
     alone = pass_over_scores.look(seen)
     if alone is not None:

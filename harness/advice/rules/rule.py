@@ -30,7 +30,7 @@ PRACTICE = "this project's ledger"
 
 ROOFLINE = "roofline"
 SCHEDULE = "simulated schedule"
-# No bound: this is what the edit brings.
+# This gain is no bound but the simulated effect of the edit.
 SIMULATED_EDIT = "simulated edit"
 
 
@@ -38,11 +38,11 @@ SIMULATED_EDIT = "simulated edit"
 class RuleCase:
     """One case of a rule. `gain` bounds the share of the time that the change saves, None if there is no bound.
 
-    No single cause bounds what another block saves: a larger one has fewer steps, rescalings and re-reads at once
-    (benchmarks/RULES.md). Each of the `edits` follows such advice. `cost` is the share of the time that the observed
-    cause takes now: it ranks a finding whose gain is not known.
+    No single cause bounds the gain of another block size: a larger block has fewer steps, rescalings and re-reads at
+    once (benchmarks/RULES.md). `edits` change block sizes as advised. `cost` is the share of the time that the observed
+    cause takes now: it ranks a case whose gain is not known.
 
-    `knob` is the thing that the change turns: of several findings with one knob, only the strongest is reported. `kind`
+    `knob` is the thing that the change turns: of several cases with one knob, only the strongest is reported. `kind`
     overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half if its
     only bound is all the time that can still be gained, or if most attempts that followed the advice lost.
     `comes_first` marks a case that makes all other advice pointless.
@@ -62,7 +62,7 @@ class RuleCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`says` is the rule in one sentence. `ceiling` names the resource that the simulator can take away to bound it.
+    """A rule: `says` is its sentence, `ceiling` the resource that the simulator takes away to bound the gain.
 
     `keeps_traffic` marks a change that moves as many bytes as before, which still take their time.
     """
@@ -100,7 +100,7 @@ def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[Simu
     """
     gain, source = finding.gain, finding.gain_source
     ceiling = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
-    # The schedule of another block is another schedule.
+    # A ceiling bounds this schedule, not that of another block size.
     ceiling = None if finding.edits else ceiling
     if ceiling is not None and (gain is None or 1 - ceiling.time_ratio < gain):
         gain, source = max(0.0, 1 - ceiling.time_ratio), f"simulated what-if: {ceiling.words}"

@@ -68,11 +68,11 @@ def small_gap(seen: Observed) -> RuleCase | None:
         and report.hbm_bytes is not None
         and report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes
     ):
-        # The gap is above the traffic that the kernel has, and blocks decide how much that is.
+        # The gap counts from the kernel's own traffic, which other block sizes may lower.
         return None
     floor = max(report.compute_only_seconds, memory, seen.link_seconds)
     suggestion = "stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule"
-    # The gap is above the kernel's own traffic, the bound of the gain above the least traffic that there can be.
+    # The gap counts from the kernel's own traffic, the bound of the gain from the least possible traffic.
     if percent(seen.room) != percent(gap):
         suggestion += f"; above the least possible traffic {percent(seen.room)} is left"
     return RuleCase(

@@ -12,7 +12,7 @@ from harness.units import percent
 
 # Above this share of issue slots a unit is what the schedule waits for, dependencies included.
 _BINDING_SLOTS = 0.60
-# Of all cycles: what issues bundles this often does not wait for memory.
+# A schedule that issues bundles in this share of the cycles does not wait for memory.
 _DENSE_ISSUE = 0.80
 # A fifth of the time lost to busy units is more than any schedule of a mature kernel shows.
 _MANY_STALLS = 0.20
@@ -100,7 +100,7 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
         observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
         f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
         suggestion=suggestion,
-        # What overlaps another schedule has is not known; without the MXU the simulator knows a bound.
+        # The overlaps of another schedule are unknown; the simulator without the MXU gives a bound.
         gain=None,
         knob="key block",
         kind="constants" if larger else "body",
@@ -142,7 +142,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
             suggestion, fewer = f"{suggestion}, and use exp2 with log2(e) in it{seen.unless_exp2}", 2
         if not seen.is_attention:
             suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
-    # Operations that are gone leave their slots free, and no more where the rest of the schedule stays as it is.
+    # Operations that are removed free their slots, and no more if the rest of the schedule stays as it is.
     gain = valu * min(1.0, fewer / per_value) if per_value else None
     return RuleCase(
         observation=f"{observation} [simulated {seen.report.chip}]",
@@ -163,7 +163,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
         return None
     if not seen.has_exp_left:
         return None
-    # A line that has one exponential beside many reciprocals is not there for it.
+    # The main work of a line with one exponential beside many reciprocals is not the exponential.
     lines = [line for line in lines_of_source(run.breakdown) if 2 * line.exponentials > line.units.get("EUP", 0)]
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
@@ -179,7 +179,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
             else "use exp2 and fold log2(e) into a factor that is multiplied in anyway"
         )
         + seen.unless_exp2,
-        # One vector operation of those that such a line does for each exponential.
+        # One of the vector operations that such a line does for each exponential.
         gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
         gain_source=SCHEDULE,
         # Of five attempts two lost (benchmarks/RULES.md).
@@ -229,7 +229,7 @@ def _at(hottest: LineTime, cycles: float) -> str:
 
 
 def _is_division(line: LineTime) -> bool:
-    """True if reciprocals are most of its transcendental operations, and it is not there for a reduction across lanes.
+    """True if reciprocals are most of its transcendental operations and its main work is no cross-lane reduction.
 
     A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
     `examples/`, a mean takes two and more.

@@ -25,8 +25,8 @@ _KIND = Kind(
 class Story:
     """The content of a contest's page: the contest, its branch, the date, and every attempt, oldest first.
 
-    `champion` is the id of the champion's entry, `gain` the way to it. `notes` are sentences on skipped attempts, and
-    on attempts without a time on the scale.
+    `champion` is the id of the champion's entry, `gain` its gain over the first champion. `notes` are sentences on
+    skipped attempts, and on attempts without a time on the scale.
     """
 
     contest: str

@@ -121,7 +121,7 @@ def verdict(entry: Entry) -> str:
 
 
 def moved_by(ratio: float) -> str:
-    """A ratio new/old for people: in per cent, from +1000 % on in times."""
+    """A ratio new/old for people: in per cent, or in times from +1000 % on."""
     return change(ratio) if ratio < _MANY_TIMES else f"{count(ratio)} times"
 
 
@@ -144,7 +144,7 @@ _TEXTS: dict[str, Callable[[float], str]] = {
 
 
 def with_uncertainty(value: float | None, plus_minus: float | None) -> str:
-    """`885.103 us ± 70.510 us`, or that it is unknown."""
+    """`885.103 us ± 70.510 us`, `885.103 us`, or `unknown`."""
     if value is None:
         return "unknown"
     return seconds(value) if plus_minus is None else f"{seconds(value)} ± {seconds(plus_minus, 1)}"

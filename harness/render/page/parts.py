@@ -20,7 +20,7 @@ Plain = dict[str, object]
 
 # Scripts of every page: elements, colours, charts, sortable tables, dialogs, search.
 _SHARED = ("island.js", "theme.js", "charts.js", "listing.js", "dialog.js", "search.js")
-# Rows per compressed piece: neighbours share most of their lines, and opening one unpacks little.
+# Rows per compressed piece: neighbours share most of their lines, and opening a row unpacks little.
 CHUNK = 20
 # A kernel.py with its helpers has some ten thousand characters; a browser would stand still over a line of megabytes.
 _LONGEST = 200_000

@@ -87,7 +87,7 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
 
 
 def _programs(sweep: Sweep) -> int:
-    """The number of programs with a latency among the trials; older records without a count say 1."""
+    """The number of programs with a latency among the trials; `looked_at` of older records is 1 and not this count."""
     return len({trial.fingerprint or trial.settings for trial in sweep.screened if trial.seconds is not None})
 
 

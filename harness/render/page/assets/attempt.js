@@ -85,11 +85,11 @@ function diffTable(rows, against) {
   ];
 }
 
-// Units that a lane is wide: browsers do not paint what is narrower than a millionth of one.
+// The width of a lane in its own units: browsers paint nothing that is narrower than a millionth of a unit.
 const LANE_WIDTH = 1e4;
 const LANE_INKS = { op: "work", step: "edge", transfer: "dma", wait: "stall", stall: "stall", issue: "work" };
 
-// The run as the kept trace has it, a lane for each row of it; without one, how to make it.
+// The run as in the kept trace, with a lane for each of its rows; without a trace, how to make one.
 function timelineParts(detail) {
   const command = make("code", {}, `./ratchet.sh timeline ${detail.n}`);
   if (!detail.timeline) return [make("p", { class: "faint" }, "No trace file lies here; ", command, " writes one where the compiler's dumps are.")];

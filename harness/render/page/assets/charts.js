@@ -1,6 +1,6 @@
-// What every chart is made of: the library, axes, ticks, texts.
+// The parts of every chart: the library, axes, ticks, texts.
 
-// The charting library is large: it is unpacked and run when the table already stands.
+// The charting library is large: it is unpacked and run after the table is drawn.
 let library = null;
 
 function charts() {
@@ -14,7 +14,7 @@ function charts() {
 
 const PERFORMED = { displayModeBar: false, responsive: true, doubleClick: "reset" };
 
-// The charts read a few tags in their texts; what people wrote must not become one.
+// Charts interpret a few tags in their texts; text that people wrote must not become a tag.
 function asChartText(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
@@ -81,7 +81,7 @@ function axis(title, extra) {
   };
 }
 
-// A step of whole numbers that makes about ten of a span.
+// A whole-number step that divides a span into about ten.
 function wholeStep(span) {
   const power = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(1, span / 10))));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => span / step <= 12) || 10 * power;

@@ -1,4 +1,4 @@
-// Two attempts held against each other, as `diff A B` does: time, figures, parts, lines beside their like, texts.
+// Two attempts compared, as by `diff A B`: time, figures, parts, lines next to their counterparts, texts.
 
 // More pairs of lines than this are not aligned one by one: the texts have little in common then.
 const MOST_PAIRS = 4e6;
@@ -9,7 +9,7 @@ const LINES_SHOWN = 12;
 
 const textOf = (detail, index) => detail.lines[detail.kernel[index]].map((run) => run[1]).join("");
 
-// Each line of either text once, [old, new], null where it has no like; lines that are the same come as such pairs.
+// Each line of either text once, as [old, new]: equal lines are a pair, any other line stands with null.
 function alignedLines(before, after) {
   const [a, b] = [before, after].map((detail) => detail.kernel.map((_, index) => textOf(detail, index)));
   let head = 0;
@@ -40,7 +40,7 @@ function alignedLines(before, after) {
 
 const isSame = ([old, now]) => old !== null && now !== null;
 
-// Of lines that were rewritten in place the first is the like of the first.
+// Lines that were rewritten in place are paired in their order: the first with the first.
 function likes(pairs) {
   const found = [], gone = [], came = [];
   const flush = () => { while (gone.length || came.length) found.push([gone.shift() ?? null, came.shift() ?? null]); };
@@ -127,7 +127,7 @@ function comparison(before, after) {
   return parts;
 }
 
-// The section in which another attempt is chosen; what `beside` names is chosen already.
+// The section in which another attempt is chosen; the one that `beside` names is chosen already.
 function besideAnother(detail) {
   const others = overview.rows.filter((row) => row.id !== detail.id);
   if (!others.length) return null;

@@ -40,7 +40,7 @@ const COLUMNS = [
   { key: "peer", title: "best peer", look: "peer", show: peer },
   { key: "last", title: "best so far, of the first champion's time, by attempt", look: "bare", show: spark },
 ];
-// Where nobody has a peer, there is nothing to compare with.
+// The column of peers is left out if no contest has one.
 const SHOWN = COLUMNS.filter((column) => column.key !== "peer" || overview.has_peers);
 const order = { key: "n", down: false };
 

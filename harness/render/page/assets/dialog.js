@@ -1,9 +1,9 @@
-// What opens over the page when a row is chosen, by its link or by an address; the arrow keys go to its neighbours.
+// The dialog over the page when a row is chosen by its link or by an address; the arrow keys go to its neighbours.
 
-// `name` is the dialog's id and begins its addresses; `eyebrow`, `words` and `below` make its head of a row, `contents`
-// the rest of the row's details, and `draw` its charts, again when the theme changes. `otherwise` says where else the
-// details are. Each page sets them.
-// `beside` is the id of another row that it is held against, after a ~ in the address.
+// `name` is the dialog's id and begins its addresses; `eyebrow`, `words` and `below` make its head from a row,
+// `contents` makes the rest from the row's details, and `draw` its charts, again when the theme changes. `otherwise`
+// says where else the details are. Each page sets them. `beside` is the id of another row to compare with, after a ~ in
+// the address.
 const opened = { name: "", id: null, detail: null, beside: null };
 
 async function openRow(id) {
@@ -33,7 +33,7 @@ async function openRow(id) {
   dialog.scrollTop = 0;
   dialog.dataset.id = id;
   const hottest = dialog.querySelector(".hottest");
-  // Where the cycles go is what one looks for; the head of the file is a scroll away.
+  // The line with most cycles is shown first: readers look for it, and the head of the file is a scroll away.
   if (hottest) hottest.closest(".scroll").scrollTop = hottest.offsetTop - 160;
   byId(`${opened.name}-title`).focus();
   opened.detail = detail;

@@ -12,7 +12,7 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
-// The same for what is drawn.
+// The same for elements of SVG.
 function drawn(tag, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -73,7 +73,7 @@ function trimmed(heads, rows, figures, className) {
     kept.map((place, at) => (figures.includes(place) ? at : -1)).filter((at) => at >= 0), className);
 }
 
-// Figures at a glance: what they are, the figure, a word beside it.
+// Figures at a glance: the name, the figure, a word beside it.
 function tilesOf(tiles) {
   return tiles.map(([name, figure, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("strong", {}, figure), words ? make("span", {}, words) : "")));
 }

@@ -2,16 +2,17 @@
 // an axis.
 
 const OUTCOMES = ["accept", "reject", "inconclusive", "failed"];
-// What was accepted is drawn last, over the others.
+// Accepted attempts are drawn last, over the others.
 const DRAWN = [...OUTCOMES].reverse();
 const WORDS = { accept: "accepted", reject: "rejected", inconclusive: "inconclusive", failed: "failed" };
 const MARKERS = { accept: "circle", reject: "diamond-open", inconclusive: "circle-open", failed: "x-thin-open" };
-// An accept that was taken back, and the undo or revoke that did it; an accept that lost its title because it fails.
+// UNDONE marks an accept that was taken back, and the undo or revoke that did it; REVOKED marks an accept that lost its
+// title because it fails.
 const UNDONE = "square-open";
 const REVOKED = "x-open";
 // Kinds of time, each with a colour and a pattern: the pattern alone tells them apart.
 const PATTERNS = { work: "", bubble: ".", stall: "/", dma: "\\", edge: "-", other: "|" };
-// Beyond so many attempts bars for every one would hide the points: only the accepted keep theirs.
+// With more attempts than this, bars of uncertainty would hide the points: only accepted attempts keep theirs.
 const MOST_BARS = 150;
 
 function pointed(row) {
@@ -20,7 +21,7 @@ function pointed(row) {
   return `<b>attempt ${row.n}</b> ${asChartText(row.says)}<br>${asChartText(broken).replaceAll("\n", "<br>")}`;
 }
 
-// Where there are many, points are smaller, and those that were not kept step back.
+// If there are many points, they are smaller, and those of attempts that were not accepted are paler.
 function marker(outcome, isCrowded) {
   const kept = outcome === "accept";
   return {
@@ -80,7 +81,7 @@ function drawProgress(group, rows) {
     shapes.push({ ...across, yref: "y", y0: group.floor.s, y1: group.floor.s });
     annotations.push({ ...said, yref: "y", y: Math.log10(group.floor.s), yanchor: "top", text: asChartText(group.floor.text) });
     const words = `score there ${Math.round(group.floor.score).toLocaleString("en")}`;
-    // Far above all points the line would press them flat: then words say where it is.
+    // A line far above all points would press them flat: then words give its score instead.
     if (group.floor.score < 8 * highest) {
       mostScore = Math.max(highest, group.floor.score * 1.12);
       shapes.push({ ...across, yref: "y2", y0: group.floor.score, y1: group.floor.score });
@@ -116,7 +117,7 @@ function drawRoofline(group, rows) {
     traces.push({ type: "scatter", mode: "markers", name: "champion before", x: [standing.intensity], y: [standing.flops], customdata: [standing.id],
       marker: { symbol: "star", size: 11, color: colour("accept") }, hovertemplate: `attempt ${standing.id}, evaluated again under this key<extra></extra>` });
   }
-  // Where the champion's words cover no point, none of the vertical lines and no other words, as far as there is such a place.
+  // A place for the champion's words at which they cover no point, no line and no other words, if there is one.
   const freePlace = () => {
     const box = byId("roofline"), wide = (box.clientWidth || 500) - 86, high = (box.clientHeight || 460) - 98;
     const top = Math.log10(flops * 1.6);
@@ -138,7 +139,7 @@ function drawRoofline(group, rows) {
       const crossed = [0.4, 0.6, 0.8].filter((share) => under([px + ax * share, py + ay * share])).length / 4;
       return outside + crossed + taken.filter(([a, b, c, d]) => x0 < b && x1 > a && y0 < d && y1 > c).length;
     };
-    // The nearest of the best: a pixel of distance counts for little.
+    // Of equally good places the nearest is taken: a pixel of distance counts for little.
     const tried = [0, -40, 40, -75, 75, -115, 115, -150, 150].flatMap((ax) => [34, -34, 52, -52, 76, -76, 110].map((ay) => [ax, ay]));
     const worth = tried.map((one) => cover(one) + Math.hypot(...one) / 1000);
     const [ax, ay] = tried[worth.indexOf(Math.min(...worth))];

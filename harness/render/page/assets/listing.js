@@ -7,7 +7,7 @@ function valueOf(row, key) {
   return key in row.values ? row.values[key] : row[key];
 }
 
-// What is not known goes last, whichever way the rest is sorted.
+// Unknown values go last, in whichever direction the rest is sorted.
 function comparedBy(order) {
   return (a, b) => {
     const [left, right] = [valueOf(a, order.key), valueOf(b, order.key)];
@@ -18,7 +18,7 @@ function comparedBy(order) {
   };
 }
 
-// `column.show` makes a cell of its own, `column.opens` one with the link of the row, which is named by `first`.
+// `column.show` makes the contents of a cell, `column.opens` contents with a link that opens the row.
 function cellOf(row, column, isFirst) {
   const attributes = { role: "cell", class: [column.key, column.figure ? "figure" : "", column.look || ""].filter(Boolean).join(" "), "data-title": column.title };
   if (column.show) return make("td", attributes, column.show(row));
@@ -32,7 +32,7 @@ function rowOf(row, columns, isFirst) {
   return make("tr", { role: "row", id: `row-${row.id}`, "data-id": row.id, class: row.outcome }, columns.map((column) => cellOf(row, column, isFirst)));
 }
 
-// The heads of `table`, which sort it: `order` is changed and `redraw` called.
+// The heads of `table`, which sort it: a click changes `order` and calls `redraw`.
 function headOf(table, columns, order, redraw) {
   return make("tr", { role: "row" }, columns.map((column) => {
     const isSorted = order.key === column.key;

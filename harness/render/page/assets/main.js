@@ -13,7 +13,7 @@ function opensClicked(id) {
 async function drawGroup() {
   const group = groupsById.get(byId("group").value);
   const all = overview.rows.filter((row) => row.group === group.id);
-  // Checks of an unchanged champion would hide the way to it, unless there is nothing else.
+  // Checks of an unchanged champion would hide the other attempts; they are shown only if there are no others.
   const told = all.filter((row) => !row.recheck);
   const rows = told.length ? told : all;
   byId("group-note").textContent = `${group.title}, key ${group.id}. ${group.difference ? `Against the key before: ${group.difference}.` : ""}`;

@@ -1,4 +1,4 @@
-// A search: its trials in the order asked with the best so far, times against each constant, every trial in a table.
+// A search: its trials in their order with the best so far, times against each constant, every trial in a table.
 
 const STATES = {
   timed: { words: "timed", sign: "●", symbol: "circle", size: 8, ink: "piece-work" },

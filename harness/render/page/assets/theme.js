@@ -7,7 +7,7 @@ function isDark() {
   return chosen ? chosen === "dark" : darkWanted.matches;
 }
 
-// Where a file may keep nothing (some browsers, for file:// pages) the choice lasts as long as the page.
+// If a page may store nothing (some browsers, for file:// pages), the choice lasts as long as the page.
 function remembered() {
   try {
     return localStorage.getItem("ratchet-theme");
@@ -32,7 +32,7 @@ function startTheme(redraw) {
     try {
       localStorage.setItem("ratchet-theme", chosen);
     } catch {
-      // Nothing can be kept here; the page shows the choice all the same.
+      // Nothing can be stored here; the page shows the choice all the same.
     }
     showTheme(redraw);
   });

@@ -10,7 +10,7 @@ function drawRatios() {
   if (!rows.length) return Promise.resolve();
   const shapes = overview.shapes;
   const room = isNarrow() ? 18 : 44;
-  // What tells names apart stands at their ends as often as at their beginnings.
+  // Names differ at their ends as often as at their beginnings.
   const names = shapes.map((name) => asChartText(name.length > room ? `${name.slice(0, room / 2 - 1)}…${name.slice(-room / 2)}` : name));
   const traces = overview.chips.map((chip, place) => {
     const own = rows.filter((row) => row.chip === chip);

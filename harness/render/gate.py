@@ -25,7 +25,7 @@ _COLUMNS = (Column("contest", least=12), Column("outcome"), Column("time"), Colu
 
 
 def gate_text(gate: Gate, width: int) -> str:
-    """A line for each contest, then what moved in each."""
+    """A line for each contest, then the figures and lines that moved in each."""
     return screen(_blocks(gate), width)
 
 
@@ -196,7 +196,7 @@ def _bold(outcome: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """`text` in Markdown as it is: whoever proposes a change wrote some of it."""
+    """`text` escaped, so that Markdown prints it as it is: whoever proposes a change wrote some of it."""
     return _MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text))
 
 

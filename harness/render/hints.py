@@ -1,4 +1,4 @@
-"""Suggestions: at the end of a report the first three; in full, with the rule behind each finding."""
+"""Suggestions: the first three for the end of a report, or all of them with the rule behind each."""
 
 from collections.abc import Iterator, Sequence
 

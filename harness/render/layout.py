@@ -42,7 +42,7 @@ def clean(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """The same with its indentation."""
+    """One line of `text` as `clean` makes it, with its indentation."""
     bare = text.expandtabs(4)
     return " " * (len(bare) - len(bare.lstrip())) + clean(bare)
 
@@ -55,7 +55,7 @@ _UNPRINTABLE = re.compile(
 
 
 def harmless(text: str, colour: bool = False) -> str:
-    """Lines of output, some of whose words a stranger may have written, without what steers a terminal."""
+    """Lines of output without characters that steer a terminal; a stranger may have written some of the words."""
     return _UNPRINTABLE.sub(lambda match: (colour and match[1]) or "", text)
 
 

@@ -38,9 +38,9 @@ def listing(
 
     `files` are the candidate's and those of packages: lines of other files are shown with their text.
 
-    `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` is what it saves to and restores from
-    VMEM in a grid step, on average (in the whole run, if the steps are not known); `units` are those that it used most,
-    by operations. All figures are of one core: of several, the one that ends last.
+    `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` are the bytes that it saves to VMEM
+    and restores from there in an average grid step (in the whole run, if the steps are not known); `units` are those
+    with most of its operations. All figures are of one core: if there are several, of the one that ends last.
     """
     return screen(_blocks(run, breakdown, files, title), width, colour=colour)
 
@@ -97,7 +97,7 @@ def _source_lines(of_kernel: dict[int, LineTime], texts: Sequence[str], breakdow
 
 
 def _figures(lines: Sequence[LineTime], breakdown: CycleBreakdown) -> tuple[Cell, ...]:
-    """The columns of these lines taken together, without the line's number."""
+    """The cells for the sum of `lines`, without the column of the line's number."""
     cycles = sum(line.cycles for line in lines)
     split = [sum(getattr(line, f"{kind}_cycles") for line in lines) for kind in ("issue", "stall", "wait")]
     moved = sum(line.spilled_bytes + line.filled_bytes for line in lines) / (breakdown.steps or 1)

@@ -6,8 +6,8 @@ from typing import get_args
 from harness.records import Outcome
 from harness.render.series import PieceKind
 
-# Each on light paper, then on dark; a browser test checks the contrasts. Outcomes and pieces are named after
-# themselves.
+# Each colour on light paper, then on dark; a browser test checks the contrasts. The colours of outcomes and pieces bear
+# their names.
 _COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#fbfaf7", "#15171a"),
     "raised": ("#ffffff", "#1d2024"),

@@ -1,4 +1,4 @@
-"""Pictures as PNG: progress, roofline and time of a group; of several contests, how near the chip's limit they are."""
+"""Pictures as PNG: progress, roofline and time of a group, and how near to the chip's limit several contests are."""
 
 import io
 import math
@@ -48,7 +48,7 @@ _SMALL_NAMES: dict[PieceKind, str] = {"stall": "unit stalls", "dma": "operand wa
 # More than this many numbers beside points would cover the points.
 _MOST_NUMBERS = 40
 _MOST_TICKS = 9
-# The score at the floor shares the axis if it is at most so many times the best score.
+# The score at the floor shares the axis if it is at most this many times the best score.
 _FAR_ABOVE = 8
 
 
@@ -84,7 +84,7 @@ def left_out(group: Group) -> tuple[str, ...]:
 
 
 def _shape(entry: Entry) -> tuple[str, str, bool]:
-    """Marker, words and whether it is filled; title losers and movers have markers of their own."""
+    """Marker, words, and True if it is filled; attempts that lost or moved a title have their own markers."""
     if entry.is_revoked:
         return "X", "revoked: it fails", False
     if entry.row.kind == "revoke":
@@ -189,7 +189,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
         _floor(above, group.bound.seconds, f"{group.bound.name} {seconds(group.bound.seconds, 1)}", palette)
         above.set_ylim(bottom=min(above.get_ylim()[0], group.bound.seconds * 0.8))
         highest = max((entry.row.score or 0.0 for entry in timed), default=0.0)
-        # Far above all points the line would press them flat: then words say where it is.
+        # A line far above all points would press them flat: then words give its score instead.
         words = f"score there {group.bound.score:,.0f}"
         if group.bound.score < _FAR_ABOVE * highest:
             _floor(below, group.bound.score, words, palette)
@@ -229,7 +229,7 @@ def _scatter(
     value: Callable[[Entry], float | None],
     interval: Callable[[Entry], tuple[float, float] | None],
 ) -> None:
-    """Points with their bars of uncertainty, by verdict."""
+    """Draws points with their bars of uncertainty, by verdict."""
     for entry in entries:
         at, ends = value(entry), interval(entry)
         if at is None:
@@ -300,7 +300,7 @@ def _roofline(group: Group, palette: Palette) -> Figure:
 
 
 def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, palette: Palette) -> None:
-    """The two roofs between two intensities, where they meet, and the intensity of perfect reuse."""
+    """Draws the two roofs between two intensities, the ridge where they meet, and the intensity of perfect reuse."""
     roof = group.roof
     ends = (left, roof.ridge, right)
     axes.plot(ends, [roof.at(intensity) for intensity in ends], color=palette.ink, lw=1.7)
@@ -376,7 +376,7 @@ def _time(group: Group, palette: Palette) -> Figure:
 
 
 def _floor(axes: Axes, value: float, words: str, palette: Palette) -> None:
-    """A dotted line across, with words below its left end."""
+    """Draws a dotted line across, with words below its left end."""
     axes.axhline(value, ls=":", lw=1.3, color=palette.floor)
     axes.annotate(
         words,
@@ -390,7 +390,7 @@ def _floor(axes: Axes, value: float, words: str, palette: Palette) -> None:
 
 
 def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
-    """Ticks of a logarithmic axis at 1, 2 and 5 of every decade, at 1 alone where those are many."""
+    """Sets ticks of a logarithmic axis at 1, 2 and 5 of every decade, or only at 1 if these are too many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     every = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
     inside = [value for value in every if low <= value <= high]
@@ -402,7 +402,7 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
 
 
 def gallery(rows: Sequence[ContestRow], *, dark: bool = False) -> bytes | None:
-    """The contests whose champion has a share of the limit, the largest first; None where there is none."""
+    """A picture of the contests whose champion has a share of the limit, the largest on top; None without any."""
     palette = DARK if dark else LIGHT
     shown = sorted((row for row in rows if row.limit_share is not None), key=lambda row: row.limit_share or 0.0)
     if not shown:
@@ -443,7 +443,7 @@ def _new_figure(inches_high: float, palette: Palette) -> Figure:
 
 
 def _legend(axes: Axes, palette: Palette) -> None:
-    """One line for each kind of point, though each point was drawn by itself."""
+    """Draws a legend with one line for each kind of point, though each point was drawn by itself."""
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     axes.legend(

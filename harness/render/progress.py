@@ -15,7 +15,7 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from harness.units import seconds as in_seconds
 
 _BEGINS = ("start", "started", "begin", "running")
-# Off a terminal a line names what is running whenever none was printed for so long.
+# Off a terminal, a line names the running stages whenever nothing was printed for this long.
 _SILENCE_SECONDS = 20.0
 # The stages of an evaluation, explained to first-time readers.
 STAGE_WORDS = {
@@ -32,7 +32,7 @@ STAGE_WORDS = {
 
 
 class Progress:
-    """Call it with (stage, state, seconds): `start` begins a stage, any other ends it (a word but `done` is shown).
+    """Call it with (stage, state, seconds): `start` begins a stage, any other state ends it (shown unless `done`).
 
     On a terminal each running stage is a line with its time so far, and a finished one stays as a
     plain line; elsewhere a line names what is running after each silence. Use as a context manager, which ends with
@@ -58,7 +58,7 @@ class Progress:
         self._printed = self._began
         self._is_over = threading.Event()
         self._watch: threading.Thread | None = None
-        # What the watching thread shares with the others.
+        # Guards the data that the watching thread shares with the others.
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -85,7 +85,10 @@ class Progress:
             self._print("total", time.monotonic() - self._began, "stages run side by side" if self._overlapped else "")
 
     def expect(self, stages: Mapping[str, float], total_seconds: float | None, attempts: int) -> None:
-        """Announces the expected total, and each stage's time while it runs; from `attempts` earlier attempts."""
+        """Announces the expected total, and each stage's expected time while it runs.
+
+        `attempts` is the number of earlier attempts that the figures come from.
+        """
         self._expected, self._expected_seconds = stages, total_seconds
         if total_seconds is not None and not self._quiet:
             of = "the last attempt" if attempts == 1 else f"median of the last {attempts} attempts"
@@ -114,7 +117,7 @@ class Progress:
 
     @contextmanager
     def during(self, what: str) -> Iterator[None]:
-        """Within this context `what` is running; nothing is printed of it when it ends."""
+        """Within this context `what` counts as running; nothing is printed when the context ends."""
         with self._lock:
             self._begun[what] = time.monotonic()
         try:

@@ -10,7 +10,7 @@ import msgspec
 
 from harness.render.layout import clean
 
-# The largest kernels' timelines are far smaller; more is not read.
+# The timelines of the largest kernels are far smaller; larger files are not read.
 _MOST_PACKED, _MOST_BYTES = 8 << 20, 128 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 # The width of a run on a page in pixels: spans shorter than one are joined with their neighbour.
@@ -66,7 +66,7 @@ def lanes_of(packed: bytes) -> tuple[Lane, ...]:
         ((event.pid, event.tid, event.ts, event.dur, event.name, event.cat) for event in events if event.ph == "X"),
         key=itemgetter(0, 1, 2),
     )
-    # Of several cores or chips each lane says whose it is, with the end of the process's name.
+    # If there are several cores or chips, the name of a lane begins with the end of its process's name.
     places = {pid: names.get(("process_name", pid, 0), "").rpartition(", ")[2] for pid, *_ in spans}
     end = max((ts + dur for _, _, ts, dur, _, _ in spans), default=0.0)
     lanes = []

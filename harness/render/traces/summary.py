@@ -8,7 +8,7 @@ from harness.records import Timeline
 from harness.records.report_words import simulated
 from harness.units import count, decimal, seconds
 
-# Of what a chip waits for, the longest.
+# The number of a chip's longest waits that are named.
 _WAITS = 2
 
 
@@ -40,7 +40,7 @@ def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable
 
 
 def _chips(timeline: Timeline) -> list[str]:
-    """Of several chips, when each ends and what it waits for; those that do the same are one line."""
+    """Lines on when each of several chips ends and what it waits for; chips that do the same share a line."""
     if not any(span.row.startswith("chip ") for span in timeline.spans):
         return []
     alike: dict[str, list[int]] = {}

@@ -14,9 +14,9 @@ from harness.units import change, count, decimal, kibibytes, milliseconds, perce
 # Kinds of cycles spent waiting for transfers, and the share of the cycles that counts as nearly all.
 _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
-# Of more times the tolerance three digits say enough.
+# An error of more tolerances than this is printed with three digits.
 _MANY_TIMES = 1e4
-# An honest computation whose error is less than this part of the tolerance says nothing about a kernel's.
+# If the honest error times this is below the tolerance, it is no measure of a kernel's error.
 _NEARLY_EXACT = 10
 # The fullest units are shown, to say what limits and what is near.
 _UNITS_SHOWN = 4
@@ -37,7 +37,7 @@ def result(report: Report) -> list[Line]:
     regime = (report.regime or "unknown").upper() if report.regime else "unknown"
     intensity = "unknown"
     if report.intensity is not None:
-        # What only moves bytes has less than one.
+        # A kernel that only moves bytes has an intensity below one.
         intensity = f"{report.intensity:.{0 if report.intensity >= 10 else 2}f} FLOPs/byte"
     lines = (
         f"RESULT: score={score}  latency={latency}  util={util}  tflops={tflops}   [{label(report)}]",
@@ -116,7 +116,7 @@ def members(report: Report, verdict: Verdict) -> Iterator[Block]:
 
 
 def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
-    """Assumptions of the time, and the reason why the traffic is unknown; the verdict has that for the latency."""
+    """Assumptions behind the time, and the reason for unknown traffic; the verdict has that for the latency."""
     if evidence.simulation is not None and evidence.simulation.seconds is not None:
         yield from (Words(why, lead="time ") for why in evidence.simulation.unknown if why.startswith("assumed"))
     if report.hbm_bytes is None and evidence.trace is not None:
@@ -355,8 +355,8 @@ def _closeness(check: Check) -> float:
 def _nearest(check: Check) -> str:
     """The error that is nearest to its tolerance, or furthest beyond it, as a multiple of the honest computation's.
 
-    An honest kernel has about the honest error, so a share of the tolerance would be the same for every good kernel:
-    unless the honest computation of these inputs is all but exact, as sums of few numbers are.
+    An honest kernel has about the honest error, so its share of the tolerance would be the same for every good kernel.
+    The share is shown only if the honest computation of these inputs is nearly exact, as sums of few numbers are.
     """
     name, share = f"{check.family} ({check.mode_words})", _closeness(check)
     if share > 1:

@@ -136,7 +136,7 @@ def _members_lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
 
 
 def _of_member(name: str, losses: Mapping[int, Sequence[str]], scaled_row: ScaledRow) -> str | None:
-    """The time at one member of a suite; `lost` names the members at which an attempt lost."""
+    """The time at one member of a suite, marked if `losses` has that member for the attempt."""
     seconds = dict(scaled_row.row.members).get(name)
     mark = "!" if name in losses[scaled_row.row.number] else ""
     return None if seconds is None else f"{cell(seconds, 'ms')}{mark}"

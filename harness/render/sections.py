@@ -15,10 +15,11 @@ from harness.render.layout import Style, clean, cut, diff_text, flow, indented, 
 
 # Columns of the names before values, in a report and in a status.
 FIELD, SHORT_FIELD = 23, 14
-# A remark needs so many columns to stand beside its row; else it stands below.
+# A remark stands beside its row if it has this many columns, else below it.
 _LEAST_REMARK = 30
-# Beside the units of tables: times in the unit of the longest of their column, with a sign; changes new over old; sizes
-# on a chip; numbers beside a tolerance; scores; milliseconds whose unit the title has; counts in few characters.
+# Units beside those of tables, in this order: times in the unit of the longest time of the column, the same with a
+# sign, changes as new over old, sizes on a chip, numbers beside a tolerance, scores, milliseconds if the title has the
+# unit, counts in few characters.
 Unit: TypeAlias = Measure | Literal["times", "+times", "change", "KiB", "error", "score", "ms", "short"]
 _FORMATS: Mapping[str, Callable[[float], str]] = {
     "s": units.seconds,
@@ -131,7 +132,7 @@ class Grid:
 
     `gap` is the number of blanks between columns, `title_room` that beside a title wider than its column. Without
     `is_ruled` there is no ruler below the titles; without `is_cut` a line that cannot be made to fit stays whole.
-    `lost` makes the blocks below the table from the numbers of the rows that were cut.
+    `of_lost_columns` makes the blocks below the table from the numbers of the rows that were cut.
     """
 
     columns: Sequence[Column]

@@ -18,7 +18,7 @@ _COLUMNS = (
 
 
 def selftest_text(results: Sequence[PlantedResult], seconds: float, classes: Sequence[str] = ()) -> str:
-    """One line for each, then the wrong verdicts with the expected ones, then the rates.
+    """One line for each candidate, then the wrong verdicts with the expected ones, then the rates.
 
     `seconds` is the wall clock of all together; `classes` are named if one of each was tried.
     """

@@ -223,7 +223,7 @@ def group_of(all_groups: Sequence[Group], entry_id: str | None) -> Group | None:
 
 
 def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
-    """The group that charts open on: the champion's, unless it has only one time and another of its chip has more."""
+    """The group that charts open on: the champion's, or if that has only one time, the one of its chip with most."""
     home = group_of(all_groups, champion)
     if home is None or home.timed > 1:
         return home
@@ -277,7 +277,7 @@ def _kind(part: str) -> PieceKind:
 def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...]:
     """The champion's latency over time, beginning with the previous champion's, evaluated again under this key.
 
-    Undone and revoked attempts are no steps. A revoke is one: from there on its holder's latency counts.
+    Undone and revoked attempts are no steps. A revoke is a step: from there on the latency of the new holder counts.
     """
     steps: list[Step] = []
     for entry in entries:

@@ -38,7 +38,7 @@ def _blocks(tables: Sequence[Table]) -> Iterator[Block]:
 
 
 def _column(column: Finding) -> Column:
-    """Words give way, figures are never cut."""
+    """The column for printing: words may be cut, figures never."""
     gives_way = column.unit == "" and not column.is_whole
     return Column(column.title, column.unit, least=max(len(column.title), _LEAST) if gives_way else None)
 

@@ -36,7 +36,7 @@ def validation_text(validation: Validation, width: int) -> str:
 
 
 def page(validation: Validation) -> str:
-    """The same as Markdown, with every command."""
+    """The record as Markdown, with every command."""
     return "\n".join(_page(validation)) + "\n"
 
 

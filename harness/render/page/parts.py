@@ -50,7 +50,7 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
     slots = {
         "policy": _policy(*([charts.digest] if charts else []), _digest(scripts)),
         "title": html.escape(title),
-        "style": _asset("page.css").replace("/*[colours]*/", variables()),
+        "style": _asset("page.css").replace("/*[colours of render/palette.py]*/", variables()),
         "listed": kind.listed,
         "commands": html.escape(kind.commands),
         "body": _asset(kind.body),

@@ -1,6 +1,4 @@
-"""The process whose program is captured: a number of calls in a profile, or endless calls under JAX's profiler
-server.
-"""
+"""The process of a captured program: some calls in a profile, or endless calls under JAX's profiler server."""
 
 import itertools
 import pickle
@@ -77,7 +75,7 @@ class _Served:
                 steps = itertools.count(window.last + 1)
             for step in steps:
                 self._step(step)
-        # Told by `watch`, in the thread that answers.
+        # `watch` raises it in the thread that answers.
         except Exception as error:  # noqa: BLE001
             self.raised.append(error)
             self.captured.set()
@@ -104,8 +102,9 @@ def serve(request: ServeRequest) -> ServeReply:
 
 
 def watch(request: WatchRequest) -> Done:
-    """Waits for the end of the program that `serve` started, or for its captured steps. Raises what ended the
-    program.
+    """Waits until the program that `serve` started ends, or until its steps are captured.
+
+    Raises the exception that ended the program.
     """
     if _served is None or _served.thread is None:
         raise RuntimeError("expected a serve request before one to watch, got none")

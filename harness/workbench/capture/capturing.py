@@ -19,7 +19,7 @@ from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Cap
 from harness.workbench.profiles.places import RUNS
 
 _Reply = TypeVar("_Reply")
-# Compiling and warming up, beside the calls themselves.
+# Time for compiling and warming up, in addition to that of the calls.
 _START_SECONDS = 300.0
 
 
@@ -58,7 +58,7 @@ class Exported:
     title: str
 
     def start(self, name: str, module: str, *, is_confined: bool = True) -> Child:
-        """A child for the device, in a folder of its own; confined as the judge confines the one that times."""
+        """A child for the device, in a folder of its own; confined like the judge's child that times a kernel."""
         directory = self.scratch / name
         directory.mkdir()
         # A device's driver needs more than can be listed, and a server needs sockets.

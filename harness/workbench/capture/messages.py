@@ -19,7 +19,7 @@ class CaptureSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
-    """Profile so many calls as `session` of `profile_directory`; write the compiled HLO to `hlo_text`."""
+    """Profile `calls` calls as `session` of `profile_directory`; write the compiled HLO to `hlo_text`."""
 
     subject: CaptureSubject
     calls: int
@@ -105,10 +105,11 @@ class SnapshotReply:
 class LowerRequest:
     """Trace, lower and compile the function of `path`, with arguments of these shapes (`f32[8,128]`).
 
-    For a device of the TPU `topology` and of `chip`, which is what the function is told if it asks; None: for the
-    device that JAX finds. With a `mesh` (axes with their sizes) for all devices of the topology, in the order of their
-    numbers; a dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`, `stablehlo` and `hlo`
-    in the folder `scratch`, the executable into the folder `dumps` if there is one; `directory` is the user's own.
+    The device is one of the TPU `topology`; if the function asks for its device, the answer is `chip`. None: the device
+    that JAX finds. With a `mesh` (axes with their sizes) the function is compiled for all devices of the topology, in
+    the order of their numbers; a dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`,
+    `stablehlo` and `hlo` in the folder `scratch`, the executable into the folder `dumps` if there is one; `directory`
+    is the user's own.
     """
 
     path: str

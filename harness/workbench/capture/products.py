@@ -13,13 +13,13 @@ from harness.workbench.profiles.memory_rules import PARAMETERS, category_of_name
 _DOT = re.compile(
     r"stablehlo\.dot_general (%[\w#]+), (%[\w#]+)([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>"
 )
-# Its place in the program stands in the text's own table of places: `loc(#loc12)`.
+# The place of a product stands in the text's table of places: `loc(#loc12)`.
 _PLACE = re.compile(r"loc\((#loc\d*)\)$")
 _PLACES = re.compile(r'^(#loc\d*) = loc\((?:"([^"]*)"|\w+)?', re.MULTILINE)
 _PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
 _FUNCTION = re.compile(r"func\.func (?:\w+ )?@(\w+)\(")
 _ARGUMENT = re.compile(r'(%arg\d+): tensor<(?:\d+x)*(\w+)>(?:[^%]*?loc\("([^"]*)"\))?')
-# What gives the same values in another form or type, or some of them.
+# Operations that give the same values in another form or type, or some of them.
 _SAME = re.compile(
     r"(%[\w#]+) = stablehlo\.(?:convert|transpose|reshape|broadcast_in_dim|slice|dynamic_slice) (%[\w#]+)"
 )
@@ -58,7 +58,7 @@ class _Product:
 
     @property
     def weights(self) -> tuple[_Argument | None, ...]:
-        """Operands that are weights: by name, or since they are multiplied with a computed value outside a gradient."""
+        """Operands that are weights: by name, or because they multiply a computed value outside a gradient."""
         named = tuple(
             argument
             for argument in (self.left, self.right)
@@ -127,7 +127,7 @@ def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:
             elif "stablehlo.while" in line:
                 loops.append(_LOOP.findall(line))
             elif loops and (match := _NEXT.match(line)) and len(match[1].split(", ")) == len(loops[-1]):
-                # What a loop hands on changed is no argument any more.
+                # A value that a loop changes is no argument any more.
                 for (inner, value), after in zip(loops.pop(), match[1].split(", "), strict=True):
                     if inner == after:
                         _follow(arguments, (function, value), (function, inner))

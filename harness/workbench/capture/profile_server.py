@@ -65,7 +65,7 @@ def serving(program: Exported, port: int, window: StepsWindow | None = None) -> 
 def snapshots(
     served: Served, count: int, every_seconds: float, session: Callable[[int], str]
 ) -> Iterator[tuple[Path, ...]]:
-    """`count` snapshots of the kernel's last runs, one every `every_seconds`: each its files below profile_data.
+    """`count` snapshots of the kernel's last runs, one every `every_seconds`: the files of each below profile_data.
 
     `session(i)` names the run of snapshot i. Raises RatchetError `no-snapshot` if the profiler writes none.
     """

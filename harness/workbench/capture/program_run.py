@@ -21,13 +21,13 @@ from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerReq
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.second_call import second_call
 
-# A program may hold what the machine has; it is the user's own.
+# A program may use all memory of the machine: it is the user's own.
 _BYTES = 1 << 50
-# Of libtpu, where no TPU is: no search for a host's metadata, and a second process may load it.
+# For libtpu on a machine without a TPU: do not search for a host's metadata, and let a second process load it.
 _QUIET = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-# Of a function that is only traced and compiled.
+# The time limit of a function that is only traced and compiled.
 _COMPILE_SECONDS = 600.0
-# What the simulator reads; where flags of several chips lie is in the last of these passes.
+# Dumps that the simulator reads; the last of these passes shows where the flags of several chips lie.
 _DUMPS = (
     "--xla_jf_dump_llo_text=true",
     "--xla_jf_dump_llo_pass_label_regex=^(final_(bundles|hlo-static-per-bundle)|post-delay-converter)",
@@ -37,8 +37,9 @@ T = TypeVar("T")
 
 
 def run_program(module: str, limit_seconds: float) -> ProgramRun:
-    """The run of `MODULE.py:FUNCTION`, called twice, or of `MODULE.py` once as a main program; unconfined, it is the
-    user's own.
+    """The run of `MODULE.py:FUNCTION`, called twice, or of `MODULE.py` as a main program, once.
+
+    The program is not confined: it is the user's own.
 
     Raises UsageError `no-module`, RatchetError with the kind of the failure.
     """
@@ -74,7 +75,7 @@ def lower_program(
     dumps: Path | None = None,
     flags: Sequence[str] = (),
 ) -> LoweredProgram:
-    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip`, in a process likewise.
+    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip` in a process of its own.
 
     With a `mesh` (sizes by axis) it is compiled for as many chips; the compiler dumps what the simulator reads into the
     folder `dumps`, and gets these `flags` as well. Raises UsageError `no-module`, and RatchetError with the kind of the

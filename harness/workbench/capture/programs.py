@@ -59,7 +59,7 @@ class _CompileWatch(logging.Handler):
         self.phase: Phase = "import"
         self.compilations: list[Compilation] = []
         self.lowering_seconds = 0.0
-        # By function: what the next compilation of that name is about.
+        # Place, cause, changed arguments and redefinition of the next compilation, by the name of the function.
         self._pending: dict[str, tuple[str, str, tuple[str, ...], bool]] = {}
         self._calls: dict[str, list[dict[str, str]]] = {}
 
@@ -159,7 +159,7 @@ def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str,
     changed = differing(nearest)
     if not changed:
         return "the same arguments as before: a setting of JAX, a mesh or a sharding differs", ()
-    # A number that is traced may change; that is no reason where a type changed too.
+    # The value of a traced number may change; it is no cause if a type changed too.
     kinds = [name for name in changed if now.get(name, "").split(" ")[0] != nearest.get(name, "").split(" ")[0]]
     changes = [
         f"{name} is {now.get(name, 'left out')}, was {nearest.get(name, 'left out')}" for name in kinds or changed
@@ -202,7 +202,7 @@ def run(request: ProgramRequest) -> ProgramRun:
             function = _function(path, request.function)
         with phase("first call"):
             jax.block_until_ready(function())
-        # Starting the profiler takes half a second, which is none of the call's.
+        # Starting the profiler takes half a second, which does not count as part of the call.
         with (
             _profile(Path(request.scratch)) as unprofiled,
             phase("second call"),
@@ -308,7 +308,7 @@ def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> 
         counts[direction] += 1
         size = _bytes(dtype, shape)
         sizes[direction] += size or 0
-        # Once a call takes JAX's fast path the guard says only that something went over.
+        # On JAX's fast path the guard reports a transfer without its size.
         unsized[direction] += size is None
     transfers += [
         Transfers(direction=d, phase=name, count=counts[d], num_bytes=sizes[d], unsized=unsized[d])
@@ -346,7 +346,7 @@ def _facts(dumps: Path) -> Iterator[ModuleFacts]:
             yield ModuleFacts(module=_module_of(path), convolutions=convolutions, transcendentals=transcendentals)
 
 
-# HLO's names of types where JAX calls them otherwise.
+# HLO's names of types that JAX calls by another name.
 _DTYPES = (
     {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}
     | {"f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
@@ -379,7 +379,8 @@ def lower(request: LowerRequest) -> LowerReply:
     if request.mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
-    # A device that is not here stands in the shardings of arguments; of a function without any in that of one unused.
+    # A device of another machine is named in the shardings of arguments; a function without arguments gets an unused
+    # one for that.
     sharding, platforms, extra = None, None, 0
     if request.topology is not None:
         topology = _topology(request.topology, request)
@@ -407,8 +408,9 @@ def lower(request: LowerRequest) -> LowerReply:
 
 
 def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
-    """The function of a module that asks for its device when it is imported: by a constant, or by a name that it takes
-    out of jax (`from jax import devices`) and calls later.
+    """The function of a module that may ask for its device while it is imported.
+
+    A module may do so for a constant, or import a name of jax (`from jax import devices`) that it calls later.
     """
     if chip is None:
         return _function(path, name)
@@ -416,7 +418,7 @@ def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
         with asked_device.asked_for(chip):
             return _function(path, name)
     except (AttributeError, TypeError, ValueError) as error:
-        # The module may use a device rather than ask about it, and that needs one that is there.
+        # The module may use a device rather than ask about it, which needs a real one.
         try:
             return _function(path, name)
         except (AttributeError, TypeError, ValueError):
@@ -424,7 +426,7 @@ def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
 
 
 def _restore_flags(flags: str) -> None:
-    """Adds those of `flags` that the module took out of LIBTPU_INIT_ARGS: the simulator needs dumps.
+    """Adds the `flags` that the module removed from LIBTPU_INIT_ARGS: the simulator needs dumps.
 
     os.putenv changes the variable past os.environ.
     """
@@ -437,7 +439,7 @@ def _restore_flags(flags: str) -> None:
 
 
 def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[int, ...]:
-    """The numbers of the arguments that a jitted function is given away, which a jit around it would keep."""
+    """The numbers of the arguments that a jitted function declares as donated; a jit around it would keep them."""
     if not hasattr(function, "trace"):
         return ()
     described, _ = function.trace(*structs).args_info
@@ -503,7 +505,7 @@ def _compile(request: LowerRequest, jaxpr: object, traced: Any, platforms: tuple
 
 
 def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[tuple[str, ...], ...]]:
-    """Shape, type and axes by dimension: that of 8 in `f32[8@x,128]` is split over x, in `f32[8@x@y,128]` over both."""
+    """Shape, type and axes by dimension: 8 is split over x in `f32[8@x,128]`, over x and y in `f32[8@x@y,128]`."""
     match = _ARGUMENT.fullmatch(text.strip())
     try:
         if match is None:

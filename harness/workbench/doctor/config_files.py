@@ -1,7 +1,7 @@
-"""Variables in files that set them in words of their own, rewritten as a shell would say it.
+"""Variables in files with a syntax of their own, rewritten as a shell would set them.
 
-Known are Dockerfiles (`ENV NAME value`), csh (`setenv`), fish (`set -x`), systemd (`Environment=`), makefiles, TOML,
-JSON (also inside a command) and files of variables, as `docker run --env-file` takes them.
+The known formats are Dockerfiles (`ENV NAME value`), csh (`setenv`), fish (`set -x`), systemd (`Environment=`),
+makefiles, TOML, JSON (also inside a command) and files of variables, as `docker run --env-file` takes them.
 """
 
 import re
@@ -20,7 +20,7 @@ _OF_ENV_FILE = re.compile(rf"^\s*({_NAME})=(.*)$")
 
 
 def as_shell(text: str, is_watched: Callable[[str], bool]) -> str:
-    """The text with each line that sets a watched variable so rewritten; all lines keep their numbers."""
+    """The text with each line that sets a watched variable rewritten for a shell; all lines keep their numbers."""
     is_env_file = _is_env_file(text)
     rewritten: list[str] = []
     waiting = 0
@@ -42,7 +42,7 @@ def as_shell(text: str, is_watched: Callable[[str], bool]) -> str:
 
 
 def _line(line: str, is_watched: Callable[[str], bool], *, is_env_file: bool) -> str | None:
-    """One line as a shell would say it; None if it sets no watched variable, or says it as a shell does."""
+    """One line rewritten for a shell; None if it sets no watched variable, or sets it as a shell does."""
     for form in (_DOCKER, _CSH, _FISH):
         match = form.match(line)
         if match and is_watched(match[1]) and (form is not _FISH or _EXPORTS.search(line[: match.start(1)])):
@@ -52,7 +52,7 @@ def _line(line: str, is_watched: Callable[[str], bool], *, is_env_file: bool) ->
         return "; ".join(_export(name, value) for name, _, value in pairs if is_watched(name)) or None
     if is_env_file and (match := _OF_ENV_FILE.match(line)) and is_watched(match[1]):
         words = _words(match[2])
-        # Words behind the value: a shell would start a program of the first one's name.
+        # Further words behind the value: a shell would run the first of them as a program.
         is_unquoted = len(words) > 1 and all(word.startswith("-") or _OF_ENV_FILE.match(word) for word in words[1:])
         return _export(match[1], " ".join(words)) if is_unquoted else None
     if (match := _MAKE.match(line)) and is_watched(match[1]):
@@ -69,7 +69,7 @@ def _export(name: str, value: str) -> str:
 
 
 def _value(text: str) -> str:
-    """A value without its quotes, and without a remark behind them."""
+    """A value without its quotes, and without a comment behind them."""
     return " ".join(_words(text))
 
 
@@ -81,6 +81,6 @@ def _words(text: str) -> list[str]:
 
 
 def _is_env_file(text: str) -> bool:
-    """True if every line is a variable, a remark or empty."""
+    """True if every line is a variable, a comment or empty."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return not text.startswith("#!") and bool(lines) and all(_OF_ENV_FILE.match(line) for line in lines)

@@ -10,7 +10,7 @@ from harness.records.table import Origin
 from harness.workbench.tables import columns
 
 _ORDER = {severity: rank for rank, severity in enumerate(get_args(Severity))}
-# What people see as columns; the sentences follow below, whole.
+# The number of columns that people see; the sentences follow below the table, whole.
 _SHORT = 4
 
 
@@ -33,7 +33,7 @@ _COLUMNS = columns("severity!;rule!;subject=what!;place=where;observation;remedy
 def table(
     listed: Iterable[DoctorFinding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
 ) -> tuple[Table, tuple[DoctorFinding, ...]]:
-    """The findings as a table, worst first, and in that order."""
+    """The findings as a table, worst first, and the findings themselves in that order."""
     ranked = tuple(sorted(dict.fromkeys(listed), key=lambda finding: _ORDER[finding.severity]))
     full = Table(
         name="findings",
@@ -41,7 +41,7 @@ def table(
         origin=origin,
         columns=_COLUMNS,
         rows=tuple((f.severity, f.rule, f.subject, f.place, f.observation, f.remedy, f.source) for f in ranked),
-        # Also where there is no finding: what could not be checked.
+        # Notes say what could not be checked, so they are kept even without findings.
         notes=notes,
         why_empty="" if ranked else why_empty,
     )

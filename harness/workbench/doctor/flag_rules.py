@@ -1,6 +1,4 @@
-"""The rules on flags, as data and one pure function each: flags that crash, exclude, do nothing, are missing, or
-harm.
-"""
+"""The rules on flags, as data and pure functions: flags that crash, contradict, do nothing, are missing, or harm."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +24,7 @@ _DATA_PARALLEL_OVERLAP = (
     "xla_tpu_enable_data_parallel_all_reduce_opt",
     "xla_tpu_data_parallel_opt_different_sized_ops",
 )
-# The chips that section 7 gives the offload for.
+# The chips for which section 7 names the offload.
 _OFFLOADING = chips.having(lambda row: row.workbench.offloads_collectives)
 _OFF = ("false", "0", "no", "off", "f", "n", "disabled", "")
 
@@ -41,7 +39,7 @@ def _offload(collective: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """A symptom that a person can name, and the sets of flags one of which has to be on."""
+    """A symptom that a person can name, and sets of flags, of which one has to be on."""
 
     name: str
     ways: tuple[tuple[str, ...], ...]
@@ -162,7 +160,7 @@ class RuleSubject:
     final: Mapping[str, Setting] = field(init=False)
 
     def __post_init__(self) -> None:
-        # A variable that stands among flags is not set.
+        # A variable that is written among flags is not set by that.
         last = {s.name or s.variable: s for s in self.settings.settings if s.is_final and not is_watched(s.name)}
         object.__setattr__(self, "final", last)
 
@@ -209,7 +207,7 @@ _KINDS = {
 def _finding(
     rule: str, setting: Setting, observation: str, remedy: str = "", source: str = "", severity: Severity | None = None
 ) -> DoctorFinding:
-    """A finding about a setting; what is not given here is that of its kind."""
+    """A finding about a setting; arguments that are left out come from its kind."""
     kind = _KINDS[rule]
     return DoctorFinding(
         severity=severity or kind.severity,
@@ -223,13 +221,13 @@ def _finding(
 
 
 def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that the library of their variable does not know: it ends the process."""
+    """Flags that the library of their variable does not know, which end the process."""
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is None or setting.name not in answers.unknown or not setting.is_final:
             continue
         if not setting.word.startswith("-") or _is_value_behind(subject, setting):
-            # words_without_dashes says so.
+            # words_without_dashes reports it.
             continue
         source = f"asked {answers.library}"
         if setting.name in subject.libraries.elsewhere:
@@ -250,7 +248,7 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Values that the library cannot read: it ends the process."""
+    """Values that the library cannot read, which end the process."""
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is not None and setting.name in answers.refused and setting.is_final:
@@ -295,7 +293,7 @@ def exclusive_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that have no effect without another: those of one collective need the base of continuation fusion."""
+    """Flags that have no effect without another flag, the base of continuation fusion."""
     dependent = [*map(_fuse, _COLLECTIVES), _OVERLAP]
     needy = [subject.final[name] for name in dependent if subject.is_on(name)]
     if needy and not subject.is_on(_BASE):
@@ -361,7 +359,7 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
-    """The remedy for such a word, and its source."""
+    """The remedy for a word without dashes, and its source."""
     if is_watched(setting.name):
         return f"It is a variable of the environment: export {setting.word}", "the names of variables"
     if setting.value is None and not setting.name.startswith("xla"):

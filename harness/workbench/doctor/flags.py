@@ -11,7 +11,7 @@ from harness.workbench.doctor.flag_rules import RULES, RuleSubject
 from harness.workbench.tables import columns, table
 
 _COLUMNS = columns("variable;flag;value;place=where;judgement")
-# Findings of these kinds make the audit fail: the program does not start, or not as somebody meant it.
+# Findings of these kinds make the audit fail: the program does not start, or not as intended.
 _FAILING = ("ends the process", "contradiction")
 
 

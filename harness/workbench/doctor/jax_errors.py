@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The cause of an error in plain words, and the change that mends it."""
+    """The cause of an error in plain words, and the change that corrects it."""
 
     observation: str
     remedy: str

@@ -52,7 +52,8 @@ _TPU_REFUSED = re.compile(r"Illegal value '(.*)' specified for flag '(\w+)'(?:; 
 def ask_libraries(settings: Settings) -> Known:
     """The installed libraries' answers about the flags of `settings`. Starts a few processes, a few seconds each."""
     xla = _words(settings, "XLA_FLAGS")
-    # What has no dashes is asked about as if it had: libraries pass over it, and the user may have meant a flag.
+    # Words without dashes are asked about as if they had them: libraries ignore such words, and the user may have meant
+    # a flag.
     bare, bare_xla = (
         dict.fromkeys(f"--{s.word}" for s in settings.settings if s.variable == variable and _lacks_dashes(s))
         for variable in ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
@@ -77,9 +78,9 @@ def ask_libraries(settings: Settings) -> Known:
 
 
 def _words(settings: Settings, variable: str) -> list[str]:
-    """The flags of a variable as written, each once; libraries refuse what has no dashes in ways of their own.
+    """The flags of a variable as written, each once; words without dashes are left out.
 
-    A word behind a flag of libtpu without a value is its value: abseil reads `--flag value` too.
+    A word behind a libtpu flag that has no value is added as its value: abseil reads `--flag value` too.
     """
     written = [s for s in settings.settings if s.variable == variable and s.name]
     words = []
@@ -103,7 +104,7 @@ def _name(word: str) -> str:
 
 
 def _ask_xla(words: Sequence[str]) -> Answers:
-    """jaxlib's answer; asked again without the values it refuses, since it stops at the first."""
+    """jaxlib's answer; it is asked again without each value that it refuses, because it stops at the first."""
     library, left, refused = _library("jaxlib"), list(words), dict[str, str]()
     unknown: list[str] = []
     for _ in range(_TRIES if left else 0):
@@ -124,7 +125,7 @@ def _ask_xla(words: Sequence[str]) -> Answers:
 
 
 def _ask_libtpu(words: Sequence[str]) -> Answers:
-    """libtpu's answer, which names everything it does not like at once."""
+    """libtpu's answer, which names all unknown flags and all refused values at once."""
     library = _library("libtpu")
     if not words:
         return Answers(library=library, unknown={}, refused={}, similar={})
@@ -182,7 +183,7 @@ def _library(package: str) -> str | None:
 
 
 def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
-    """The nearest name in the library for each; names there are more than flags, so it is a guess."""
+    """The nearest name in the library for each flag; a guess, because the library has other names than flags."""
     wanted = [name for name in unknown if len(name) > 4]
     if not wanted:
         return {}

@@ -1,6 +1,6 @@
 """Variables of containers in a manifest of Kubernetes, Compose, Ray or the like: lists and maps of names and values.
 
-It is read line by line, because a manifest with templates is not YAML, and its variables can be read all the same.
+A manifest is read line by line: with templates it is not YAML, and its variables can be read all the same.
 """
 
 import re
@@ -23,8 +23,9 @@ _COMMENT = re.compile(r"\s+#.*$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One variable: the lines from its name to the end of its value, and the value, or the reason why it is not
-    known. `container` numbers the lists and maps of variables.
+    """One variable: its first and last line, and its value, or the reason why the value is not known.
+
+    `container` numbers the lists and maps of variables.
     """
 
     line: int
@@ -74,7 +75,7 @@ def _of_line(lines: list[str], number: int) -> Iterator[Entry]:
 
 
 def _value_and_last_line(lines: list[str], number: int, value: str, indent: int) -> tuple[str, int]:
-    """A value on its line, or in the block of deeper lines below it; and the last line of it."""
+    """A value on its line, or in the block of deeper lines below it, and its last line."""
     if not _BLOCK.match(value):
         return _scalar(value), number + 1
     block = []

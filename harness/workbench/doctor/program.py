@@ -24,19 +24,20 @@ _TRANSFER_BYTES = 64 << 10
 # jax_persistent_cache_min_compile_time_secs by default: what compiles faster is not stored.
 _CACHED_SECONDS = 1.0
 _WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
-# From so many products of one size on they are worth batching: ours, a dozen layers do not count.
+# This many products of one size are worth batching: a choice of ours, which a dozen layers do not reach.
 _MANY_PRODUCTS = 16
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
-# Fewer operations by themselves are what starts and ends a call: an input made, a result read.
+# Fewer operations outside jit only begin and end a call: they make an input or read a result.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
 # A shorter wait is within the noise of a clock and the profiler; on a CPU, whose cores XLA shares with everybody,
 # within some turns of the scheduler (10 ms each were seen on a busy machine).
 _NOTABLE_SECONDS, _NOTABLE_ON_A_CPU = 1e-3, 50e-3
-# Smaller products take under a microsecond on any TPU, and a tenth of all FLOPs is what is worth a change.
+# Smaller products take under a microsecond on any TPU, and products of less than a tenth of all FLOPs are not worth a
+# change.
 _NOTABLE_FLOPS, _NOTABLE_SHARE = 1e7, 0.10
-# Under three quarters of the cells in use a product takes a third longer.
+# With three quarters of the cells in use, a product takes a third longer.
 _FULL = 0.75
 _UNDER, _OVER, _TOO_SHORT = "under the target", "over the target", "too short to tell"
 
@@ -149,7 +150,7 @@ def _over_the_link(run: ProgramRun, num_bytes: int) -> str:
 def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
     """Seconds that the devices wait for the host, their share, and a reading of it.
 
-    With a capture it is their idle share of a step, without seconds; else it is of the second call.
+    With a capture, the share is the devices' idle share of a step, without seconds; else both are of the second call.
     """
     call = run.seconds.get("second call")
     if seen.idle is not None:
@@ -167,8 +168,9 @@ def _notable_seconds(run: ProgramRun) -> float:
 
 
 def _calls_needed(run: ProgramRun, compiling: float) -> int | None:
-    """The number of calls after which compilation is below its target; None if each call compiles, or there is one
-    run.
+    """The number of calls after which compilation is below its target.
+
+    None if the second call compiles too, or if there is only one run.
     """
     second = run.seconds.get("second call")
     if second is None or any(c.phase == "second call" for c in run.compilations):

@@ -24,8 +24,8 @@ class Assignment:
     scope: int = 0
 
 
-# What starts JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of jax.numpy and
-# jax.random do so too.
+# Functions that start JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of
+# jax.numpy and jax.random start them too.
 _STARTS = frozenset(
     (
         "jax.devices",
@@ -45,7 +45,7 @@ _START_BY_PREFIX = ("jax.numpy.", "jax.random.")
 _NO_START = frozenset(
     f"jax.numpy.{name}" for name in ("dtype", "finfo", "iinfo", "issubdtype", "promote_types", "result_type")
 )
-# What they return starts the backend when it is called.
+# The functions that these return start the backend when they are called.
 _COMPILED = frozenset(("jax.jit", "jax.pmap"))
 
 
@@ -57,8 +57,10 @@ class _Unread(Exception):
 
 
 def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Assignment]:
-    """The assignments in the order in which they are made. Those in a condition are not certain, nor are those in a
-    function that the module does not call. In environments of other processes only watched variables count.
+    """The assignments in the order in which they are made.
+
+    An assignment is not certain if it is in a condition, or in a function that the module does not call. In
+    environments of other processes only watched variables count.
     """
     walk = _Walk(is_watched)
     yield from walk.body(tree.body, is_certain=True)
@@ -121,7 +123,7 @@ class _Walk:
                 self.started_in, self.started_by = started
 
     def _note_names(self, statement: ast.stmt) -> None:
-        """Notes imports, the line of JAX's first, and compiled functions."""
+        """Notes imports, the line of the first import of JAX, and compiled functions."""
         if isinstance(statement, ast.Import):
             for alias in statement.names:
                 self.modules[alias.asname or alias.name.partition(".")[0]] = (
@@ -242,7 +244,7 @@ class _Walk:
         yield from self._other_environments(call, is_certain)
 
     def _environment(self, node: ast.expr) -> str | None:
-        """The name of the environment that an expression is, "" for the program's own; None: it is none."""
+        """The name of the environment that an expression stands for, "" for the program's own; None if it is none."""
         if (isinstance(node, ast.Attribute) and node.attr == "environ") or (
             isinstance(node, ast.Name) and (node.id == "environ" or node.id in self.aliases)
         ):

@@ -13,13 +13,13 @@ from harness.workbench.profiles import reading
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.spans import length, spans, within
 
-# How JAX's dispatch calls itself in a profile (0.10 and 0.12): one for each call of a jitted function, those around
-# operations by themselves included.
+# The events of JAX's dispatch in a profile (0.10 and 0.12): one for each call of a jitted function, also of those that
+# JAX makes for single operations.
 _DISPATCH = re.compile(r"PjitFunction\((.*)\)")
 
 
 def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
-    """`run` completed from the profile of its second call; with a sentence if that cannot be read."""
+    """`run` completed from the profile of its second call; with a sentence in `unread` if that cannot be read."""
     try:
         capture = reading.read((profile,))
     except RatchetError as error:

@@ -110,11 +110,11 @@ def of_capture(space: Space, subject: str) -> Settings:
 
 @dataclass
 class Reader:
-    """Assignments in the order they are made, and the values of the variables after each."""
+    """Assignments in the order in which they are made, and the values of the variables so far."""
 
     subject: str
     values: dict[str, str] = field(default_factory=dict)
-    # Those of a scope, before those that all see.
+    # Values that one scope alone sees; they come before `values`, which all see.
     scoped: dict[tuple[int, str], str] = field(default_factory=dict)
     scopes: int = 0
     assigned: list[Setting] = field(default_factory=list)
@@ -228,7 +228,7 @@ def _simple_commands(words: list[str]) -> Iterator[list[str]]:
 
 
 def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool) -> bool:
-    """Makes the assignments of one command; True if one is watched. Only the command sees those in front of it."""
+    """Makes the assignments of one command; True if one is watched. Those in front of a command are only seen by it."""
     read = False
     lasts = words[0] in _LASTING or all(_ASSIGNMENT.fullmatch(word.rstrip(";")) for word in words)
     if not lasts:
@@ -271,8 +271,9 @@ def _mentions(source: str) -> bool:
 
 
 def _commands(text: str) -> Iterator[tuple[int, str, list[str] | None]]:
-    """Each command with its first line; lines are joined if they are continued or inside quotes. None: quotes that
-    do not close.
+    """The line number, source and words of each command; the words are None if quotes do not close.
+
+    Lines are joined if they are continued or inside quotes.
     """
     lines = text.splitlines()
     at = 0
@@ -318,7 +319,7 @@ def _expand(raw: str, values: Mapping[str, str], assigned: str) -> tuple[str, st
             return values[name] if match[3] not in (":+", "+") else match[4] or ""
         if match[3] in (":-", "-", ":=", "="):
             return match[4] or ""
-        # What the caller's environment holds comes in front: not known, and usual.
+        # The variable's own value in the caller's environment is not known; that it is put in front is usual.
         if name != assigned and not match[3]:
             unread = unread or f"${name}, which is not set here,"
         return ""

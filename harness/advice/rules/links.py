@@ -1,5 +1,4 @@
-"""Rules on several chips: waits for other chips that arithmetic could hide, and links that carry more than they must.
-"""
+"""Rules on several chips: waits for others that arithmetic could hide, and links that carry more than they must."""
 
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import PIPELINING, SCALING_BOOK, SCHEDULE, RuleCase, rule

@@ -46,7 +46,7 @@ def kind_of(opcode: str) -> Collective | None:
 
 
 def is_timed(instruction: Instruction) -> bool:
-    """True if an instruction takes time of its own: no collective, no free one, no end of an asynchronous one."""
+    """True if an instruction takes time and is no collective: not a free one, not the end of an asynchronous one."""
     return not (instruction.opcode in FREE or instruction.opcode.endswith("-done") or kind_of(instruction.opcode))
 
 
@@ -78,7 +78,7 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
     if kind is None:
         return None
     result: Shape = instruction.shape
-    # A start gives a tuple: what it takes, what it makes, and flags.
+    # The result of a start is a tuple: its operand, its output, and flags.
     if instruction.opcode.endswith("-start") and isinstance(result, Tuple) and len(result.members) > 1:
         result = result.members[1]
     # XLA writes some reduce-scatters as an all-reduce of which each device keeps a slice.
@@ -97,7 +97,7 @@ def named_kind(name: str) -> Collective | None:
 
 
 def named_traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The collective of a fusion whose computation the text does not have, by that computation's name."""
+    """The collective of a fusion whose computation is missing in the text, by the computation's name."""
     names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
     kind = named_kind(names[0]) if names else None
     before, after = _bytes(_operands(graph, computation, instruction)), _bytes([instruction.shape])
@@ -146,7 +146,7 @@ def _operands(graph: Graph, computation: Computation, instruction: Instruction) 
 
 
 def array_bytes(kind: Collective, before: int | None, after: int | None, size: int | None) -> int | None:
-    """V: the bytes of the gathered array, of the one to be scattered or reduced, of all devices' parts together."""
+    """V in bytes: the gathered array, the array to be scattered or reduced, or (all-to-all) all devices' parts."""
     if kind == "all-gather":
         return after
     if kind == "all-to-all":

@@ -65,12 +65,12 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
 
 
 def around_a_kernel(text: str) -> tuple[Copy, ...]:
-    """The copies of a module around a kernel, which is HLO text, but for what is too small to matter."""
+    """The copies in the HLO text of a module around a kernel, except those that are too small to matter."""
     return tuple(copy for copy in copies(Graph(module=parse.read(text))) if copy.kind != "scalar")
 
 
 def copied_array(copy: Copy, problem: Statement) -> str:
-    """Array, shape, bytes, and for whom it is laid out anew; the problem's names where known."""
+    """Words on a copied array: the problem's name for it if known, shape, bytes, and the users of a new layout."""
     cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written"
     users = ", ".join(copy.consumers[:2])
     why = f", in another layout for {users}" if copy.kind == "relayout" and users else ""
@@ -94,7 +94,7 @@ def _rank(copy: Copy) -> float:
 
 
 def _moving_instruction(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The copy or transpose that an instruction is, or that all of its fusion comes down to; None if there is none."""
+    """The copy or transpose that an instruction is, or that is all its fusion does; None if there is none."""
     if instruction.opcode in ("copy", "copy-start", "transpose"):
         return instruction
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
@@ -114,7 +114,7 @@ def _copy(
     producer = producer_of(graph, computation, instruction)
     consumers = consumers_of(graph, computation, instruction)
     cause, remedy = _cause_and_remedy(graph, computation, kind, producer, consumers, instruction)
-    # Of a copy into VMEM both sides are moved; each is of the size that its own tiles make it.
+    # A copy into VMEM moves both sides, each in the size that its own tiles make it.
     padded = [array.padded_bytes for array in (before, after) if array is not None]
     sizes = [size for size in padded if size is not None]
     return Copy(
@@ -208,7 +208,7 @@ def _cause_and_remedy(
     is_result = computation.is_entry and any(consumer.is_root for consumer in (*consumers, instruction))
     in_loop = "while" in opcodes or not computation.is_entry
     is_running = graph.module.is_pasted and _is_running_value(instruction)
-    # The first whose condition holds.
+    # The first rule of a kind whose condition holds gives cause and remedy.
     rules = {
         "scalar": ((True, "a loop's counter or the like: too small to matter", ""),),
         "prefetch": (
@@ -249,7 +249,7 @@ def _cause_and_remedy(
 
 
 def describe(instruction: Instruction | None) -> str:
-    """A person's name for an instruction, with its kind if the name does not say it."""
+    """A readable name of an instruction, with its kind if the name does not say it."""
     if instruction is None:
         return "not given"
     if instruction.opcode == "parameter":

@@ -44,7 +44,7 @@ _OPERATIONS = {
     "all-to-all": "every device of a group sends a part to each other one",
     "collective-permute": "each device sends its value to one other",
 }
-# So many operands are named, and operations of a fusion; it may have dozens.
+# The most operands that are named, and the most operations of a fusion; there may be dozens.
 _SHOWN, _HELD = 8, 40
 _FUSIONS = {
     "kLoop": "element-wise work in one loop over the result",

@@ -144,7 +144,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
     """Bounds with effects that the rule leaves out: a device need not send to itself, wraparound, latency of hops."""
     size = math.prod(axes)
     rows = []
-    # Of several axes the rows speak of the array's share on the longest one.
+    # If there are several axes, the rows are about the array's share on the longest one.
     longest, network = max(axes), links(target)
     share = array_bytes / len(axes)
     closes = network.closes(longest) if network else None

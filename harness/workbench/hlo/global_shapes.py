@@ -11,7 +11,7 @@ from harness.workbench.hlo.work import ALIKE, matmuls
 
 # One dimension of one value: computation, instruction, dimension.
 Dimension = tuple[str, str, int]
-# Into how many parts a dimension is split, what says so, along which axes of the mesh.
+# The number of parts into which a dimension is split, the evidence, and the axes of the mesh.
 _Split = tuple[int, str, tuple[str, ...]]
 
 
@@ -41,7 +41,7 @@ class _Classes:
     def find(self, dimension: Dimension) -> Dimension:
         """The representative of the set that `dimension` belongs to."""
         while (up := self.parents.get(dimension, dimension)) != dimension:
-            # Half of the way is saved to whoever asks next.
+            # This halves the way for later calls.
             self.parents[dimension] = further = self.parents.get(up, up)
             dimension = further
         return dimension
@@ -69,8 +69,8 @@ class _Classes:
 def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
     """Operands and results of matmuls and collectives with their whole shapes, if anything is known to be split.
 
-    Known are the shardings of arguments, and splits that collectives imply: an all-reduce or reduce-scatter of a
-    matmul's result adds up parts, so the dimensions that the matmul sums over are split over the group; a gathered
+    The known splits are the shardings of arguments, and splits that collectives imply: an all-reduce or reduce-scatter
+    of a matmul's result adds up parts, so the dimensions that the matmul sums over are split over the group; a gathered
     dimension was split before. A split spreads along matmuls, fusions, loops and element-wise operations, wherever a
     dimension is handed on as it is.
     """
@@ -84,7 +84,7 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
     for computation in graph.module.computations:
         for instruction in computation.instructions:
             stated += _stated_splits(graph, computation, instruction)
-    # What is written at arguments is certain; what collectives say comes after it.
+    # The shardings of arguments are certain; splits that collectives imply come second.
     for dimension, split in sorted(stated, key=lambda entry: not entry[1][1].startswith("sharding of")):
         classes.state(dimension, split)
     shapes: dict[str, TrueShape] = {}
@@ -179,7 +179,7 @@ def _summed_splits(
     inside, matmul = within[0]
     left, right = contracted_dimensions(matmul)
     splits: list[tuple[Dimension, _Split]] = []
-    # Of several dimensions summed over, nobody knows which one is split.
+    # If several dimensions are summed over, it is not known which one is split.
     if len(left) == 1 and len(right) == 1 and len(matmul.operands) > 1:
         splits.append(((inside.name, matmul.operands[0].name, left[0]), split))
         splits.append(((inside.name, matmul.operands[1].name, right[0]), split))
@@ -276,7 +276,7 @@ def _spread_dot(graph: Graph, classes: _Classes, computation: Computation, dot: 
     left_name, right_name = dot.operands[0].name, dot.operands[1].name
     free_left = [p for p in range(len(left.dimensions)) if p not in (*how.left, *how.left_batch)]
     free_right = [p for p in range(len(right.dimensions)) if p not in (*how.right, *how.right_batch)]
-    # The result's dimensions: batches, then what is left of the left operand, then of the right one.
+    # The result's dimensions: batches, then the free ones of the left operand, then those of the right one.
     for place, before in enumerate((*how.left_batch, *free_left)):
         classes.join((name, left_name, before), (name, dot.name, place))
     for place, before in enumerate(free_right, start=len(how.left_batch) + len(free_left)):
@@ -336,7 +336,7 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction) -
 
 
 def _start_value(graph: Graph, body: Computation, root: Instruction, number: int) -> tuple[str, str] | None:
-    """The value in the tuple of an overlapped collective's start: number 0 is sent, number 1 comes of it."""
+    """The value in the tuple of an overlapped collective's start: number 0 is the operand, number 1 the output."""
     sent = graph.operand(body, root, 0) if root.target == "AsyncCollectiveStart" else None
     if sent is None or not sent.operands or number > 1:
         return None

@@ -10,13 +10,13 @@ from harness.hlo.module import Computation, Instruction, Module
 from harness.hlo.shapes import Shape, Tuple
 
 _Made = TypeVar("_Made")
-# Beyond this, how often a computation runs is a number that no loop of a real program reaches.
+# More runs of a computation than the loops of a real program make.
 _MOST_RUNS = 1 << 62
 
-# What only renames a value: nothing is computed and nothing moves.
+# Opcodes that only rename a value: nothing is computed and nothing moves.
 RENAMES = ("bitcast", "get-tuple-element", "tuple", "opt-barrier", "optimization-barrier", "add-dependency")
 _COPIES = ("copy", "bitcast", "copy-done", "copy-start")
-# What stands in the list of instructions and costs nothing of its own; `while` and the like cost what they run.
+# Opcodes of instructions that cost nothing of their own; `while` and the like cost what they run.
 FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica-id", "while", "conditional", "call")
 
 
@@ -24,10 +24,10 @@ FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica
 class Graph:
     """A module with its connections. Raises RatchetError `bad-hlo` if the connections form a circle.
 
-    `times` is how often the module runs, `runs` how often each computation does in all of that (None if a loop's
-    trip count is not known). The insides of fusions and of reductions are not in `runs`: they run with their
-    instruction. `parents` is the instruction that calls a computation, `loops` the `while` that has it as its body
-    or condition.
+    `times` is the number of runs of the module, `runs` the number of runs of each computation in all of these (None if
+    a loop's trip count is not known). The insides of fusions and of reductions are not in `runs`: they run with their
+    instruction. `parents` is the instruction that calls a computation, `loops` the `while` that has it as its body or
+    condition.
     """
 
     module: Module
@@ -64,8 +64,7 @@ class Graph:
     def of_each(self, what: str, make: Callable[[Computation, Mapping[str, _Made]], _Made]) -> Mapping[str, _Made]:
         """`make` of every computation by name, computed once under the name `what`.
 
-        `make` also gets the results for the computations that a computation calls: nothing follows calls into their
-        depth.
+        `make` also gets the results for the computations that a computation calls, so no chain of calls is followed.
         """
         if what not in self._made:
             results: dict[str, _Made] = {}
@@ -128,8 +127,9 @@ class Graph:
         return self.computations.get(names[0]) if names else None
 
     def _refuse_circles(self) -> None:
-        """Raises RatchetError `bad-hlo` for recursion or a value made of itself, which HLO does not have: following
-        such links would never end.
+        """Raises RatchetError `bad-hlo` for recursion or a value made of itself.
+
+        HLO has neither, and following such links would never end.
         """
         calls = {
             computation.name: {name for instruction in computation.instructions for _, name in instruction.called}
@@ -155,7 +155,7 @@ class Graph:
                 for name in instruction.computations("to_apply", "calls"):
                     self._add(name, runs)
             elif instruction.opcode == "conditional":
-                # Which branch is taken is data.
+                # Data decide which branch is taken.
                 for name in instruction.computations("branch", "calls"):
                     self._add(name, None)
 
@@ -176,10 +176,10 @@ def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
 
 
 def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int | None:
-    """How often a `while` runs its body; None if it is not a plain counted loop.
+    """The number of times that a `while` runs its body; None if it is not a plain counted loop.
 
-    The compiler's own statement comes first. Else: the condition compares element i of the loop's tuple with a
-    constant, the body adds a constant to that element, and it starts from a constant.
+    The compiler's own statement comes first. Without one, a loop is plain if its condition compares element i of the
+    loop's tuple with a constant, its body adds a constant to that element, and the element starts from a constant.
     """
     if loop.trip_count is not None:
         return loop.trip_count if 0 <= loop.trip_count < _MOST_RUNS else None

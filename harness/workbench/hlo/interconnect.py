@@ -56,8 +56,8 @@ def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: floa
     work; on a line the device at the end receives everything over its one link.
 
     - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line; all-reduce twice that.
-    - all-to-all: V/n^2 from each device to each other. Across one cut of a line of n devices go floor(n/2) ceil(n/2) of
-      them one way; a ring has two cuts to share, each device taking the shorter way: n^2/8 per direction.
+    - all-to-all: V/n^2 from each device to each other. floor(n/2) ceil(n/2) of them cross the middle of a line of n
+      devices one way; on a ring each takes the shorter of two ways: n^2/8 per direction.
     - permutation: V over one direction of one link.
     """
     if size < 2:

@@ -10,7 +10,7 @@ from harness.workbench.tables import columns, table
 _LINE = (Column(name="line", title="text"),)
 # The places in source files that an HLO module lists before its computations.
 _PLACES = re.compile(r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*\n?", re.MULTILINE)
-# So many lines of a text are shown for each row that tables have.
+# The number of lines of a text that are shown for each row of a table.
 _LINES = 10
 _KERNEL = columns(
     "kind=for what!;operation_count=operations;issue_cycles=issued:count;stall_cycles=waited for:count;"
@@ -25,7 +25,7 @@ _OTHER_EUP, _ELEMENTWISE, _RESULTS, _SCALAR, _ELSE = (
     "scalar work",
     "everything else",
 )
-# The unit of an operation, and how what is waited for begins (judge/simulate/functional_units.py).
+# Purposes by the unit of an operation, with which the name of a stall begins too (judge/simulate/functional_units.py).
 _UNITS = {
     "MXU": MATMULS,
     "XLU": REDUCTIONS,

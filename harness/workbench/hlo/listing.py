@@ -24,7 +24,7 @@ from harness.workbench.tables import Field, Fields, table, table_of
 _NOTABLE_OVERHEAD = 1.1
 # With less of a matrix unit filled, its product takes notably longer.
 _FULL = 0.995
-# Nor is that of a value of less than this: one tile of 8 x 128 words.
+# Nor is padding of a value that takes no more than this: one tile of 8 x 128 words.
 _NOTABLE_BYTES = 4096
 
 
@@ -99,7 +99,7 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         listed.append(
             _ListedOperation(name=instruction.name, what=what, runs=runs, work=amount, time=took, mxu_fill=fill)
         )
-    # What is not known may cost the most: it comes first.
+    # An unknown time may be the longest: it comes first.
     listed.sort(key=lambda operation: (operation.seconds is not None, -(operation.seconds or 0.0)))
     total = sum(operation.seconds or 0.0 for operation in listed)
     notes = [rests_on(target, *(operation.time for operation in listed))]

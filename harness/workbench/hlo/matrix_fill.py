@@ -24,7 +24,7 @@ def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tu
     sizes: dict[str, int] = {}
     for letters, array in zip(product.letters, (product.left, product.right), strict=False):
         for letter, length in zip(letters, array.local(mesh), strict=True):
-            # Where only one operand is split along what is summed over, no more of the other takes part.
+            # If only one operand is split along the summed dimension, only as much of the other takes part.
             sizes[letter] = min(length, sizes.get(letter, length))
     left, right, result = map(set, product.letters)
     summed = math.prod(sizes[letter] for letter in (left & right) - result)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from harness.hlo.sharding import Groups, Mesh, Sharding, tiles
 
-# Of more axes in one dimension the order is not searched for: 24 orders are tried of four.
+# The order of more axes than this in one dimension is not searched for; four axes have 24 orders.
 _MOST_AXES = 4
 
 
@@ -121,7 +121,7 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     power = mesh.devices.bit_length() - 1
     if mesh.devices != 1 << power or mesh.devices == 1:
         return ()
-    # What does not go round makes the last ones longer: 8 are 2 x 4.
+    # If the devices do not split evenly, the last dimensions are longer: 8 are 2 x 4.
     sizes = [1 << (power + at) // dimensions for at in range(dimensions)]
     edges = [math.prod(sizes[:at]) for at in range(dimensions + 1)]
     placed = []

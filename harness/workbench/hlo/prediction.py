@@ -76,7 +76,7 @@ def figures_of(name: str) -> Figures:
 
 
 def peak(chip: Figures, dtype: str) -> tuple[float, str]:
-    """The peak of matmuls in this HLO type, with a remark if it is not the bfloat16 peak's own."""
+    """The peak of matmuls in this HLO type, with a remark if it is narrower than bfloat16 or is float32."""
     bfloat16 = chip.peak_bf16_flops_per_second
     if dtype in _SMALL:
         narrow = chip.narrow_peak("float8" if dtype.startswith("f") else f"int{dtype.lstrip('suint')}")
@@ -89,7 +89,7 @@ def peak(chip: Figures, dtype: str) -> tuple[float, str]:
 
 
 def operation_time(work: InstructionWork, dtype: str, target: Figures) -> Time:
-    """The time of one execution of an instruction, all FLOPs taken at the MXU's peak: never too much."""
+    """The least time of one execution of an instruction, with all FLOPs at the MXU's peak."""
     floors = roofline(work.flops, work.hbm_bytes, peak(target, dtype)[0], target.hbm_bytes_per_second)
     return replace(floors, host_seconds=(work.host_bytes or 0) / host_bytes_per_second(target))
 
@@ -124,7 +124,7 @@ class Spec:
         return f"{self.name or self.dtype}[{','.join(parts)}]"
 
 
-# What numpy and JAX call HLO's types.
+# HLO's names of types by the names that numpy and JAX give them.
 _NUMPY = {
     "bool": "pred",
     "int4": "s4",
@@ -142,7 +142,7 @@ _NUMPY = {
 
 
 def spec(text: str, dtype: str) -> Spec:
-    """The array that `text` describes; `dtype` holds if the text names none. Raises UsageError `bad-shape`."""
+    """The array that `text` describes; `dtype` is its type if the text names none. Raises UsageError `bad-shape`."""
     tokens = Tokens(text)
     try:
         name = "" if tokens.sees("[") else tokens.name()

@@ -14,7 +14,7 @@ def main() -> int:
     """Exit code: 0 with the module printed; 1 with XLA's own words if it cannot read it."""
     data = reading_limits.read_stream(sys.stdin.buffer, "the module")
     reading_limits.confine(len(data))
-    # Half a second that only a proto is worth.
+    # The import takes half a second, which only a proto is worth.
     from jaxlib import _hlo
 
     try:
@@ -44,5 +44,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Past the exit handlers of its libraries, which may crash.
+    # This skips the exit handlers of its libraries, which may crash.
     os._exit(code)

@@ -28,7 +28,7 @@ _GROUPS: Schema = {
 # The key of the field as it stands in a file.
 _FIELD_87 = b"\xba\x05"
 _HARNESS = str(Path(harness.__file__).parents[1])
-# Its own limit counts seconds of a processor, which another program may use.
+# The child's own limit counts seconds of processor time; this factor is for other programs that use the processor.
 _PATIENCE = 10
 _SENTENCE = 300
 

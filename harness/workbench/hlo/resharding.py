@@ -1,6 +1,4 @@
-"""Collectives that a sharding constraint would spare: gathers that are cut again or used row by row, sums of all
-rows.
-"""
+"""Collectives that a sharding constraint would spare: gathers cut again or used row by row, sums of all rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,7 +19,7 @@ from harness.workbench.tables import columns, table
 
 # Ours: a collective that sends a tenth of all bytes is worth a look, as is a step that is idle for a tenth (protocol).
 _LARGE = 0.10
-# What hands a value on as it is, so that its users are asked instead.
+# Opcodes that hand a value on as it is: their users are looked at instead.
 _PASSES = (*RENAMES, "copy", "convert", "copy-done", "all-gather-done", "all-reduce-done")
 _RENAMED = tuple(opcode for opcode in _PASSES if opcode != "tuple")
 _CUTS = ("dynamic-slice", "slice", "reduce-scatter", "all-to-all")
@@ -29,7 +27,7 @@ _CUTS = ("dynamic-slice", "slice", "reduce-scatter", "all-to-all")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeCollective:
-    """A large collective and its use; `remedy` is empty if it is needed, or if nobody can say."""
+    """A large collective and its use; `remedy` is empty if the collective is needed, or if that is not known."""
 
     name: str
     kind: str
@@ -217,9 +215,7 @@ def _is_alike(user: Instruction, graph: Graph, computation: Computation, number:
 
 
 def _side(graph: Graph, inside: Computation, product: Instruction, number: int) -> int | None:
-    """The operand of the product that the fusion's parameter is, past instructions that hand it on; None for
-    neither.
-    """
+    """The operand, 0 or 1, of the product that the fusion's parameter is handed on to; None for neither."""
     parameter = inside.parameters.get(number)
     for side in range(min(2, len(product.operands))):
         maker = graph.source(inside, product, side, _RENAMED)
@@ -272,7 +268,7 @@ def _is_in_order(array: Array) -> bool:
 
 
 def _array(instruction: Instruction) -> Array | None:
-    """The array that an instruction makes; of a start half, its result."""
+    """The array that an instruction makes; of an all-gather's start half, its result."""
     members = arrays(instruction.shape)
     if not members:
         return None

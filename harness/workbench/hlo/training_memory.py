@@ -10,7 +10,7 @@ from harness.units import decimal, percent
 from harness.workbench.hlo.prediction import TRAINING_BYTES
 from harness.workbench.tables import Field, Fields, columns, table, table_of
 
-# Pieces of a chunked cross entropy, where nobody says how many.
+# The assumed number of pieces of a chunked cross entropy.
 CHUNKS = 8
 _BF16, _F32 = 2, 4
 
@@ -41,7 +41,7 @@ class Transformer:
 
     @property
     def parameters(self) -> int:
-        """Four products of an attention, two of an MLP; the embedding once."""
+        """The number of parameters: four products of an attention, two of an MLP, the embedding once."""
         each = 4 * self.width**2 + 2 * self.width * self.hidden
         return self.layers * each + self.width * (self.vocabulary or 0)
 

@@ -17,10 +17,11 @@ from harness.workbench.hlo.work import matmul_dtype, padding_bytes, work
 from harness.workbench.tables import Field, Fields, table_of
 
 PADDING, OTHER = "padding", "other moves"
-# In captures alone: how long a copy that runs beside other work is waited for, only they say.
+# Only captures have these: nothing else says how long a copy that runs beside other work is waited for.
 HOST_WAIT, COPY_WAIT = "wait for host memory", "wait for a copy"
 NO_SOURCE = "(no source given)"
-# Of a fusion that holds several, the first speaks. A gather picks values, which may be what the program is for.
+# A fusion that holds several has the first of their kinds. A gather is none: to pick values may be what the program is
+# for.
 _KINDS = {
     "dynamic-update-slice": "dynamic-update-slice",
     "transpose": "transpose",
@@ -36,9 +37,7 @@ KINDS = (*dict.fromkeys(_KINDS.values()), PADDING, HOST_WAIT, COPY_WAIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waste:
-    """Bytes that one operation moves for nothing in one run of the program, or in all of a capture; None is not
-    known.
-    """
+    """Bytes that one operation moves for nothing, in one run of the program or in a capture; None if unknown."""
 
     kind: str
     name: str

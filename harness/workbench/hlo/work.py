@@ -24,18 +24,19 @@ async-update all-gather all-gather-start all-gather-done all-to-all collective-p
 collective-permute-done all-reduce-done collective-broadcast ragged-all-to-all
 """
 # One operation per element of the result, conversions included, as XLA's own cost analysis counts
-# (hlo_cost_analysis.cc). What it counts apart, the transcendental functions, counts here like the rest.
+# (hlo_cost_analysis.cc). Transcendental functions, which it counts apart, count here like the rest.
 ELEMENTWISE = frozenset(_ARITHMETIC.split())
 # Values are moved, made or renamed, and nothing is computed.
 MOVES = frozenset(_MOVING.split())
 # Result and operands have the same dimensions, each split over devices in the same way.
 ALIKE = ELEMENTWISE | {"copy", "copy-done", "bitcast", "opt-barrier", "all-reduce", "collective-permute"}
-# What libtpu writes as a custom call and does nothing by itself: buffers, and the two ends of a collective that runs
-# beside other work (their fusion holds the collective too).
+# Custom calls of libtpu that do nothing by themselves: buffers, and the two ends of a collective that runs beside other
+# work (their fusion holds the collective too).
 _WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _MATMULS = ("dot", "convolution")
-# XLA puts one matmul at most into a fusion; so many are looked at, and so many unknown operations named.
+# The most matmuls of a fusion that are looked at (XLA puts one at most into it), and the most unknown operations that
+# are named.
 _MOST_LISTED = 16
 # Pairs of positions that are gone through for the products of a convolution with holes.
 _MOST_PAIRS = 1 << 20
@@ -48,9 +49,9 @@ _Places = list[tuple[Computation, Instruction]]
 class InstructionWork:
     """The work of one execution of an instruction; None is not known.
 
-    `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0,
-    padding included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed`: a kernel's
-    own cost estimate is all there is. `unknown` are the operations whose FLOPs nobody knows.
+    `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0, padding
+    included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed`: a kernel's own cost
+    estimate is all there is. `unknown` are the operations whose FLOPs are not known.
     """
 
     flops: float | None
@@ -93,7 +94,7 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> In
 
 
 def matmuls(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
-    """The matmuls that an instruction is or holds; of many in fusions, the first."""
+    """The matmuls that an instruction is or holds; if a fusion holds many, the first of them."""
 
     def of_body(body: Computation, results: Mapping[str, _Places]) -> _Places:
         within = (place for inner in body.instructions for place in _matmuls(graph, body, inner, results))
@@ -173,7 +174,7 @@ def _valid(window: WindowDimension, length: int, out: int) -> int | None:
         if holes == 1:
             count += high - low + 1
             continue
-        # Where holes lie repeats itself after as many output positions as the dilation has.
+        # The pattern of holes repeats after as many output positions as the dilation.
         for at in range(low, min(high, low + holes - 1) + 1):
             if (at * window.stride + offset) % holes == 0:
                 count += (high - at) // holes + 1
@@ -223,7 +224,7 @@ def _own_flops(
     if opcode in ELEMENTWISE and isinstance(result, Array):
         counted = result.elements
     elif opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter") and first is not None:
-        # One operation of the reducing function per element that goes in, but for the first of each result.
+        # One operation of the reducing function per element that goes in, except the first of each result.
         each = _operations(graph, instruction, results)
         count = first.elements
         made = sum(array.elements or 0 for array in arrays(result)) if opcode == "reduce" else 0
@@ -324,7 +325,7 @@ def _accesses(
 
 
 def _bytes_taken(graph: Graph, body: Computation, parameter: Instruction) -> int | None:
-    """Bytes that a fusion reads of a parameter that it slices, 0 of one it updates in place; None for all."""
+    """Bytes that a fusion reads of a parameter if it slices it, 0 if it updates it in place; None: all of it."""
 
     def of_parameters(inside: Computation, results: Mapping[str, dict[int, int | None]]) -> dict[int, int | None]:
         return {
@@ -407,9 +408,7 @@ def _estimate(instruction: Instruction) -> dict[str, float]:
 
 
 def _number(value: object) -> float | None:
-    """A number of JSON, written as a number or as a string; None for anything else and for numbers that no double
-    holds.
-    """
+    """A number of JSON, at least 0, written as a number or a string; None for anything else or too large a number."""
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):

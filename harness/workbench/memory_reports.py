@@ -11,9 +11,9 @@ from harness.units import decimal, percent
 from harness.workbench.profiles import memory_rules, modules
 from harness.workbench.tables import Field, Fields, table_of
 
-# From so much on padding is named: a tile of 8 x 128 elements holds at least this share of others.
+# Padding is named if it makes an allocation this many times as large.
 _PADDED = 1.25
-# As many queries and keys as make scores that fill memory.
+# From this many queries and keys on, scores fill memory.
 _LONG = 1024
 # Frames of JAX itself say nothing about whose the buffer is.
 _OF_JAX = ("/jax/", "/jaxlib/")
@@ -44,7 +44,7 @@ _REFUSED: Fields[Refused] = (
     Field("what", "what", lambda asked: "a program" if asked.is_program else "an array"),
     Field("remedy", "what to do", lambda asked: _REFUSED_REMEDY[asked.is_program], is_whole=True),
 )
-# What a kernel keeps there is no tensor of the model.
+# Memories of kernels: they hold no tensor of the model.
 _OF_KERNELS = ("vmem", "smem", "sflag", "cmem")
 _LIMIT = (
     "The limit is the kernel's own or the default: raise it with vmem_limit_bytes in pltpu.CompilerParams, or for all "

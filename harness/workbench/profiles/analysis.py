@@ -21,8 +21,8 @@ _NOTHING = "there is nothing of the kind in the capture"
 class Analysis:
     """One table of a capture.
 
-    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. A query may have one column
-    more: it holds notes. `facts` is a query of one row, which may read the rows of the table as `answer`.
+    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. A query may have one more
+    column, which holds notes. `facts` is a query of one row, which may read the rows of the table as `answer`.
 
     `title`, `columns`, `notes` and `empty` may contain figures of `facts`: `{took:s}` (seconds), `{part:%}`,
     `{size:B}`, `{number:n}`, `{ratio:c}` (a change). A note is left out if one of its figures is NULL, or if `{seen:?}`

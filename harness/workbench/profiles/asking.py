@@ -16,7 +16,7 @@ from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.views import VIEWS
 from harness.workbench.tables import columns, table, unit_of
 
-# What only reads, the query itself or a description of it.
+# Statements that only read: a query, or the description of one.
 _READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.RELATION)
 _SCHEMA = columns("table;column;type;is_derived=derived;meaning=what it is!")
 _LONGEST_TITLE = 60

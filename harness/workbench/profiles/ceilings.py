@@ -9,8 +9,8 @@ from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
 
-# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The other way round
-# the same 10 %: nothing can be faster than its roofline.
+# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The same 10 % count
+# below it: nothing can be faster than its roofline.
 _FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
 # Ours: a verdict on all operations covers half of the time at least.
 _MOST = 0.5
@@ -63,7 +63,7 @@ def _peaks(database: Database) -> str:
     return " and ".join(words)
 
 
-# The four-way reading; open where it would change if the time without a FLOP count were all at the peak.
+# The four-way reading. It is open if it would be another with all time that has no FLOP count at the peak.
 READING = f"""
     case when tc is null or hbm is null then 'unknown'
         when tc < {_LOW} and hbm < {_LOW} then 'both low: bubbles or overhead'
@@ -120,7 +120,7 @@ _MFU = Analysis(
     title="Model FLOPs utilisation",
     columns="from=FLOPs from;step_flops=FLOPs per step;step_seconds=step;devices:count;"
     "peak_flops_per_second=peak of one;mfu=MFU:fraction",
-    # What runs outside the steps (other modules, where a step is a run of the longest) takes none of their time.
+    # Operations outside the steps (of other modules, if a step is a run of the longest) take none of their time.
     query="""
         with wanted as (
             select 1 as place, 'the model' as who, $step_flops::DOUBLE as flops where $step_flops is not null

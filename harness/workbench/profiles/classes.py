@@ -25,7 +25,7 @@ _COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permu
 # (`async-collective-done`, libtpu 0.0.50).
 _COLLECTIVE_NAME = re.compile(rf"^({_COLLECTIVE}|async-collective)\b|^({_COLLECTIVE.replace('-', '_')})\b")
 _HOST_MEMORY = "S(5)"
-# What captures of a CPU, whose categories are opcodes, show for XProf's `non-fusion elementwise`.
+# The opcodes that captures of a CPU have as categories in place of XProf's `non-fusion elementwise`.
 _POINTWISE = (
     "add|subtract|multiply|divide|maximum|minimum|power|negate|abs|sign|exponential|exponential-minus-one|log|"
     "log-plus-one|logistic|tanh|sqrt|rsqrt|cbrt|erf|floor|ceil|round-nearest-even|sine|cosine|convert|select|compare|"
@@ -42,8 +42,8 @@ class ClassRule:
     name: str = ""
 
 
-# Protocol, section 6: by hlo_category and name. What it does not name (control flow, transfers into VMEM, reductions)
-# has a class of its own, so that nothing hides in another's.
+# Protocol, section 6: by hlo_category and name. Operations that it does not name (control flow, transfers into VMEM,
+# reductions) have classes of their own, so that none hides in another class.
 _CLASSES = (
     ClassRule(COMMUNICATION, category=rf"^({_COLLECTIVE}|ragged-all-to-all|send|recv)(-start|-done)?( fusion)?$"),
     ClassRule(COMMUNICATION, name=_COLLECTIVE_NAME.pattern),
@@ -63,8 +63,8 @@ _CLASSES = (
 )
 CLASSES = tuple(dict.fromkeys(rule.meaning for rule in _CLASSES))
 
-# Protocol, section 6: the framework categories, in the order in which a name says most. Read off the tf_op and, where
-# a kernel bears a telling one, the operation's own name.
+# Protocol, section 6: the framework categories, those first whose names say most. They are read off the tf_op, or off
+# the operation's own name if that says more.
 _FRAMEWORK = (
     ("gla", r"(?<![a-z])gla(?![a-z])|gated_?linear|linear_attention|delta_?net|delta_rule"),
     ("moe", r"(?<![a-z])moe(?![a-z])|mixture_of_experts|expert|router|routing|(?<![a-z])t?gmm(?![a-z])|megablox"),

@@ -18,8 +18,9 @@ from harness.workbench.profiles.views import meets, overlap_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveFacts:
-    """One execution of a collective: `array_bytes` is the whole array (gathered, not yet scattered), `size` the devices
-    of a group.
+    """One execution of a collective.
+
+    `array_bytes` is the whole array (gathered, not yet scattered), `size` the number of devices of a group.
 
     None: the capture's text does not say.
     """
@@ -46,10 +47,11 @@ class CollectiveFacts:
         return (2 if self.kind == "all-reduce" else 1) * self.array_bytes * (self.size - 1) / self.size
 
 
-# Every collective of each main device, the one most waited for first. In flight is what the asynchronous line shows;
-# without one, from the begin of a start half to the end of the done half that follows it, where one is under way. Of a
-# GPU and a CPU, whose operations run side by side, it is in flight while its own kernel runs, and waited for while no
-# other operation runs beside it; XLA names a GPU's kernel after the start half, and there is no event of a done half.
+# Every collective of each main device, the one most waited for first. A collective is in flight as the asynchronous
+# line shows it; without that line, from the begin of a start half to the end of the done half that follows it, if the
+# capture has both. On a GPU and a CPU, whose operations run side by side, it is in flight while its own kernel runs,
+# and waited for while no other operation runs beside it; XLA names a GPU's kernel after the start half, and there is no
+# event of a done half.
 FLIGHTS = f"""
     with sent as (
         select e.*, o.module, o.pair, o.half, d.platform = 'tpu' as is_tpu,

@@ -23,12 +23,12 @@ from harness.workbench.profiles.database import Database, Row, TableOf, database
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.views import meets, overlap_of
 
-# Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
+# Protocol, section 7: flags that overlap a collective, by its kind; the two exclude each other.
 _FUSE = "xla_tpu_enable_async_collective_fusion"
 _OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
 _OFFLOADING = " or ".join(chips.having(lambda row: row.workbench.offloads_collectives))
 _WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
-# Ours, the protocol's red flag for idle time: so much of a collective's flight waited for is a stall.
+# Ours, after the protocol's red flag for idle time: it is a stall to wait for this share of a collective's flight.
 _STALL = 0.10
 # Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
 _NEAR, _HALF = 0.9, 0.5
@@ -99,7 +99,7 @@ _EXPOSED = Analysis(
     title="Exposed communication",
     columns="device;flight_seconds=in flight;waited_seconds=waited;synchronous_seconds=synchronous;"
     "exposed_seconds=exposed;exposed_fraction=of busy time;hidden_fraction=hidden",
-    # Where only halves that start something are in the capture, it does not say how long they were waited for.
+    # A capture with only start halves does not say how long they were waited for.
     query="""
         with known as (
             select d.device, coalesce(sum(flight_seconds), 0) as flight, coalesce(sum(waited_seconds), 0) as exposed,
@@ -171,7 +171,7 @@ _AXES = Analysis(
     title="Communication by axis of the mesh",
     columns="axes;devices=n:count;collectives:count;count=runs;device_bytes=a device;flight_seconds=in flight;"
     "exposed_seconds=exposed;exposed_fraction=of busy;link_fraction=of the link",
-    # Of the link: time-weighted, over those collectives of which everything is known.
+    # `of the link` is weighted by time, over the collectives of which everything is known.
     query="""
         with main as (
             select count(*) as devices, sum(busy) as busy
@@ -194,7 +194,8 @@ _AXES = Analysis(
     empty=_NONE,
 )
 # What each axis of the mesh is for, by the kinds of its collectives and the passes that they stand in. Ours: programs
-# gather sharded weights in both passes and scatter their gradients once, add up gradients once, activations in both.
+# gather sharded weights in both passes and scatter their gradients once; they add up gradients once, and activations in
+# both passes.
 _PARALLELISM = Analysis(
     name="parallelism",
     title="What each axis is for",
@@ -256,7 +257,7 @@ _SPARSE = Analysis(
     ),
     is_optional=True,
 )
-# What the simulator draws, and no device records.
+# Links are drawn by the simulator; no device records them.
 _LINKS = Analysis(
     name="links",
     title="Links by direction",
@@ -285,8 +286,7 @@ _SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCH
 
 
 def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
-    """Exposed communication by device and mesh axis, every collective, simulated links, SparseCores, and constraints
-    that would spare one.
+    """Tables of exposed communication, collectives, simulated links, mesh axes, SparseCores, and sharding constraints.
 
     `mesh` are the sizes of its axes by name, in order. Raises UsageError `usage` if they fit no group.
     """

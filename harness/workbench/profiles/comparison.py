@@ -8,7 +8,7 @@ from harness.workbench.profiles.op_times import comparable
 
 # What runs on the matrix units, as far as XLA counts it.
 _ON_MXU = "class in ('matmul', 'attention', 'custom kernel')"
-# Operations by name. Two modules with one name in common: together, as module numbers change from run to run.
+# Operations by name, those of all modules together, because module numbers change from run to run.
 _SIDE = """
     select $side, name, arg_min(kind, rank), arg_min(framework_name, rank), arg_min(source, rank),
         sum(self_seconds) / coalesce(case when $per_step then (select steps from step_counts) end,
@@ -17,8 +17,9 @@ _SIDE = """
 _SIDES = (
     "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
 )
-# Operations of one name; of the rest those that alone on each side have a category, tf_op and source in common: the
-# compiler numbers fusions anew each time, and what is called `fusion.7` in one may be `fusion.9` in the other.
+# Operations of one name are a pair. Of the rest, two are a pair if each is the only one on its side with their
+# category, tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one capture may be
+# `fusion.9` of the other.
 _PAIRS = """
     create or replace temp view pairs as
     with named as (select *, count(*) over (partition by name) = 1 as is_alone from sides),

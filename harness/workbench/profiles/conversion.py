@@ -23,7 +23,7 @@ from harness.workbench.profiles.remote import Remote, Source
 # A capture of some GB takes minutes.
 _SECONDS = 600.0
 _HARNESS = str(Path(harness.__file__).parents[1])
-# How libraries of Google begin a line of their logs.
+# The beginning of a log line of Google's libraries.
 _LOG_HEAD = re.compile(r"^[IWEF]\d{4} \S+ +\d+ [\w.]+:\d+\] ")
 # The converter's exit code for no answer.
 _NOTHING = 3
@@ -40,7 +40,7 @@ def tool(paths: Sequence[Source], name: str) -> bytes:
 
 
 def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
-    """The same for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
+    """The answers for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
     on_server = [path for path in paths if isinstance(path, Remote)]
     return (
         remote.answers(on_server, name, option_sets)
@@ -54,7 +54,7 @@ def _convert_locally(
 ) -> tuple[bytes, ...]:
     what = f"xprof's {name}"
     with tempfile.TemporaryDirectory(prefix="ratchet-xprof-") as scratch:
-        # It writes caches into the folder of the run.
+        # XProf writes caches into the folder of the run.
         copies = [Path(scratch) / "run" / _profile_name(path) for path in paths]
         answer = Path(scratch) / "answer"
         with refusals_in_words(f"copying {paths[0]}"):
@@ -123,8 +123,9 @@ class DataTable:
 
 
 def ask(paths: Sequence[Source], name: str) -> tuple[DataTable, ...]:
-    """The tables that XProf's tool `name` answers with. Raises RatchetError `no-answer`, also for an answer without
-    tables.
+    """The tables that XProf's tool `name` answers with.
+
+    Raises RatchetError `no-answer`, also for an answer without tables.
     """
     answer = msgspec.json.decode(tool(paths, name))
     tables = answer if isinstance(answer, list) else [answer]

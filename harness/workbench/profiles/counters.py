@@ -14,7 +14,7 @@ from harness.workbench.profiles.reading import sources
 
 # A counter that could not be read comes as 64 ones, which is no number of events.
 _UNREADABLE = 0.999 * 2**64
-# Names begin with where in the chip the counter is.
+# Names begin with the counter's place in the chip.
 _PLACE = re.compile(r"^.*_counters_(?:unprivileged_)?(?:count_)?")
 _FIRST = chips.having(lambda row: row.workbench.has_counters)[0]
 _FIRST_PERIODIC = chips.having(lambda row: row.workbench.has_periodic_counters)[0]
@@ -118,7 +118,7 @@ _COUNTS = Analysis(
 
 
 def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Units by XProf's utilization_viewer, counters by its perf_counters; with `top` only so many counters.
+    """Units by XProf's utilization_viewer, counters by its perf_counters; at most `top` counters, None: all.
 
     Raises RatchetError if the capture cannot be converted.
     """

@@ -45,7 +45,7 @@ class TableOf:
 
     @property
     def columns(self) -> tuple[tuple[str, str, bool, str], ...]:
-        """Name, type, whether it is derived, meaning."""
+        """Name and type of each column, True if it is derived, and its meaning."""
         return tuple((name, kind, bool(star), meaning) for name, kind, star, meaning in _COLUMN.findall(self.text))
 
     @property
@@ -147,7 +147,7 @@ RECORDED = (
     end_seconds DOUBLE*    when the last ended; the next began more than 2 us later
     """),
 )  # fmt: skip
-# Tables that are made where a query names them, and where each is described.
+# Tables that are made when a query names them, each with the place of its description.
 ON_DEMAND = {
     "scopes": "hotspots:SCOPE_TABLE",
     "insides": "inside:INSIDE_TABLE",
@@ -207,7 +207,7 @@ class Database:
         self._fill(name, kinds, [_objects(column) for column in zip(*rows, strict=True)])
 
     def rows(self, query: str, **parameters: Cell) -> list[tuple[Any, ...]]:
-        """Rows of a query; of `parameters`, those that it names are passed on."""
+        """Rows of a query; the `parameters` that it names are passed on."""
         return [tuple(map(_plain, row)) for row in self.find(query, parameters).fetchall()]
 
     def find(self, query: str, parameters: Mapping[str, Cell]) -> "duckdb.DuckDBPyConnection":
@@ -249,7 +249,7 @@ class _Loaded:
         self.capture = capture
         self.numbers: dict[Operation, int] = {}
         self.rows_of: dict[str, list[Row]] = {table.name: [] for table in RECORDED}
-        # Of those that may have a row for each event: columns, a piece for each device.
+        # Columns of the tables that may have a row for each event, in a piece for each device.
         self.pieces: dict[str, list[list[Values]]] = {"executions": [], "busy": [], "gaps": []}
         main = {id(device) for device in op_times.devices(capture)}
         labelled = op_times.devices(capture) or capture.devices
@@ -329,14 +329,14 @@ class _Loaded:
         first, last = float(starts[0]), float(ends.max())
         begin, end = min([first, *(period.start for period in shown)]), max([last, *(period.end for period in shown)])
         so_far = np.maximum.accumulate(ends)
-        # The operation that ends last so far: it counts from where it is the first to end so late.
+        # The operation that ends last so far; of several that end together, the first.
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
         runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
         spans = merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS)
         self.rows_of["spans"] += [
             (number, *times) for times in zip(*(moments.tolist() for moments in spans), strict=True)
         ]
-        # Between where one begins later than all before it ended; before the first, after the last.
+        # A gap lies where an operation begins after all before it ended, before the first one, and after the last.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
         edges: list[tuple[str, float, float, Any, Any]] = []
         edges += [("before", begin, first, None, names[0])] if begin < first else []
@@ -390,8 +390,9 @@ class _Ran:
 
 
 def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
-    """The number of the period in which each execution begins, counted from `first`; masked in none. `starts` are in
-    order.
+    """The number of the period in which each execution begins, from `first` on; masked if it begins in none.
+
+    `starts` are in order.
     """
     numbers: Values = _MASKED.masked_all(len(starts), int)
     for number, period in enumerate(periods, first):
@@ -463,5 +464,5 @@ def _objects(column: Sequence[Any]) -> Values:
 
 
 def _plain(value: Any) -> Any:
-    # What a literal such as 0.05 is to DuckDB.
+    # A literal such as 0.05 is a Decimal to DuckDB.
     return float(value) if isinstance(value, Decimal) else value

@@ -1,4 +1,4 @@
-"""A device's own clock, which places all its events, because the profiler's, adjusted to the host's, jumps."""
+"""A device's own clock, which places all its events: the profiler's clock, adjusted to the host's, jumps."""
 
 from array import array
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import numpy as np
 from harness.dumps.xplane import Event, Value
 from harness.workbench.profiles.spans import Values
 
-# Both clocks agree on a stretch that they count alike to this: rounding is 1 ns at most, a jump some ms (v6e).
+# Both clocks agree on a time that they measure alike within this: rounding is 1 ns at most, a jump some ms (v6e).
 _AGREE_PS = 1_000_000
 
 
@@ -28,11 +28,11 @@ class DeviceClock:
 
     @property
     def spread_ps(self) -> int:
-        """The largest difference of the two clocks, one moment against another."""
+        """The largest amount by which the difference of the two clocks changes."""
         return self._most - self._least
 
     def learn(self, event: Event) -> tuple[int, int]:
-        """Start and length of an operation, from which `span` knows how the clocks lie to each other."""
+        """Start and length of an operation, which is kept so that `span` can place other events."""
         device_span = device_span_of(event.stats)
         if device_span is None:
             return event.start_ps, event.duration_ps
@@ -58,10 +58,10 @@ class DeviceClock:
         return start, max(0, self._at(event.start_ps + event.duration_ps) - start)
 
     def _at(self, adjusted_ps: int) -> int:
-        """The moment by the device's clock, measured from the end of the nearest operation.
+        """The moment by the device's clock, measured from the nearest beginning or end of an operation.
 
-        If both clocks agree on the time between the operations around it, its distance from that end is the adjusted
-        clock's.
+        If both clocks agree on the time between the two ends around it, the distance from the nearest is the adjusted
+        clock's; otherwise it is 0.
         """
         if self.spread_ps <= _AGREE_PS:
             return adjusted_ps

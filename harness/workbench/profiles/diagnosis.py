@@ -17,7 +17,7 @@ from harness.workbench.profiles.timeline import IMBALANCE
 
 # Below this a finding is left out: one part in a thousand of the time.
 _WORTH = 0.001
-# From here on one finding is all there is to look at: half of the time.
+# From this share of the time on, one finding is all that matters.
 _ALL_THAT_COUNTS = 0.5
 
 
@@ -255,7 +255,7 @@ _COMPARED = Analysis(
 
 
 def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...]:
-    """Checklist, metrics and findings; with `other`, how both changed from one capture to the other.
+    """Checklist, metrics and findings; with `other`, also the change of metrics and findings to that capture.
 
     Raises RatchetError `not-comparable` like `comparable`.
     """

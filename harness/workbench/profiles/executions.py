@@ -13,10 +13,10 @@ from harness.dumps.xplane import Value
 from harness.records import Execution
 
 _PICOSECONDS = 1e12
-# Opcodes whose cost XLA does not know: it says 0 there and means nothing by it.
+# Opcodes whose cost XLA does not know: 0 means unknown there.
 _OPAQUE = "custom-call"
-# XProf's op_metrics.proto. Of its numbers of memories this one is known: an operation that only reads what lies in HBM
-# has it, and none that reads or writes the host's memory alone.
+# XProf's op_metrics.proto. Of its numbers of memories one is known: every operation that only reads HBM has it, and
+# none that only accesses the host's memory.
 _ACCESSES = {
     "MemoryAccessBreakdown": (("accesses", 1, "MemoryAccess*"),),
     "MemoryAccess": (("operation_type", 1, "int64"), ("memory_space", 2, "uint64"), ("bytes_accessed", 3, "uint64")),
@@ -37,7 +37,7 @@ class Serial:
         self._starts, self._lengths = array("q"), array("q")
 
     def add(self, start_ps: int, duration_ps: int, number: int) -> None:
-        """Adds an event of operation `number`. Raises OverflowError for one half a year from the first."""
+        """Adds an event of operation `number`. Raises OverflowError if it is half a year from the first one."""
         if not self._starts:
             self._origin_ps = start_ps
         self._numbers.append(number)
@@ -65,7 +65,7 @@ class Serial:
 
 def _execution(operation: int, start_ps: int, seconds_ps: int, self_ps: int) -> Execution:
     seconds = seconds_ps / _PICOSECONDS
-    # Most have no other within them: one number then stands for both.
+    # Most executions have none nested in them: one number then stands for both times.
     alone = seconds if self_ps == seconds_ps else self_ps / _PICOSECONDS
     return Execution(operation=operation, start=start_ps / _PICOSECONDS, seconds=seconds, self_seconds=alone)
 
@@ -86,7 +86,7 @@ def bytes_accessed(stats: Mapping[str, Value], category: str) -> float | None:
 
 
 def hbm_bytes(stats: Mapping[str, Value]) -> float | None:
-    """The part of these bytes that is in HBM; None if the capture does not divide bytes by memory."""
+    """The part of the accessed bytes that is in HBM; None if the capture does not divide bytes by memory."""
     parts = stats.get("memory_access_breakdown")
     if not isinstance(parts, bytes):
         return None

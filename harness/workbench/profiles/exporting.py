@@ -91,8 +91,8 @@ def _plane(plane: Plane, host: str, zero: int, count: _ExportCount) -> Iterator[
 def lanes(events: Sequence[Event]) -> list[list[int]]:
     """The numbers of the events that have a place in time, in as few lists as possible so that none cross in a list.
 
-    An event may lie within another of its list. A viewer draws a thread's slices one in the other and gets lost if
-    they cross, as asynchronous ones do.
+    An event may lie within another of its list. A viewer nests a thread's slices and cannot draw slices that cross, as
+    asynchronous ones do.
     """
     numbers, starts, ends = array("q"), array("q"), array("q")
     zero = _nanoseconds(events[0].start_ps) if events else 0

@@ -20,7 +20,7 @@ from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import hlo_protos, sources
 from harness.workbench.tables import columns
 
-# What a person can look at; the nearest are kept.
+# The most nodes that a person can look at; the nearest are kept.
 _MOST = 200
 _COLUMNS = columns(
     "distance=away;instruction;opcode;shape;takes;mean_seconds=self time;count=runs;framework_name=tf_op;source"
@@ -64,8 +64,8 @@ class Neighbourhood:
 def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str | None = None) -> Neighbourhood:
     """Instructions up to `depth` away from `operation` (`fusion.3` or `%fusion.3`).
 
-    If several modules have an operation of that name and none is asked for, the one in which it took longest. Raises
-    RatchetError `no-hlo`, `unknown-op`, UsageError `unknown-module`.
+    If several modules have an operation of that name and `module` is None, the module in which it took longest is used.
+    Raises RatchetError `no-hlo`, `unknown-op`, UsageError `unknown-module`.
     """
     name = operation.strip().removeprefix("%")
     graphs, is_whole = graphs_of(capture)
@@ -113,7 +113,7 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
 
 
 def dot(around: Neighbourhood) -> str:
-    """The same as a graph in DOT, for `dot -Tsvg`; arrows go from producers to consumers."""
+    """The neighbourhood as a graph in DOT, for `dot -Tsvg`; arrows go from producers to consumers."""
     return "\n".join(_dot_lines(around))
 
 

@@ -176,7 +176,7 @@ SCOPES = Analysis(
 )
 
 
-# What a scope of a layer is called in flax, haiku, equinox and by hand: `layers_3`, `block/3`, `decoder.layer[3]`.
+# The names of a layer's scope in flax, haiku, equinox and by hand: `layers_3`, `block/3`, `decoder.layer[3]`.
 _LAYER = r"(?i)(?:layers?|blocks?|stage)[_./\[(]*(\d+)"
 LAYERS = Analysis(
     name="layers",
@@ -280,7 +280,7 @@ BREAKDOWN = (
         ),
         empty="no operation is called gmm or tgmm: no mixture of experts in this form ran",
     ),
-    # In the backward pass a GMM gives the gradient of what came in (dlhs), the TGMM after it that of the weights
+    # In the backward pass a GMM gives the gradient of its input (dlhs), and the TGMM after it that of the weights
     # (protocol, section 6).
     Analysis(
         name="backward_loops",

@@ -11,7 +11,8 @@ from harness.workbench.profiles.spans import LEAST, Spans, length, shared_second
 
 # Protocol, section 3, item 4: idle under 5 % is excellent, over 10 % a red flag.
 EXCELLENT, RED_FLAG = 0.05, 0.10
-# How the simulator begins the statistics of a module's run (workbench/traces/xspace.py), and ends the rows it draws.
+# Prefixes of the statistics that the simulator gives a module's run (workbench/traces/xspace.py), and the suffix of the
+# rows that it draws.
 _CYCLES, _TRANSFERS, _DRAWN = "simulated cycles: ", "simulated transfers: ", " (simulated)"
 _ISSUING, _KERNELS = "issuing", "all kernels"
 _CUSTOM_CALL = "custom-call"

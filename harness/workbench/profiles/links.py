@@ -9,7 +9,8 @@ from harness.workbench.profiles.places import CaptureFiles, host_name
 from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, query, root
 from harness.workbench.tables import columns, table
 
-# The pages of xprof 2.24, the most useful first; the last nine show something only where a capture has what they read.
+# The pages of xprof 2.24, the most useful first; the last nine show something only if a capture has the data that they
+# read.
 TOOLS = (
     ("overview_page", "overview"),
     ("trace_viewer@", "trace viewer"),
@@ -36,9 +37,9 @@ _COLUMNS = columns("tool=page;finds_by=found by;url=address")
 def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
     """The address of each page for the capture at `place` on the server at `server`.
 
-    The trace viewer also by `session_path`, the run's folder, and all runs next to it by `run_path`: any server on a
-    machine with these folders finds them, whatever its log directory. Raises UsageError `usage` if `server` is no
-    address.
+    The trace viewer and the overview are also found by `session_path`, the run's folder, and all runs next to it by
+    `run_path`: any server on a machine with these folders finds them, whatever its log directory. Raises UsageError
+    `usage` if `server` is no address.
     """
     base = root(server)
     first = place.paths[0]
@@ -71,7 +72,7 @@ def page(base: str, tool: str, run: str, host: str | None, more: dict[str, str] 
 
 
 def run_name(place: CaptureFiles, log_directory: Path | None = None) -> str:
-    """XProf's name of the run: the run's name, behind the path to it below the log directory."""
+    """XProf's name of the run: its path below the log directory."""
     whole = (log_directory or place.log_directory).resolve()
     directory = place.log_directory.resolve()
     above = directory.relative_to(whole).as_posix() if directory.is_relative_to(whole) else "."

@@ -17,7 +17,7 @@ from harness.workbench.profiles.memory_rules import (
     VOCABULARY_ELEMENTS,
 )
 
-# How many moments a heap over time is shown at.
+# The number of moments at which a heap over time is shown.
 _MOMENTS = 12
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_EVENTS = (
@@ -28,15 +28,16 @@ _NO_MODULES = (
     "the capture carries no HLO module with a buffer assignment (the /host:metadata plane): it was taken with "
     "enable_hlo_proto=False, or the program was compiled before and elsewhere"
 )
-# From the published analysis: above this the tiling costs more than it is worth looking past.
+# From the published analysis: more padding than this is worth a look.
 _PADDING_BYTES = 500 * (1 << 20)
 # A temporary is kept long if it lives for this part of the schedule; with this size a long one is critical.
 _LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
 _SPIKES = 3
-# Ours, since the published analysis states none: a step gives back what it takes, so a tenth of the memory is a leak or
-# a cache; half as much again as usual is a moment worth looking at; a third of what is free in pieces is hard to use.
+# Ours, because the published analysis states none. A step gives back what it takes, so growth by a tenth of the memory
+# is a leak or a cache. A moment with 1.5 times the usual level is worth a look. Free memory of which a third is in
+# pieces is hard to use.
 _GROWTH, _SPIKE, _FRAGMENTATION = 0.10, 1.5, 0.30
-# Ours: a rise of less than this part of what the forward half leaves is no recomputation worth the name.
+# Ours: a rise of less than this part of the forward half's most does not count as recomputation.
 _RISE = 0.05
 
 
@@ -75,7 +76,8 @@ def _roll_up(name: str, title: str, column: str, key: str) -> Analysis:
 
 
 _USED = "reserved_bytes + allocated_bytes"
-# Reserved minus available (protocol, section 6); nothing where less is reserved than free, which that cannot mean.
+# Reserved minus available (protocol, section 6); NULL if less is reserved than free, where the difference means
+# nothing.
 _ACTUAL = "case when reserved_bytes > free_bytes then reserved_bytes - free_bytes end"
 _STATIC = "(select max(peak_bytes) from heaps where space = 'HBM')"
 _OVER_TIME = _moments(_USED, "memory", "memory_levels")
@@ -220,8 +222,8 @@ _READING = f"""
             || ' times the median level; see what is alive at the peak' end,
         case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || in_percent(fragmentation)
             || '; fewer sizes, or buffers that are donated' end), ''), 'in order')"""
-# Activations in both halves of a training step, which the first buffer of a backward pass parts: made by the change
-# `first`, so that one is there after it, and gone with the one after `last`.
+# Activations in both halves of a training step; the first buffer of the backward pass separates the halves. A buffer is
+# there after the change `first`, which makes it, and gone with the change after `last`.
 _HALVES = """
     begins as (select min(first + 1) as at_ from lives where heap = $heap and is_backward),
     changed as (
@@ -247,7 +249,7 @@ _LOGITS_HINT = (
     "Logits and their gradients shrink with a chunked cross entropy (the loss in pieces of the sequence), "
     "embeddings and their optimizer state with sharding over it."
 )
-# What is recomputed is alive again while it is used, one piece at a time.
+# Recomputed activations are alive again while they are used, one piece at a time.
 _REMEDIES = f"""
     alive as (select * from buffers where heap = $heap),
     kept as (select * from alive where group_name = 'Temporary' and category != '{LOGITS}' and contains(op_name, 'jvp(')
@@ -428,7 +430,7 @@ def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[
 
 
 def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
-    """Findings on the memory of the largest module, or of `module`, and on the allocator's view; raises likewise."""
+    """Findings on the memory of the largest module, or of `module`, and on the allocator's view; raises as `memory`."""
     return _tables(capture, DIAGNOSE, DIAGNOSE_PLANNED, top, module)
 
 

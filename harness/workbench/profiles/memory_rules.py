@@ -9,7 +9,7 @@ PARAMETERS, OPTIMIZER, INPUTS = "parameters", "optimizer", "other inputs"
 LOGITS, MOE, ATTENTION, OTHER = "logits, cross entropy", "MoE", "attention", "other"
 SMALL = "small buffers"
 
-# How JAX calls what jax.checkpoint computes again, and the two halves of a derivative.
+# JAX's names for work that jax.checkpoint computes again, and for the two halves of a derivative.
 AGAIN, BACKWARD, _FORWARD = "rematted_computation", "transpose(", "jvp("
 # A dimension as long as a vocabulary (protocol, section 6).
 VOCABULARY_ELEMENTS = 100_000
@@ -28,8 +28,9 @@ class CategoryRule:
     group: str = ""
 
 
-# Protocol, section 6: the groups and words of the published analysis, the arguments first. `softmax` alone is said to
-# mean the loss; inside an attention it does not, so that word comes last. What is neither is named for what it is.
+# Protocol, section 6: the groups and words of the published analysis, the arguments first. There `softmax` alone means
+# the loss; inside an attention it does not, so that word comes last here. Arguments that are neither parameters nor
+# optimizer state are other inputs.
 RULES = (
     CategoryRule(OPTIMIZER, r"opt_state|optimizer|\bmu\b|\bnu\b|momentum", group="Parameter"),
     CategoryRule(PARAMETERS, r"params?\b|weights?\b|kernel\b", group="Parameter"),

@@ -15,7 +15,7 @@ from harness.workbench.profiles.reading import hlo_protos, sources
 _SPACES = {0: "HBM", 1: "VMEM"}
 _MEBIBYTE = 1 << 20
 _PICOSECONDS = 1e12
-# One answer of XProf: what it says of a module in a space, or of an allocator on a host.
+# One answer of XProf, about a module in a memory space or an allocator on a host.
 _Answer = Mapping[str, Any]
 
 
@@ -37,8 +37,8 @@ def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
 def _heaps(database: Database) -> Iterator[Row]:
     for number, module, space, answer in _heap_answers(database):
         sizes = answer.get("heapSizes", ())
-        # XProf names the change at `n`, counted from 0, and the size after it stands at `n + 1`; so with the peak's
-        # place, and proto3's JSON leaves a zero out.
+        # XProf counts changes from 0, and the size after change `n` stands at `n + 1`; this holds for the peak's place
+        # too. JSON of proto3 leaves out a zero.
         place = answer.get("peakHeapSizePosition", 0) + 1 if sizes else None
         arguments = answer.get("entryComputationParametersMib", 0.0) * _MEBIBYTE
         peak = answer["peakHeapMib"] * _MEBIBYTE
@@ -99,7 +99,7 @@ def _allocator_answers(database: Database) -> list[tuple[int, str, str, _Answer]
     """For each memory with allocator events: its number, host, name and XProf's answer."""
     if "seen" not in database.options:
         kept: list[tuple[int, str, str, _Answer]] = []
-        # XProf reads one host at a time here, and says nothing of a capture without one, as that of a simulated run.
+        # XProf reads one host at a time here, and has no answer for a capture without a host, such as a simulated run.
         for path in sources(database.capture):
             if answer := conversion.tool((path,), "memory_profile"):
                 memories: dict[str, Any] = msgspec.json.decode(answer)["memoryProfilePerAllocator"]
@@ -149,7 +149,7 @@ def _moments(database: Database) -> Iterator[Row]:
 def _allocations(database: Database) -> Iterator[Row]:
     for number, _, _, answer in _allocator_answers(database):
         for active in answer.get("activeAllocations", ()):
-            # An index of -1 and below says that the other list is meant.
+            # A negative index means the other list.
             at = int(active.get("snapshotIndex", 0))
             of = (
                 answer["memoryProfileSnapshots"][at]["activityMetadata"]

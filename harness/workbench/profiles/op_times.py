@@ -22,7 +22,7 @@ def is_sparse_core(device: Device) -> bool:
 
 
 def device_label(device: Device, devices: Sequence[Device]) -> str:
-    """The device's name, behind its host's if `devices` are on several hosts: each has a `TPU:0`."""
+    """The device's name, with its host's in front if `devices` are on several hosts: each has a `TPU:0`."""
     return f"{device.host}/{device.name}" if len({other.host for other in devices}) > 1 else device.name
 
 
@@ -51,7 +51,7 @@ def why_nothing_ran(capture: Capture) -> str:
 
 
 def comparable(a: Capture, b: Capture) -> str:
-    """The reason why there is nothing to compare, since nothing ran in one of the two; else "".
+    """The reason why there is nothing to compare, if nothing ran in one of the two; else "".
 
     Raises RatchetError `not-comparable` if one is measured and the other simulated, or measured on a CPU.
     """

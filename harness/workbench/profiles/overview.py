@@ -19,8 +19,8 @@ _NO_DEVICE = (
     "XProf's tables are about device planes (/device:TPU:0), and the capture has none: a CPU's operations stand on "
     "the host's threads"
 )
-# XProf's overview_page says 0.0 % for these also where it knows nothing: without the hardware's counters, and
-# for the roofline always (xprof 2.24), where its roofline_model has the figure.
+# XProf's overview_page also shows 0.0 % for these if it knows nothing: without the hardware's counters, and for the
+# roofline always (xprof 2.24), although its roofline_model has the figure.
 _ZERO_IS_UNKNOWN = (
     ("mxu_utilization_percent", "matrix unit used"),
     ("hbm_utilization_percent", "HBM used"),
@@ -28,7 +28,7 @@ _ZERO_IS_UNKNOWN = (
 )
 _DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
 _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
-# A longer time than the devices show is XProf's mistake, not rounding.
+# A time so much longer than the devices show is XProf's mistake, not rounding.
 _SAME_TIME = 1.01
 
 
@@ -92,8 +92,8 @@ def overview(capture: Capture, useful_flops: float | None = None, top: int = 5) 
     return shown, program, longest, *host_transfers(capture), _summary(capture, scale)
 
 
-# Each column, what XProf's roofline_model calls it, its unit there, and whether time is in its numerator, its
-# denominator or neither.
+# Each column, its name in XProf's roofline_model, its unit there, and the power of the factor that corrects it: -1 for
+# a time, 1 for a rate, 0 without time.
 _PROGRAM = (
     ("seconds=time per core", "total_time_per_core", MICROSECOND, -1),
     ("flops_per_second=FLOP rate", "measured_flop_rate", GIGAFLOPS, 1),
@@ -116,7 +116,7 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
     for row in answers[0].rows if answers else ():
         if (row.get("step"), row.get("operation"), row.get("include_infeed_outfeed")) == total:
             scale = _excess(capture, row)
-            # XProf has 0 where it does not know.
+            # XProf has 0 for an unknown figure.
             values = [number(row, name, unit * scale**power) or None for _, name, unit, power in _PROGRAM]
             ridge = float(answers[0].properties["hbm_ridge_point"]) or None
             is_counted = values[1] is not None
@@ -157,15 +157,14 @@ def _tool_tables(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], st
 def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
     """The factor by which XProf's time of a core is longer than the devices show; 1.0 if it is not.
 
-    xprof 2.24 takes the last event's end with the time at which its line begins, and the first event's start
-    without.
+    xprof 2.24 adds the time at which a line begins to the last event's end, but not to the first event's start.
     """
     ((span,),) = database_of(capture).rows(_SPAN)
     answer = number(row, "total_time_per_core", MICROSECOND)
     return answer / span if answer is not None and span > 0 and answer > span * _SAME_TIME else 1.0
 
 
-# From the first thing that a device shows to the last, the mean of all devices.
+# The time from the first event of a device to the last, the mean of all devices.
 _SPAN = """
     select avg(span) from (
         select max(end_seconds) - min(start_seconds) as span from (

@@ -11,23 +11,23 @@ from harness.workbench.profiles.remote import Source
 SUFFIX = ".xplane.pb"
 # Below a log directory, as XProf and TensorBoard look for it.
 RUNS = Path("plugins") / "profile"
-# What people take for a capture, by how its name ends.
+# Files that people take for a capture, by the ending of the name.
 _NEIGHBOURS = {
     "trace.json.gz": "the timeline for a trace viewer, cut at a million events, without modules, memory and costs",
     "trace.json": "the timeline for a trace viewer, without modules, memory and costs",
     "memory_viewer.json": "an answer of XProf's memory viewer: the buffers of one module, without HLO and times",
     "op_profile.json": "an answer of XProf's op profile, without HLO and timeline",
 }
-# What XProf may read by itself, and this project not.
+# Places that XProf can read by itself and this project cannot.
 CLOUD = "gs://"
-# So many runs are named where one is not found.
+# The number of runs that are named if one is not found.
 _NAMED = 8
-# Where a contest keeps its captures.
+# The folder in which a contest keeps its captures.
 PROFILE_DATA = "profile_data"
 # The runs of attempt 3: `0003-1f2e3d4c`, `0003-paired-1f2e3d4c`, `0003-paired-1f2e3d4c-2`, `0003-simulated-v5e`, of a
 # member of a suite `0003-causal-simulated-v5e`. Captures of earlier versions say `duel` for `paired`.
 _OF_ATTEMPT = re.compile(r"(\d{4,})-(?:(?:[\w.-]+-)??(paired|duel|simulated|profile|snapshot)-)?[\w.]+(?:-\d+)?")
-# What was captured when the attempt was judged comes first; what `profile` captured of its kernel later is last.
+# Captures from the judgement of the attempt come first; those that `profile` took of its kernel later are last.
 _KINDS = {None: 4, "paired": 3, "duel": 3, "simulated": 2, "profile": 1, "snapshot": 0}
 _NUMBER = re.compile(r"(\d+)(?::(simulated|measured))?")
 
@@ -62,8 +62,7 @@ def host_name(source: Source) -> str:
 
 
 def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
-    """The capture that `what` names (see `EXPECTED`), or the newest if it names several; None: the newest of the
-    contest.
+    """The capture that `what` names (see `EXPECTED`), or the newest of several; None: the newest of the contest.
 
     If the address of an XProf `server` is given, then a `what` that is neither a path here nor a number is a run on
     that server, and None is its newest run. Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile`
@@ -101,8 +100,9 @@ EXPECTED = (
 
 
 def refuse_neighbours(path: Path) -> None:
-    """Raises UsageError `not-a-capture` for a file next to a capture that is mistaken for one; names the file to
-    give.
+    """Raises UsageError `not-a-capture` for a file that is mistaken for the capture next to it.
+
+    The message names the file to give.
     """
     for ending, what in _NEIGHBOURS.items():
         if path.name.endswith(ending):
@@ -112,7 +112,7 @@ def refuse_neighbours(path: Path) -> None:
 
 
 def _on_server(what: str | None, server: str) -> CaptureFiles:
-    """The run called `what` on an XProf server, the newest by name, or a run at gs:// that the server reads itself.
+    """The run called `what` on an XProf server, or at gs:// where the server reads it; None: the newest by name.
 
     Raises RatchetError `no-profile` or `no-server`, UsageError `no-such-place`.
     """
@@ -137,8 +137,9 @@ def _on_server(what: str | None, server: str) -> CaptureFiles:
 
 
 def _in_cloud(what: str, base: str) -> tuple[str, str]:
-    """A run at gs:// and its folder: `what` is that folder, a folder with runs (the newest by name), or a log
-    directory.
+    """A run at gs:// and its folder.
+
+    `what` is that folder, a folder with runs (then the newest by name), or a log directory.
     """
     if what_runs := remote.runs(base, session_path=what):
         return what_runs[0], what
@@ -182,7 +183,7 @@ def runs(directory: Path) -> tuple[CaptureFiles, ...]:
 
 
 def _files(directory: Path) -> list[Path]:
-    """Its captures: in this folder, in runs in it, in log directories up to two levels below it."""
+    """The captures' files in this folder, in runs in it, and in log directories up to two levels below it."""
     patterns = (
         f"*{SUFFIX}",
         f"*/*{SUFFIX}",

@@ -9,7 +9,7 @@ from harness.workbench.profiles.database import Database, Row, TableOf, database
 from harness.workbench.profiles.reading import spaces
 
 _PICOSECONDS = 1e12
-# So many events of a line are looked at for the names of their statistics.
+# The number of events of a line that are looked at for the names of their statistics.
 _LOOKED_AT = 200
 
 
@@ -85,7 +85,8 @@ _LINES = Analysis(
         "{top} of {known} lines are shown, devices first.",
     ),
 )
-# What an analysis goes by, how that is seen in the tables, and what brings it into a capture.
+# Data that analyses need, the condition that shows them in the tables, the analyses, and the way to get the data into a
+# capture.
 _NEEDS = (
     ("operations of a device", "exists (from executions)", "all but host and planes",
      "run something while it is taken"),

@@ -37,16 +37,16 @@ OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Mo
 # The lines of a TPU's plane that make operations, modules and steps.
 KNOWN_LINES = (OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS)
 _STREAM = "Stream #"
-# From here on the two clocks of a device tell another story: 1 ms, a hundred times their drift in a second.
+# From this difference on, the two clocks of a device disagree: 1 ms, a hundred times their drift in a second.
 _NOTABLE_PS = 1_000_000_000
 # The profiler's own bookkeeping on the threads of a host.
 _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
-# What `./ratchet.sh profile` and the judge write around each call.
+# The annotation that `./ratchet.sh profile` and the judge write around each call.
 _CALL = re.compile(r"kernel_step_(\d+)")
-# How workbench/traces/xspace.py marks what the simulator wrote.
+# The marks of workbench/traces/xspace.py for what the simulator wrote.
 _SIMULATED = "simulated"
 _OF_THE_SIMULATOR = " (simulated)"
-# The operations seen so far, each with its place among them: equal ones have one.
+# The operations seen so far, each with its number; equal ones share a number.
 Numbered: TypeAlias = dict[Operation, int]
 
 
@@ -314,11 +314,10 @@ class _Host:
         return replace(self._device(plane, name, "gpu"), operations=tuple(operations), executions=serial_line)
 
     def _cpu(self, plane: Plane) -> Iterator[Device]:
-        """The host's CPU devices: an event with an HLO operation, on whichever thread, is an execution; others are
-        periods.
+        """The host's CPU devices: an event with an HLO operation, on any thread, is an execution; others are periods.
 
-        Where XLA runs differs from release to release (`tf_XLAExecute`, `tf_XLAEigen`, `tf_XLAPjRtCpuClient`, the
-        caller's own thread).
+        The thread on which XLA runs differs from release to release (`tf_XLAExecute`, `tf_XLAEigen`,
+        `tf_XLAPjRtCpuClient`, the caller's own thread).
         """
         operations: dict[int, Numbered] = {}
         executed: dict[int, list[Execution]] = {}

@@ -25,7 +25,7 @@ URL_VARIABLE = "XPROF_URL"
 ROUTE = "/data/plugin/profile"
 # A capture of some GB takes minutes to convert.
 _SECONDS = 600.0
-# So much of what a server says to an error is shown.
+# The length of a server's error text that is shown.
 _ERROR_CHARACTERS = 300
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ T = TypeVar("T")
 class Remote:
     """One host of a run on a server, in place of the path of a file.
 
-    `folder` is the run's own if the server was pointed at it (`session_path`), also gs://; "" if the server lists
-    it.
+    `folder` is the run's own folder, also at gs://, if the server was pointed at it (`session_path`); "" if the server
+    lists the run.
     """
 
     server: str
@@ -66,7 +66,7 @@ class Remote:
         return [name for name in names if name.endswith(")")]
 
 
-# What a capture is read from.
+# The source of a capture: a file, or a host of a run on a server.
 Source: TypeAlias = Path | Remote
 
 
@@ -94,8 +94,9 @@ def root(server: str) -> str:
 
 
 def runs(server: str, **where: str) -> list[str]:
-    """The names of the server's runs in its own order, the last first; those of `session_path` or `run_path`, if
-    given.
+    """The names of the server's runs in its own order, the last first.
+
+    With `session_path` or `run_path`, only the runs there.
     """
     return decode(_fetch(server, "runs", where), server, list[str])
 

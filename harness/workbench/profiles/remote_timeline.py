@@ -36,13 +36,14 @@ _NUMBERS = frozenset(
         "step_num",
     }
 )
-# So begin those of a simulated run that are numbers.
+# The prefix of a simulated run's statistics that are numbers.
 _SIMULATED = "simulated "
 
 
 class _Traced(msgspec.Struct):
-    """One event of the trace viewer; `args` hold the name of a process or thread. The last event of a trace is
-    empty.
+    """One event of the trace viewer; the last event of a trace is empty.
+
+    `args` hold the name of a process or thread.
     """
 
     pid: int = 0
@@ -118,8 +119,9 @@ def _events(
     flops: Mapping[tuple[int | None, str], float],
     described: dict[tuple[str, str], Described],
 ) -> tuple[Event, ...]:
-    """The events of one line; `runs` are those of the modules on the same device, which give an operation its
-    module.
+    """The events of one line.
+
+    `runs` are those of the modules on the same device, which give an operation its module.
     """
     ordered = sorted(runs, key=lambda run: run.ts)
     placed, at = [], 0

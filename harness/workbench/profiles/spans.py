@@ -1,4 +1,4 @@
-"""Spans of time as columns of starts and ends: merge if they touch, and their lengths in common."""
+"""Spans of time as columns of starts and ends: merged where they touch, their lengths, and the time that they share."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias

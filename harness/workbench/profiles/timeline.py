@@ -10,8 +10,8 @@ from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
 from harness.workbench.profiles.views import EDGE_STEPS, FEWEST_STEPS, meets, overlap_of
 
-# From here on what happens between operations says little about how busy the units are. Ours, as is that one block is
-# long from half of the time on.
+# If kernels fill more than this share of a run, idle time between operations says little about how busy the units are.
+# Ours, as is the limit for one long block, half of the time.
 _MOSTLY = _MOST = 0.5
 # Protocol, section 6: step time varying more than this between devices is a load imbalance. Section 8: input under
 # 10 %.
@@ -57,7 +57,7 @@ _IDLE = Analysis(
         "{hint}",
     ),
 )
-# A TPU records what a kernel does inside only where it is asked to.
+# A TPU records the inside of a kernel only if it is asked to.
 _NO_ROWS = (
     "Nothing was recorded inside the kernels: capture again with LIBTPU_INIT_ARGS="
     "--xla_xprof_enable_custom_call_tracing=true in the mode TRACE_COMPUTE (`ratchet.sh profile --mode TRACE_COMPUTE`)."
@@ -66,7 +66,7 @@ _LARGEST = Analysis(
     name="largest_gaps",
     title="Largest gaps",
     columns="device;start_seconds=at;seconds=gap;place=where;before=after this;after=before this;host=host meanwhile",
-    # Of what the host did the longest part of a gap the shortest says most; a step's annotation says nothing.
+    # Of the host's periods that cover most of a gap the shortest says most; a step's annotation says nothing.
     query=f"""
         with shown as (
             select row_number() over (order by seconds desc, device, start_seconds) as at_, * from gaps

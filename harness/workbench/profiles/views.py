@@ -1,6 +1,7 @@
 """The views of a capture's tables, in SQL, and a sentence on each."""
 
-# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. Two leave a middle from six steps on.
+# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. With two, there is a middle from six
+# steps on.
 EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
@@ -178,7 +179,7 @@ create view unfused as
     from listed join work_on w using (operation) group by start having now > 0 and fused < now;
 """
 VIEWS_SQL = _BASIC_SQL + _TIMELINE_SQL + _CHAINS_SQL
-# What the views hold, for who asks.
+# A sentence on the contents of each view, for `schema`.
 VIEWS = {
     "work": "executions of the operations' own line with all that is known of operation and device",
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, mean_seconds of "

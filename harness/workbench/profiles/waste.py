@@ -15,7 +15,8 @@ from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.hotspots import CHAINS
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 
-# Categories of operations whose HLO the capture does not have; XProf's for a copy or a transpose is one.
+# Kinds of waste by category, for operations whose HLO is not in the capture; XProf has one category for copies and
+# transposes.
 _BY_CATEGORY = {
     "copy": "copy",
     "transpose": "transpose",
@@ -87,7 +88,7 @@ def _waste_of(
     """Kind, bytes of one run and seconds of all runs; None if all of it is useful."""
     seconds: float = took["self_seconds"]
     if took["class"] == TRANSFER and took["half"] == "done":
-        # It does nothing but wait; what is moved is the start half's.
+        # A done half only waits; the start half moves the bytes.
         kind = HOST_WAIT if took["is_host_transfer"] else COPY_WAIT
         return (kind, took["bytes_accessed"], seconds) if seconds > 0 else None
     place = _place(graph, took["name"]) if graph is not None else None

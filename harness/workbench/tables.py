@@ -9,7 +9,7 @@ from harness.records import Cell, Column, Table
 from harness.records.table import Origin, Unit
 
 T = TypeVar("T")
-# What a column holds, by the end of its name.
+# The unit of a column, by the end of its name.
 _UNITS: tuple[tuple[str, Unit], ...] = (
     ("flops_per_second", "FLOP/s"),
     ("bytes_per_second", "B/s"),

@@ -57,8 +57,8 @@ def _expect_free(port: int) -> None:
 
 @contextlib.contextmanager
 def until_stopped() -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends its body, and is no error."""
-    # Ctrl-C too: a process that a script started in the background begins with that ignored.
+    """Ends its body at Ctrl-C or SIGTERM, which is no error."""
+    # Ctrl-C needs a handler too: a process that a script starts in the background begins with Ctrl-C ignored.
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

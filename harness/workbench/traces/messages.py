@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.dumps.schema import Schema, message_class
 
-# Text is bytes here: names may hold what is no UTF-8, and are written as it is.
+# Text is bytes here: names may not be UTF-8, and are written as they are.
 _SCHEMA: Schema = {
     "XSpace": (("planes", 1, "XPlane*"), ("hostnames", 4, "bytes*")),
     "XPlane": (

@@ -10,7 +10,7 @@ from harness.records import Span, Timeline
 from harness.workbench.traces.rows import rows
 
 Where = Mapping[str, int]
-# In the viewer, where spans of a kind share a row with others.
+# Words in front of a span's name in the viewer, where kinds share a row.
 _WORDS = {"wait": "wait for ", "stall": "stall on "}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.records import Span, Timeline
 
-# What the eye compares stands together: the program, what it waits for, what moves meanwhile, the units.
+# Rows that the eye compares stand together: the program, its waits, transfers, the units.
 _ORDER = ("ops", "steps", "waits", "stalls", "DMA in", "DMA out", "DMA to chips", "link to")
 _ROW = re.compile(r"(core|chip) (\d+) (.+)")
 

@@ -17,7 +17,7 @@ _MODULES, _OPS, _STEPS = "XLA Modules", "XLA Ops", "Steps"
 _PICOSECONDS = 1e12
 # Any number will do: it only ties instructions to their module.
 _PROGRAM = 1
-# How the statistics that say where cycles went begin, see workbench/profiles/inside.py.
+# Prefixes of the statistics of cycles and transfers, see workbench/profiles/inside.py.
 CYCLES, TRANSFERS = "simulated cycles: ", "simulated transfers: "
 # The layouts in the shape before it have parentheses too, but no blank in front of a word.
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")

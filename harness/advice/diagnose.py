@@ -73,14 +73,12 @@ def _on_precision(evidence: Evidence) -> str:
         return ""
     read = {array.dtype for array in evidence.problem.inputs if not array.is_table}
     exact = (
-        ""
-        if "bfloat16" not in read
-        else "; an operand that was cast up from bfloat16 in the kernel loses nothing by it"
+        "" if "bfloat16" not in read else "; an operand that the kernel cast up from bfloat16 loses nothing in one pass"
     )
     return (
         f"pass precision='highest' to the product in {' or '.join(lines[:3])}, if an operand there holds more than "
         "bfloat16 can: at the default precision the chip rounds float32 operands to bfloat16 and multiplies in one "
-        f"pass, and so it is checked{exact}"
+        f"pass, and the check does the same{exact}"
     )
 
 
@@ -93,8 +91,8 @@ def _on_narrow_sums(evidence: Evidence) -> str:
     if any(not check.tolerance or (check.error or math.inf) > _NARROW_SUM * check.tolerance for check in wrong):
         return ""
     return (
-        f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are "
-        f"kept in bfloat16, and the tolerance is that of sums in float32{_or_state_it(evidence)}"
+        f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are in "
+        f"bfloat16 now, and the tolerance assumes sums in float32{_or_state_it(evidence)}"
     )
 
 
@@ -106,9 +104,8 @@ def _on_narrow_maxima(evidence: Evidence) -> str:
     if not any(not check.passed and check.family in _LARGE_SCORES for check in evidence.all_checks):
         return ""
     return (
-        f"keep the running maximum of {', '.join(lines[:3])} in float32: numbers of bfloat16 lie 128 apart from 16,384 "
-        "on, and a maximum that goes up by so much takes all keys before it to e^-128, which is 0"
-        f"{_or_state_it(evidence)}"
+        f"keep the running maximum of {', '.join(lines[:3])} in float32: from 16,384 on, bfloat16 numbers are 128 "
+        f"apart, and a maximum that rises by 128 scales all earlier keys by e^-128, which is 0{_or_state_it(evidence)}"
     )
 
 

@@ -46,8 +46,7 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
         if below is None:
             raise
         raise RatchetError(
-            "no-dump",
-            f"expected the folder that the schedules lie in, got {directory}: there are some in {below.parent}",
+            "no-dump", f"expected the folder that holds the schedules itself, got {directory}; use {below.parent}"
         ) from error
     for table in dump.utilisations:
         slots = dict(zip(table.units, table.slots, strict=True)).get("MXU") if table else None
@@ -55,8 +54,8 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
             fitting = " or ".join(other.name for other in TPUS if other.mxus_per_core == slots)
             raise UsageError(
                 "other-chip",
-                f"expected a schedule for {chip.name}, whose cores have {chip.mxus_per_core} matrix units; the one in "
-                f"{directory} is for {slots}: name the chip it was compiled for{f', {fitting}' if fitting else ''}",
+                f"expected a schedule for {chip.name}, whose cores have {chip.mxus_per_core} matrix units, got one for "
+                f"{slots} in {directory}; name the chip it was compiled for{f', {fitting}' if fitting else ''}",
             )
     return dump
 
@@ -68,7 +67,7 @@ def deadline_seconds(directory: Path) -> float:
 
 def explain_no_end(reason: str) -> str:
     """The reason why a simulation did not end, with the variable that gives it more time."""
-    return f"{reason}; {reading_limits.SECONDS.variable} gives it more" if _OUT_OF_TIME in reason else reason
+    return f"{reason}; raise it with {reading_limits.SECONDS.variable}" if _OUT_OF_TIME in reason else reason
 
 
 def _size(directory: Path) -> int:

@@ -10,7 +10,7 @@ _BY_KIND = {
     "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop that "
     "never ends",
     "crash": "read what it printed last, above; run `ratchet.sh judge` to see it again without recording",
-    "problem-error": "mend the problem: what it computes of these inputs is what every kernel is compared with",
+    "problem-error": "correct the problem: every kernel is compared with what it computes from these inputs",
     "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
     "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",
@@ -19,18 +19,18 @@ _BY_KIND = {
     "import-error": "kernel.py raises while it is imported: see the line above; the sandbox has no other processes, no "
     "network and no files to write. A package that needs them to be imported, and that the kernel does not need, gets "
     "a stand-in, installed or not, by STUBS in prepare.py (docs/OPERATORS.md)",
-    "foreign-import": "import only what a kernel may use: the sentence above names what may not",
+    "foreign-import": "import only what a kernel may use: the sentence above names the import that is refused",
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
     "wrong-signature": "give kernel_fn the parameters named above, in that order",
     "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of them in order",
     "wrong-dtype": "cast what the kernel stores, and out_shape, to the problem's dtype",
-    "wrong-shape": "make out_shape, and what kernel_fn returns, of the problem's shape",
+    "wrong-shape": "give out_shape, and what kernel_fn returns, the problem's shape",
     "bad-claim": "correct what that function returns, or leave it out; it may take the problem's parameters by name",
-    "chip-not-begun": "let each chip signal the barrier semaphore of those that send to it, and wait for all of them "
-    "before it sends",
+    "chip-not-begun": "let each chip signal the barrier semaphore of every chip that sends to it, and wait for the "
+    "signals of the chips that it sends to before it sends",
     "chips-differ": "return the same on every chip, or split the output over the mesh as the problem does",
-    "sharded": "on one chip judge the body of shard_map, at the shapes of one shard; what runs on several needs a "
-    "problem over a mesh, and there shard_map over that mesh (docs/SEVERAL_CHIPS.md)",
+    "sharded": "for one chip, judge the body of shard_map at the shapes of one shard; for several chips, state a "
+    "problem over a mesh and use shard_map over that mesh (docs/SEVERAL_CHIPS.md)",
     "sparsecore": "write the kernel for the TensorCore, with pl.pallas_call",
     "flop-claim": "make compute_flops() return the judge's figure, which counts useful work once",
     "dot-outside-pallas": "move that matmul into the Pallas call",
@@ -45,36 +45,36 @@ _BY_KIND = {
     "out-of-bounds": "look at the index maps and pl.ds offsets at the last block of each axis",
     "race": "wait for a copy before its target is read or its source written, and let steps of a parallel axis write "
     "to blocks of their own",
-    "overlapping-copy": "copy to memory that the copy does not read: by way of another buffer",
+    "overlapping-copy": "copy by way of another buffer, so that no copy writes memory that it reads",
     "unfinished-transfer": "wait for each copy before the kernel ends, as often as it was started",
-    "transfer-order": "give copies that are under way at the same time semaphores of their own, or wait for all of "
-    "them before the first is used",
+    "transfer-order": "give each of the copies that are under way at the same time its own semaphore, or wait for all "
+    "of them before you use the first",
     "overlapping-windows": "let each step write a block of its own; recompute what two steps share in one of them",
     "deadlock": "wait for as many bytes as were copied: the same references in the wait as in the start",
     "revisited-block": "order the grid so that all visits of an output block follow each other: the axis that is "
     "summed over last",
-    "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what is not looked at, "
-    "or looked at and should not be",
+    "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what the kernel "
+    "ignores, or reads although it should not",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
     "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
-    "dtype-not-on-chip": "before the kernel's line above, use or convert to bfloat16 or float32 for floats, and int32 "
-    "for integers; compute with int8 after .astype(jnp.int32)",
+    "dtype-not-on-chip": "before the kernel's line above, convert floats to bfloat16 or float32, and integers to int32 "
+    "(int8 too: .astype(jnp.int32))",
     "dynamic-grid": "give the grid whole numbers of Python; a length known at run time goes into a table that is "
-    "prefetched (PrefetchScalarGridSpec), and pl.when skips the steps behind it",
+    "prefetched (PrefetchScalarGridSpec), and pl.when skips the steps beyond it",
     "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
-    "forged-result": "remove what writes files or answers for the judge, and leave kernel_fn the kernel alone",
-    "helper-name": "rename that file, or if the module of that name is the file itself, because it lies where Python "
-    "imports from (the harness's own folder), put it into another folder, such as kernels/",
+    "forged-result": "remove the code that writes files or answers for the judge; kernel_fn may only run the kernel",
+    "helper-name": "rename that file; if the module of that name is the file itself, because it lies in a folder that "
+    "Python imports from (the harness's own), move it to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge interprets the kernel by itself",
     "judge-patched": "remove the assignment to what belongs to another module",
     "known-jax-bug": "write it as the sentence above says, or judge it with the other version of JAX",
     "left-behind": "end every thread and process before kernel.py's last line, or start none",
     "no-kernel": "look whether the compiler removed the kernel: its result may be unused, or a constant",
-    "no-schedule": "run again; if it stays, this version of libtpu writes no schedules: install that of "
+    "no-schedule": "run again; if it fails again, this version of libtpu writes no schedules: install the version in "
     "requirements.lock",
-    "not-portable": "make every constant and operation with jax, jax.numpy, numpy and Pallas; objects of classes of "
-    "your own stay outside of the traced program",
+    "not-portable": "make every constant and operation with jax, jax.numpy, numpy and Pallas; keep objects of your own "
+    "classes out of the traced program",
     "not-triton": "pass compiler_params=plgpu.CompilerParams(...) of jax.experimental.pallas.triton",
     "nothing-compared": "let the problem's probes compare at least one element",
     "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py instead",
@@ -82,20 +82,20 @@ _BY_KIND = {
     "called: clocks, counters, state of a module, and functions with a lowering of their own",
     "refused-option": "leave that option of CompilerParams out",
     "refused-primitive": "write that operation as its row in docs/SEMANTICS.md says",
-    "settings-changed": "leave JAX's settings, variables during the trace, and hooks alone; a setting of JAX that a "
-    "package changes when it is imported can be set back right behind the import",
+    "settings-changed": "do not change JAX's settings and hooks, or variables during the trace; if a package changes a "
+    "setting of JAX when it is imported, set it back right after the import",
     "table-changed": "copy the integers to scratch memory (pltpu.SMEM) and change them there",
     "unknown-primitive": "write that operation with others of docs/SEMANTICS.md",
     "unusual-constant": "make arrays outside of kernel_fn with jnp.asarray of plain numbers, or inside of it",
     "work-not-done": "look for steps or copies that are skipped at run time: the schedule does less than the trace",
-    "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations "
-    "count beside the buffers in the table",
+    "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; besides the buffers in the "
+    "table, values between operations count",
     "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",
-    "non-finite": "look for an overflow, a division by zero or its logarithm (a sum of exponentials that are all 0, "
-    "because the maximum they are taken against begins too high), values of a block that nobody wrote, and a transfer "
-    "that was not waited for",
+    "non-finite": "look for an overflow, a division by zero or the logarithm of zero (a sum of exponentials that are "
+    "all 0, because the maximum that is subtracted from them begins too high), values of a block that nobody wrote, "
+    "and a transfer that was not waited for",
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
 
@@ -110,10 +110,11 @@ _BY_STAGE: dict[Stage, str] = {
     "correctness": "if nearly all elements are wrong, or some of nearly every row, or the root mean square error is "
     "further beyond its tolerance than the worst element, look for a factor, a dtype, a rounding or a missing operand; "
     "if few rows are wrong, compare them and their columns with the block borders (a first or last block, one that is "
-    "partly masked or out of bounds); if whole blocks are, look for steps that write no output (one that is aliased to "
-    "an input begins as no copy of it); `ratchet.sh judge` checks again without recording",
+    "partly masked or out of bounds); if whole blocks are, look for steps that write no output (an output that is "
+    "aliased to an input does not begin as a copy of it); `ratchet.sh judge` checks again without recording",
     "compile": "read the compiler's sentence: it names what failed",
-    "counters": "run again; if it stays, this is a gap of the harness and not of the kernel: report it with the dump",
+    "counters": "run again; if it fails again, the fault is in the harness and not in the kernel: report it with the "
+    "dump",
     "latency": "run again on a quiet machine; `ratchet.sh judge --full` shows what is known",
     "profile": "run again; the profile's folder must be writable",
 }
@@ -137,14 +138,13 @@ _BY_OPERATION = {
 # By the wrong part of a result: nearly all of it, parts with edges, or elements here and there.
 _EVERYWHERE = "nearly all of it is wrong: look for a factor, a dtype, a rounding or an operand that is left out"
 _WITH_EDGES = (
-    "what is wrong has edges: compare them with the borders of blocks, heads and groups, and look for a step that "
-    "writes no output, begins with what another left behind, or reads another's block (an output that is aliased to an "
-    "input begins as no copy of it)"
+    "the wrong part has edges: compare them with the borders of blocks, heads and groups, and look for a step that "
+    "writes no output, begins with what another step left behind, or reads another step's block (an output that is "
+    "aliased to an input does not begin as a copy of it)"
 )
 _HERE_AND_THERE = (
-    "few elements are wrong, here and there: look for what they alone have in these inputs, such as a mask, the last "
-    "block of an axis that it does not fill, equal values, or a first value of a maximum or sum that does not hold for "
-    "them"
+    "a few scattered elements are wrong: look for what only they have in these inputs, such as a mask, a last block "
+    "that the axis does not fill, equal values, or a first value of a maximum or sum that is wrong for them"
 )
 _IN_FLOAT32 = "keep in float32 what the sentence names, until it is used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"

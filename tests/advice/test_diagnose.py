@@ -242,7 +242,11 @@ def test_a_sentence_of_the_compilers_has_its_own_remedy(message: str, words: str
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [(np.s_[:, :], "nearly all of it is wrong"), (np.s_[64:, :], "has edges"), (np.s_[::24, 5], "here and there")],
+    [
+        (np.s_[:, :], "nearly all of it is wrong"),
+        (np.s_[64:, :], "has edges"),
+        (np.s_[::24, 5], "a few scattered elements"),
+    ],
 )
 def test_a_wrong_result_is_told_what_its_wrong_part_suggests(wrong: Any, words: str) -> None:
     product = Matmul(m=96, n=128, k=128, dtype="float32")
@@ -299,7 +303,7 @@ def test_products_in_one_pass_are_named_where_float32_is_asked_for() -> None:
     (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, outputs=outputs)))
     assert "precision='highest' to the product in kernel.py line 10" in hint.suggestion
     # Operands that the kernel cast up from bfloat16 are as exact after one pass.
-    assert "cast up from bfloat16 in the kernel loses nothing" in hint.suggestion
+    assert "that the kernel cast up from bfloat16 loses nothing" in hint.suggestion
     inputs = tuple(replace(array, dtype="float32") for array in wrong.problem.inputs)
     (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, inputs=inputs, outputs=outputs)))
     assert "cast up" not in hint.suggestion
@@ -339,7 +343,7 @@ def test_every_stage_has_a_next_step() -> None:
         ("trace-error", "raises while it is traced"),
         ("import-error", "raises while it is imported"),
         ("wrong-dtype", "cast what the kernel stores, and out_shape"),
-        ("wrong-shape", "of the problem's shape"),
+        ("wrong-shape", "the problem's shape"),
         ("wrong-structure", "return the problem's outputs"),
         ("wrong-signature", "parameters named above"),
         ("missing-kernel-fn", "define kernel_fn"),

@@ -125,7 +125,10 @@ SHOWN = {
             lambda: with_run(
                 with_parts(rowwise(0.9e-3), ("unit stall", "XLU result", 0.5)), static_bundles=200, bundle_cycles=22_400
             ),
-            ("the body's loops issue 3.5x its bundles in a step", "let a turn hold more of the block or unroll it"),
+            (
+                "the body's loops issue 3.5x its bundles in a step",
+                "let an iteration hold more of the block or unroll the loop",
+            ),
         ),
     ],
     "DMA waits": [
@@ -160,7 +163,7 @@ SHOWN = {
         # A step for each head: there is half of no block of one.
         Case(
             lambda: with_parts(heads_alone(), ("fill and drain", "q", 0.12)),
-            ("the grid cuts no block", "one more axis, that cuts the rows of q's, now 1 x 8192 x 128"),
+            ("the grid cuts no block", "one more axis that cuts the rows of q's, now 1 x 8192 x 128"),
         ),
     ],
     "one giant block": [Case(lambda: rowwise(0.3e-3, block=8192), ("one step", "split the work into 8"))],
@@ -242,7 +245,7 @@ SHOWN = {
     "copies one by one": [
         Case(
             lambda: copied_by_hand(3e-3, waiting=0.8),
-            ("80.0% of the cycles wait for copies of `x`", "before the first is waited for"),
+            ("80.0% of the cycles wait for copies of `x`", "before you wait for the first"),
         )
     ],
     "wide statistics": [Case(lambda: saved(CHAMPION), ("75.3% of their slots", "2048 rows are kept 128 times", "x 1"))],
@@ -265,7 +268,7 @@ SHOWN = {
                 covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL)),
                 mxu_flops=round(1.5 * CAUSAL.work.matmul_flops),
             ),
-            ("1.50x the useful", "not every step of the grid computes", "blocks that cross the diagonal", "now 1024)"),
+            ("1.50x the useful", "some grid steps are skipped", "blocks that cross the diagonal", "now 1024)"),
         ),
     ],
     "hidden blocks fetched": [
@@ -665,9 +668,10 @@ def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
     other = [replace(op, name=f"fusion.{n}", seconds=0.03e-3) for n in range(4)]
     (words,) = [hint for hint in advised(with_run(kernel, ops=(kernel_op, *other))) if hint.rule == "copies"]
     assert (
-        "4 operations outside it, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us" in words.observation
+        "4 operations outside the kernel, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us"
+        in words.observation
     )
-    assert words.suggestion == "do inside the kernel what is done there, or do without it"
+    assert words.suggestion == "do inside the kernel what these operations do, or do without them"
 
 
 def test_operations_around_a_kernel_without_a_name_are_told_from_it() -> None:
@@ -682,7 +686,7 @@ def test_operations_around_a_kernel_without_a_name_are_told_from_it() -> None:
     kernel = with_call(with_run(waiting, ops=ops), name="pallas_call")
     hints = advised(kernel)
     (words,) = [hint for hint in hints if hint.rule == "copies"]
-    assert "2 operations outside it, `copy.5`, `gather_fusion`, take 300.000 us" in words.observation
+    assert "2 operations outside the kernel, `copy.5`, `gather_fusion`, take 300.000 us" in words.observation
     assert "by index inside the kernel" in words.suggestion
     # They may be what waits.
     assert not [hint for hint in hints if hint.rule == "DMA waits"]
@@ -899,7 +903,7 @@ def test_a_broadcast_is_no_copy() -> None:
     counted = replace(run, hlo=replace(kernel.hlo, copy=1))
     (words,) = [hint for hint in advised(counted) if hint.rule == "copies"]
     assert words.observation.startswith("1 operation outside the kernel, `broadcast.2`, takes 100")
-    assert words.suggestion == "do inside the kernel what is done there, or do without it"
+    assert words.suggestion == "do inside the kernel what these operations do, or do without them"
 
 
 def test_less_arithmetic_saves_no_time_that_the_traffic_takes() -> None:

@@ -107,7 +107,7 @@ def test_a_folder_above_the_schedules_is_told_where_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = unpack(NEWEST, "v5e-128x256-2048", tmp_path / "attempt" / "dumps")
-    assert f"there are some in {folder}" in refused([str(folder.parent), "--chip", "v5e"], capsys)
+    assert f"; use {folder}" in refused([str(folder.parent), "--chip", "v5e"], capsys)
 
 
 def test_a_function_that_xla_hands_to_the_sparse_core_has_a_time_on_the_tensorcore(

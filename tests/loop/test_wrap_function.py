@@ -128,7 +128,7 @@ def test_a_helper_with_the_name_of_a_module_is_to_be_renamed_or_moved(tmp_path: 
         target, [Failure(stage="contract", kind="helper-name", message=message)], {}
     )
     assert refused.kind == "helper-name"
-    assert str(refused).startswith(f"{message}; nothing was written. What to do: rename that file, or")
+    assert str(refused).startswith(f"{message}; nothing was written. What to do: rename that file; if")
 
 
 def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:

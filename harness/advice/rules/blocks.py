@@ -50,7 +50,8 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
     if seen.steps == 1:
         words = (
             f"leave {names} in HBM (a BlockSpec with memory_space=pl.ANY) and fetch the next part with "
-            "pltpu.make_async_copy while the kernel computes with the last: with one step all of it comes first"
+            "pltpu.make_async_copy while the kernel computes with the previous one: a grid of one step fetches all of "
+            "it first"
         )
         return words, "buffers", "body", ()
     larger = larger_key_block(seen)

@@ -28,10 +28,11 @@ _NOTABLE_ROOM = 0.01
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
 # The remedy for copies that a kernel's use of its outputs causes.
 OUTPUT_READ = (
-    "keep running values in a scratch buffer and never read an output ref before its last write: that makes a copy"
+    "keep running values in a scratch buffer and never read an output ref before its last write: such a read makes a "
+    "copy"
 )
 # The remedy for operations around a kernel if nothing else is known of them.
-DO_WITHOUT = "do inside the kernel what is done there, or do without it"
+DO_WITHOUT = "do inside the kernel what these operations do, or do without them"
 # Parts of the names of operations that copy or transpose.
 _MOVES = ("copy", "transpose", "fusion")
 
@@ -114,7 +115,9 @@ def around(seen: Observed) -> RuleCase | None:
         # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
         moved = time * seen.chip.hbm_bytes_per_second
         each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
-        verb = "operation outside the kernel, {}, takes" if len(others) == 1 else "operations outside it, {}, take"
+        verb = (
+            "operation outside the kernel, {}, takes" if len(others) == 1 else "operations outside the kernel, {}, take"
+        )
         observations.append(
             f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
             f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
@@ -174,20 +177,26 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     kept = seen.evidence.trace.written_over if seen.evidence.trace else ()
     if kept and copies:
         advice.append(
-            f"leave input_output_aliases out: the caller keeps {', '.join(kept[:3])}, so that XLA copies it before the "
+            f"leave input_output_aliases out: the caller keeps {', '.join(kept[:3])}, so XLA makes a copy before the "
             "call writes over it"
         )
     elif "copy" in names and whole:
         return (
             f"leave {' and '.join(whole)} in HBM (a BlockSpec with memory_space=pl.ANY) and copy each part there when "
-            "it is done: the call ends with all of it in VMEM, and XLA copies it out"
+            "it is done: now the call ends with the whole output in VMEM, and XLA copies it to HBM"
         )
     elif "copy" in names or (moves and copies):
         advice.append(OUTPUT_READ)
     if _saves_transposed_pushes(seen):
-        return "; ".join(advice) or "do inside the kernel what is done there but for the transpose, or do without it"
+        return (
+            "; ".join(advice)
+            or "do inside the kernel what these operations do, except the transpose, or do without them"
+        )
     if "gather" in names:
-        advice.append("take rows or elements by index inside the kernel: XLA may lay the whole array out anew for it")
+        advice.append(
+            "take rows or elements by index inside the kernel: for a gather XLA may copy the whole array "
+            "into another layout"
+        )
     if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
         advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
     return "; ".join(advice) or DO_WITHOUT
@@ -236,7 +245,13 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("recomputed exp", "body", COUNTS, "more exponentials than expected are recomputed ones", keeps_traffic=True)
+@rule(
+    "recomputed exp",
+    "body",
+    COUNTS,
+    "more exponentials than expected mean that some are computed again",
+    keeps_traffic=True,
+)
 def recomputed_exponentials(seen: Observed) -> RuleCase | None:
     """More exponentials than the unrolled body explains, and more than it has scores, if that number is known."""
     expected, there = _of_bodies(seen, "exp", "matmul", "reduction"), _count(seen, "exp")
@@ -273,7 +288,9 @@ def _is_one_pass(seen: Observed) -> bool:
     return _NOTABLE_EXPONENTIALS * max(made) >= sum(made) and sum(made) < _NOTABLE_EXPONENTIALS * scores
 
 
-@rule("staged reductions", "body", COUNTS, "more reductions than expected are staged ones", keeps_traffic=True)
+@rule(
+    "staged reductions", "body", COUNTS, "more reductions than expected mean that they are staged", keeps_traffic=True
+)
 def staged_reductions(seen: Observed) -> RuleCase | None:
     """More reductions than the unrolled body explains."""
     expected, there = _of_bodies(seen, "reduction", "matmul", "exp"), _count(seen, "reduction")

@@ -75,8 +75,8 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
         # Along the diagonal about (rows + columns) / 2 pairs a row are computed in vain.
         share = columns / 2 / (rows + columns)
     return RuleCase(
-        observation=f"{observation}, though not every step of the grid computes: the rest comes from blocks that cross "
-        "the diagonal"
+        observation=f"{observation}, although some grid steps are skipped: the rest comes from blocks that cross the "
+        "diagonal"
         if conditional
         else f"{observation}: one key block holds all keys, so the diagonal crosses every step",
         suggestion=f"use smaller key blocks there: walk {block} in pieces where the diagonal crosses it, and skip the "
@@ -197,8 +197,8 @@ def one_core(seen: Observed) -> RuleCase | None:
     if call is None or cores < 2 or seen.chip.platform != "tpu" or "parallel" in call.dimension_semantics:
         return None
     return RuleCase(
-        observation=f"a {seen.report.chip} has {cores} cores, which share the axes of the grid that are parallel, and "
-        f"dimension_semantics names none of {len(call.grid)}",
+        observation=f"a {seen.report.chip} has {cores} cores, which share the parallel axes of the grid, and "
+        f"dimension_semantics makes none of {len(call.grid)} parallel",
         suggestion="name the axes whose steps do not depend on each other: dimension_semantics=('parallel', "
         "'arbitrary') for an outer axis of independent blocks",
         gain=1 - 1 / cores,
@@ -220,7 +220,7 @@ def uneven_cores(seen: Observed) -> RuleCase | None:
     if idle_share < _UNEVEN:
         return None
     return RuleCase(
-        observation=f"none of the parallel axes of the grid ({' x '.join(map(str, axes))}) divides by the {cores} "
+        observation=f"none of the parallel axes of the grid ({' x '.join(map(str, axes))}) is divisible by the {cores} "
         f"cores of a {seen.report.chip}: one core idles {percent(idle_share)} of the time",
         suggestion=f"choose a block that gives a parallel axis a multiple of {cores} steps",
         gain=idle_share,

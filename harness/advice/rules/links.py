@@ -9,7 +9,12 @@ _NOTABLE_SHARE = 0.10
 _UNEVEN = 1.3
 
 
-@rule("exposed communication", "body", PIPELINING, "a product that begins before all shards are there hides their way")
+@rule(
+    "exposed communication",
+    "body",
+    PIPELINING,
+    "a product that begins before all shards have arrived hides the transfer of the others",
+)
 def exposed_communication(seen: Observed) -> RuleCase | None:
     """A notable share of the time goes into waits for other chips."""
     links = seen.report.communication
@@ -55,8 +60,8 @@ def uneven_links(seen: Observed) -> RuleCase | None:
         observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "
         f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if the bytes were spread over all links of "
         f"a chip {seen.label}",
-        suggestion="send one half of each shard, or of each sum, one way round a ring whose neighbours stand side by "
-        "side, and the other half the other way: on a slice of 2x2 that ring is 0, 1, 3, 2",
+        suggestion="send one half of each shard, or of each sum, one way round a ring of directly linked chips, and "
+        "the other half the other way: on a slice of 2x2 that ring is 0, 1, 3, 2",
         gain=gain / seen.seconds,
         gain_source=SCHEDULE,
         knob="route",

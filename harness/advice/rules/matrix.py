@@ -90,7 +90,8 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
     "transposed pushes",
     "body",
     SCALING_BOOK,
-    "weights go into the matrix unit as they lie in memory; what is contracted along its last axis is transposed first",
+    "weights go into the matrix unit as they lie in memory; an operand that is contracted along its last axis is "
+    "transposed first",
     keeps_traffic=True,
 )
 def transposed_pushes(seen: Observed) -> RuleCase | None:

@@ -101,8 +101,8 @@ def other_rereads(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{_rereads_observed(seen, again)}, {report.hbm_bytes / report.minimum_hbm_bytes:.1f}x the least "
         "possible",
-        suggestion=f"double the block along the axis of the grid that {most.name} does not depend on: it is then read "
-        "half as often",
+        suggestion=f"double the block along the axis of the grid that {most.name} does not depend on: {most.name} "
+        "is then read half as often",
         gain=None,
         cost=_saving(seen, [most], 2) or 0.0,
         knob="block",
@@ -241,7 +241,7 @@ def copies_one_by_one(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{percent(share)} of the cycles wait for copies of `{name}`, with "
         f"{percent(seen.report.bandwidth_util or 0)} of the bandwidth in use {seen.label}",
-        suggestion=f"start the next copies of {name} before the first is waited for: one that is waited for at once "
+        suggestion=f"start the next copies of {name} before you wait for the first: a copy that is waited for at once "
         "takes its whole latency",
         gain=share,
         gain_source=SCHEDULE,
@@ -344,7 +344,7 @@ def shared_scratch(seen: Observed) -> RuleCase | None:
     "VMEM nearly full",
     "compiler",
     BUDGET,
-    "blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
+    "the blocks of inputs and outputs (two of each, for double buffering) and scratch have to fit into the VMEM limit",
 )
 def vmem_nearly_full(seen: Observed) -> RuleCase | None:
     """Larger blocks will soon not compile."""

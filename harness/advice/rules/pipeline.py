@@ -51,15 +51,17 @@ def bubbles(seen: Observed) -> RuleCase | None:
     suggestion = (
         "begin the next piece's first matmul before this piece's softmax: two pieces of the block, unrolled in the body"
         if seen.is_attention
-        else "let the body work on two independent pieces of its block, unrolled, so that one issues while one waits"
+        else "let the body work on two independent pieces of its block, unrolled, so that one issues while the other "
+        "waits"
     )
     if edits and larger is None:
         names = " or ".join(dict.fromkeys(edit.window for edit in edits))
         suggestion = f"double a block of {names}, one constant at a time: fewer and longer steps to fill the waits with"
     if turns:
         suggestion = (
-            f"the body's loops issue {turns:.1f}x its bundles in a step: let a turn hold more of the block or unroll "
-            "it, so that there is more to issue while one result is waited for; a larger block only makes more turns"
+            f"the body's loops issue {turns:.1f}x its bundles in a step: let an iteration hold more of the block or "
+            "unroll the loop, so that there is more to issue while one result is waited for; a larger block only adds "
+            "iterations"
         )
     if larger:
         suggestion = f"{raise_words(larger)}: more independent work in a step to fill the waits with"
@@ -279,7 +281,7 @@ def _both_ways(seen: Observed) -> str:
         window, axis = walked
         now, shape = window.block_shape[axis], _sizes(window.block_shape)
         return (
-            "screen both directions, because smaller blocks leave less to fill and drain and more steps cost time too: "
+            "try both directions, because smaller blocks leave less to fill and drain, but more steps cost time: "
             f"{now // 2} and {now * 2} along axis {axis} of {window.name}'s block, now {shape}"
         )
     largest = max(seen.matrix_blocks, key=lambda window: window.vmem_bytes, default=None)
@@ -287,9 +289,9 @@ def _both_ways(seen: Observed) -> str:
         return ""
     which = f"of {largest.name}'s, now {_sizes(largest.block_shape)}"
     if seen.call is None:
-        return f"cut the blocks of the call that waits, the largest {which}: half of it arrives in half the time"
+        return f"cut the blocks of the call that waits, the largest {which}: half a block arrives in half the time"
     return (
-        f"the grid cuts no block that could be halved: give it one more axis, that cuts the rows {which}, so that less "
+        f"the grid cuts no block that could be halved: give it one more axis that cuts the rows {which}, so that less "
         "has to arrive before the first product"
     )
 
@@ -326,7 +328,12 @@ def one_step(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("small call", None, REGIMES, "both utilisations under 30% are latency-bound: fixed costs, not the kernel's work")
+@rule(
+    "small call",
+    None,
+    REGIMES,
+    "both utilisations under 30% mean latency-bound: fixed costs take the time, not the kernel's work",
+)
 def small_call(seen: Observed) -> RuleCase | None:
     """Both units idle because fixed costs are a large part of so short a call."""
     launch = sum(seen.parts("launch").values())

@@ -164,8 +164,8 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
         line = max(lines, key=lambda line: line.spilled_bytes)
         moved = f" ({decimal(line.spilled_bytes / seen.steps, 'B')} a step)" if seen.steps else ""
         words = (
-            f"save one pass over the scores: without a matmul, {line.file}:{line.line} spills most{moved}; "
-            "do its work on a smaller operand, or fold it into the line that uses it"
+            f"save one pass over the scores: of the lines without a matmul, {line.file}:{line.line} spills "
+            f"most{moved}; do its work on a smaller operand, or fold it into the line that uses it"
         )
         return words, "scores", "body", line.cycles / seen.run.cycles if seen.run and seen.run.cycles else None
     slower = _slower_with_fewer(seen)

@@ -192,7 +192,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
     "divisions",
     "body",
     LEVERS,
-    "a division is a reciprocal and its refinement: one of them serves all values that share it",
+    "a division is a reciprocal and its refinement: one reciprocal serves all values that share a divisor",
     keeps_traffic=True,
 )
 def divisions(seen: Observed) -> RuleCase | None:
@@ -213,7 +213,7 @@ def divisions(seen: Observed) -> RuleCase | None:
             if seen.is_attention
             else "divide once at the end: multiply by the reciprocal of what a whole row or column shares; "
         )
-        + "if it is so already, try pl.reciprocal(..., approx=True), as far as the tolerance allows",
+        + "if that is done already, try pl.reciprocal(..., approx=True), if the tolerance allows it",
         gain=share,
         gain_source=SCHEDULE,
         # One division has to stay, and the line may do other work.

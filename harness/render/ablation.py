@@ -103,12 +103,12 @@ def _notes(ablated: AblatedChange) -> Iterator[str]:
         yield "superseded: none of its lines is left in the champion"
     elif ablated.tie == "lines" and others:
         rely = "relies" if len(ablated.together) == 1 else "rely"
-        relying = f" or {rely} on what did" if ablated.failure and ablated.effect != "needed" else ""
+        relying = f" or {rely} on such changes" if ablated.failure and ablated.effect != "needed" else ""
         yield f"entangled with {others}, which touched the same lines since{relying}; {rest}"
     elif ablated.tie == "dependence":
         yield f"without it alone the kernel fails: {clean(ablated.failure)}"
         yield (
-            f"entangled with {others}: what is left is right once that goes too; {rest}"
+            f"entangled with {others}: the kernel is right again without that too; {rest}"
             if others
             else "entangled with others that rely on it; no set of them leaves a kernel that is right"
         )

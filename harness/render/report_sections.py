@@ -120,9 +120,9 @@ def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
     if evidence.simulation is not None and evidence.simulation.seconds is not None:
         yield from (Words(why, lead="time ") for why in evidence.simulation.unknown if why.startswith("assumed"))
     if report.hbm_bytes is None and evidence.trace is not None:
-        why = "the kernel moves data by hand, and the simulator did not get through to count it"
+        why = "the kernel moves data by hand, and the simulation that would count it did not finish"
         if chip(report.chip).kind == "GPU":
-            why = "on a GPU the kernel itself loads its blocks, and how often is not counted"
+            why = "on a GPU the kernel itself loads its blocks, and its loads are not counted"
         yield Words(why, lead="traffic unknown: ")
 
 

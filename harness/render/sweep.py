@@ -28,9 +28,8 @@ def _blocks(swept: SweepResult) -> Iterator[Block]:
     failed = sum(setting.seconds is None for setting in sweep.screened)
     label = source_label(sweep.source, sweep.chip)
     yield Words(
-        f"{quantity(total, 'setting')} screened [{label}], {failed} without a latency, "
-        f"{seconds(swept.seconds, 1)} in all. "
-        "Screened is compiled and timed, not checked; only what was judged is known to be right."
+        f"{quantity(total, 'setting')} screened [{label}], {failed} without a latency, {seconds(swept.seconds, 1)} in "
+        "all. Screened settings are compiled and timed, not checked; only what was judged is known to be right."
     )
     yield from (GAP, _table(sweep, swept.best))
     if len(sweep.parameters) == 2:

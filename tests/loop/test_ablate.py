@@ -293,10 +293,10 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     assert "5       580.000 us   -20.000 us  12.000 us       -3.4%                    -500  costs" in text
     assert "attempt 4: entangled with attempts 5 and 7, which touched the same lines since" in text
     relied = replace(TIED, failure="wrong-result: it differs")
-    assert "attempts 5 and 7, which touched the same lines since or rely on what did;" in ablation_text(
+    assert "attempts 5 and 7, which touched the same lines since or rely on such changes;" in ablation_text(
         ablation(relied), 400
     )
-    assert "attempt 5, which touched the same lines since or relies on what did;" in ablation_text(
+    assert "attempt 5, which touched the same lines since or relies on such changes;" in ablation_text(
         ablation(replace(relied, together=("attempt 5",))), 400
     )
     assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text

@@ -179,7 +179,7 @@ def test_the_time_adds_up_to_the_latency(page: str) -> None:
     # As in the report, all cycles in which bundles issue; 2,250 of the 30,000 cycles do nothing but spill.
     shares = {piece[1]: piece[2] / 2.4e-3 for piece in bar["pieces"]}
     assert shares["issuing"] == pytest.approx(24000 / 30000)
-    assert details(page)["3"]["time_note"].endswith("all issued: 7.5% of the time.")
+    assert details(page)["3"]["time_note"].endswith("count as issuing: 7.5% of the time.")
 
 
 def test_expected_stands_beside_got(page: str) -> None:
@@ -332,7 +332,7 @@ def test_a_search_names_every_trial_and_why_it_failed(page: str) -> None:
     tiles = {name: (figure, words) for name, figure, words in search["tiles"]}
     assert tiles["tried"] == ("4", "of 4 in the grid")
     assert tiles["without a latency"][0] == "1"
-    assert tiles["programs looked at"] == ("4", "with a latency, with those of the search that this one went on with")
+    assert tiles["programs looked at"] == ("4", "with a latency, including those of the search that this one continues")
     assert "its gain counts only beyond 1.7 times the simulator's uncertainty (docs/DECIDING.md)" in search["notes"][1]
 
 

@@ -526,8 +526,8 @@ def test_a_clean_script_has_no_findings_and_each_of_its_flags_was_put_to_the_lib
     assert tables["findings"]["rows"] == []
     assert [row["judgement"] for row in tables["settings"]["rows"]] == ["harmless"] * 5
     notes = " ".join(tables["findings"]["notes"])
-    assert "1 flags of XLA_FLAGS were put to jaxlib" in notes
-    assert "3 flags of LIBTPU_INIT_ARGS were put to libtpu" in notes
+    assert "1 flags of XLA_FLAGS were checked with jaxlib" in notes
+    assert "3 flags of LIBTPU_INIT_ARGS were checked with libtpu" in notes
 
 
 # --- the command --------------------------------------------------------------------------------

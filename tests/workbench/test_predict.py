@@ -172,7 +172,7 @@ def test_the_worked_memory_of_7_billion_parameters(capsys: pytest.CaptureFixture
     assert sum(row["bytes"] for row in rows[:-1]) == rows[-1]["bytes"]
     text = printed(capsys, "memory", "--parameters", "7G", "--chip", "v5e", "--devices", "16")
     assert "112.0 GB" in text
-    assert "it takes at least 7" in text
+    assert "the memory of at least 7 is needed" in text
 
 
 MODEL = ("memory", "--batch", "8", "--seq", "4096", "--layers", "32", "--d-model", "4096")
@@ -254,7 +254,7 @@ def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]
         ),
         (["matmul", "X[4,4]", "W[4,4]", "--peak", "fast"], "--peak: expected a number above zero"),
         (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc"], "expected --einsum with 2 and 2 letters"),
-        (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc->ad"], "has letters of no operand"),
+        (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc->ad"], "letters of its operands, each once"),
         (["matmul", "X[4,4]", "W[4,4]", "--parameters", "7"], "predict matmul takes --bandwidth"),
         (["collective"], "expected one of all-gather"),
         (["collective", "gather", "--bytes", "1"], "expected one of all-gather, reduce-scatter"),

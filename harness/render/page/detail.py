@@ -229,14 +229,18 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
     run = attempt.evidence.simulation if attempt else None
     here = pieces(report, run, attempt)
     if not here and report.members:
-        missing.append("A suite has no one run to take apart: `show N --member NAME` and `lines N --member NAME` do.")
+        missing.append(
+            "A suite has no single run to break down: use `show N --member NAME` or `lines N --member NAME`."
+        )
         return []
     if not here:
         why = "it was measured, not simulated" if entry.row.source != "simulated" else "it has no simulated latency"
         missing.append(f"Where the time goes is not known: {why}.")
         return []
     if report.cycle_shares is None:
-        missing.append("An earlier version judged it, which recorded four sums of cycles, but none for each line.")
+        missing.append(
+            "It was judged by an earlier version, which recorded four sums of cycles, but none for each line."
+        )
     bars: list[Plain] = [_bar(f"attempt {entry.row.number}", here)]
     against = entry.against
     if against is not None and against.report is not None:
@@ -250,7 +254,7 @@ def _time_note(entry: Entry) -> str:
     """A sentence on whose time the bars are: for a measured attempt they are not its latency."""
     shares = entry.report.cycle_shares if entry.report else None
     spilling = (
-        f" Bundles that only spill are all issued: {percent(shares.spill_fraction)} of the time."
+        f" Bundles that only spill count as issuing: {percent(shares.spill_fraction)} of the time."
         if shares and shares.spill_fraction
         else ""
     )
@@ -315,7 +319,7 @@ def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str
         and entry.row.source == "simulated"
         and not _says_why(missing)
     ):
-        missing.append("No line of kernel.py has cycles: there is no simulated run that came to its end.")
+        missing.append("No line of kernel.py has cycles: no simulated run came to its end.")
     return {"kernel": [pool(line) for line in lines], "heat": heat, "others": others}
 
 

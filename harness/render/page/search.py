@@ -70,7 +70,7 @@ def _looked_at(sweep: Sweep) -> tuple[str, str]:
     timed = _programs(sweep)
     if sweep.looked_at < timed:
         return "unknown", "the record is older than their count"
-    before = ", with those of the search that this one went on with" if sweep.looked_at > max(1, timed) else ""
+    before = ", including those of the search that this one continues" if sweep.looked_at > max(1, timed) else ""
     return count(sweep.looked_at), f"with a latency{before}"
 
 
@@ -81,8 +81,8 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
     if deviations is None:
         return ["Screened times only choose: the best is timed afresh when it is judged (docs/DECIDING.md)."]
     return [
-        "The fastest of many is likely to be one that the simulator takes for faster than it is: its gain counts only "
-        f"beyond {deviations:.1f} times the simulator's uncertainty (docs/DECIDING.md)."
+        "The fastest of many is likely to be one whose time the simulator underestimates: its gain counts only beyond "
+        f"{deviations:.1f} times the simulator's uncertainty (docs/DECIDING.md)."
     ]
 
 

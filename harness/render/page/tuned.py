@@ -127,9 +127,9 @@ def _words(rows: Sequence[TunedRow]) -> str:
     """The caption of the fallback's chart, and the number of rows that it leaves out."""
     compared = [row for row in rows if row.ratio is not None]
     of_all = f"for {len(compared)} of {quantity(len(rows), 'row')}"
-    words = f"Simulated: how many times the best setting's time the kernel's fallback takes, {of_all}."
+    words = f"Simulated: the time of the kernel's fallback over that of the best setting, {of_all}."
     if any(not row.is_certain for row in compared):
         words += " Open marks are within the simulator's uncertainty."
     if len(compared) < len(rows):
-        words += " The others have no time of one of the two; the notes below say why."
+        words += " The others lack one of the two times; the notes below say why."
     return words

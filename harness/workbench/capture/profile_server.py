@@ -96,7 +96,7 @@ def require_free(port: int) -> None:
             probe.bind(("", port))
         except OSError as error:
             raise RatchetError(
-                "port-in-use", f"port {port} cannot be listened on ({error.strerror}); choose another: --serve PORT"
+                "port-in-use", f"cannot listen on port {port} ({error.strerror}); choose another: --serve PORT"
             ) from error
 
 

@@ -94,7 +94,7 @@ _HARMS = (
     *(
         Harm(
             name,
-            "the compiler writes dumps: compilation takes longer and a file system is in the way",
+            "the compiler writes dumps: compilation takes longer and waits for a file system",
             "libtpu's own dumps: 250 MB and 10 s for one kernel without a filter",
             f"{_UNSET}, or dump in a run of its own",
         )
@@ -341,7 +341,7 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
         is_xla = setting.variable == "XLA_FLAGS"
         if last is not None and last.word.startswith("-") and last.value is None and setting.value is None:
             if is_xla:
-                observation = f"jaxlib reads the value of {last.name} behind an equals sign only"
+                observation = f"jaxlib reads the value of {last.name} only after an equals sign"
                 yield _finding("bad-value", last, observation, f"Write {last.word}={setting.word}", _TSL)
             continue
         remedy, source = _without_dashes(setting, answers)
@@ -349,12 +349,12 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
             # A name of a file is allowed.
             if setting.value is not None:
                 observation = (
-                    f"jaxlib takes XLA_FLAGS for the name of a file, because {setting.word} begins with no dashes"
+                    f"jaxlib takes XLA_FLAGS for the name of a file, because {setting.word} does not begin with dashes"
                 )
                 yield _finding("no-dashes", setting, observation, remedy, source, "ends the process")
             continue
         library = "jaxlib" if is_xla else "libtpu"
-        observation = f"{library} passes over {setting.word}: it begins with no dashes"
+        observation = f"{library} ignores {setting.word}: it does not begin with dashes"
         yield _finding("no-dashes", setting, observation, remedy, source)
 
 

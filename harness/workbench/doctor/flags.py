@@ -37,7 +37,7 @@ def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
         if answers.library is None:
             yield f"{count} flags of {variable} could not be checked: {answers.why_not}"
         else:
-            yield f"{count} flags of {variable} were put to {answers.library}: it knows and takes what is not listed"
+            yield f"{count} flags of {variable} were checked with {answers.library}: it accepts all that are not listed"
 
 
 def _not_understood(settings: Settings) -> Iterator[str]:

@@ -34,7 +34,8 @@ _BY_NAME = {
         "call the function of jax.numpy, or jax.pure_callback where it has to be numpy's",
     ),
     "ConcretizationTypeError": Meaning(
-        "a value has to be known while the function is traced (a shape, an axis, float(), int()), and it is traced",
+        "a value has to be known while the function is traced (a shape, an axis, float(), int()), but it is a traced "
+        "one",
         "name the argument in static_argnums, take it from x.shape, or use jax.numpy instead of float() or int()",
     ),
     "UnexpectedTracerError": Meaning(
@@ -46,7 +47,7 @@ _BY_NAME = {
 _BY_WORDS = {
     "Non-hashable static arguments": Meaning(
         "a static argument is an array, list or dict, which cannot be hashed",
-        "pass arrays as ordinary arguments; of static ones make tuples or frozen dataclasses",
+        "pass arrays as ordinary arguments; turn static lists and dicts into tuples or frozen dataclasses",
     ),
     "Array has been deleted": Meaning(
         "an array is used after it was given away: donated to a jitted call, or deleted",

@@ -47,11 +47,11 @@ _REMEDIES = {
     "jit-in-loop": "Apply jax.jit once, outside loops and functions that are called often",
     "transfers": "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while this "
     "one is computed",
-    "wide-operands": "bfloat16 operands with preferred_element_type=float32 take the MXU once and half the bandwidth, "
-    "where the result is still good enough",
+    "wide-operands": "Use bfloat16 operands with preferred_element_type=float32 where the result is still good enough: "
+    "one pass of the MXU, half the bandwidth",
     "narrow-loss": "Cast logits to float32 before the softmax and the loss; products and activations may stay narrow",
-    "channels-first": "Keep images as [batch, height, width, channels] (NHWC): channels fill the 128 lanes, else XLA "
-    "transposes",
+    "channels-first": "Keep images as [batch, height, width, channels] (NHWC): then channels fill the 128 lanes; "
+    "otherwise XLA transposes",
     "small-products": "Combine them into one: jax.vmap, an einsum with a batch dimension, or weights side by side",
     "no-cache": "Set JAX_COMPILATION_CACHE_DIR (not where dumps are read), or compile ahead of time",
     "debugging": "Turn it off where time matters",
@@ -118,8 +118,8 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     waited, waiting, reading = _input_wait(run, seen)
     rows.append(("input", None, waited, None, waiting, f"under {INPUT_TARGET:.0%}", reading))
     notes = [
-        "Times are host wall clock, the device waited for; targets are those of the protocol, section 8. While it "
-        "is watched JAX writes out every module: first calls take a little longer than alone."
+        "Times are host wall clock until the device is done; targets are those of the protocol, section 8. JAX writes "
+        "out every module meanwhile, so first calls take a little longer than otherwise."
     ]
     if reading == _TOO_SHORT:
         notes.append(
@@ -127,11 +127,11 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
             "they are no finding."
         )
     if run.platform == "cpu":
-        notes.append("On a CPU reading results back is no transfer, and counts as none.")
+        notes.append("On a CPU reading results back is no transfer and is not counted.")
     else:
         notes.append(
             f"The time of a transfer is predicted: its bytes at {decimal(link or 0.0, 'B/s')} of the link to the host; "
-            "what is waited for: ratchet.sh xprof steps."
+            "ratchet.sh xprof steps shows what is waited for."
         )
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
 
@@ -211,8 +211,8 @@ def _recompilations(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             groups[c.name, ", ".join(c.arguments)].append(c)
     for (name, arguments), again in groups.items():
         observation = (
-            f"compiled {quantity(len(again), 'more time')}, {sum(c.seconds for c in again):.2g} s, "
-            f"since {arguments} changed: {again[-1].cause}"
+            f"compiled {quantity(len(again), 'more time')}, {sum(c.seconds for c in again):.2g} s, because {arguments} "
+            f"changed: {again[-1].cause}"
         )
         yield _finding("recompiled", name, again[0].place, observation, _remedy(again[-1].cause))
 
@@ -232,7 +232,7 @@ def _repeated_jits(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """jit inside a loop or a function: each time a new function."""
     counts = Counter((c.name, c.place) for c in run.compilations if c.is_redefinition)
     for (name, place), count in counts.items():
-        observation = f"compiled {quantity(count, 'more time')} since the function is made anew for each call"
+        observation = f"compiled {quantity(count, 'more time')} because the function is made anew for each call"
         yield _finding("jit-in-loop", name, place, observation)
 
 

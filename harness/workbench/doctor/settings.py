@@ -213,7 +213,8 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
         loose = [word for word in words if word.startswith("--xla_") and not read]
         if loose and not any(_ASSIGNMENT.fullmatch(word) and not word.startswith("-") for word in words):
             reader.not_understood.append(
-                f"line {line}: {loose[0]} stands on a command line, not in a variable: its program may read it or not"
+                f"line {line}: {loose[0]} stands on a command line, not in a variable: whether its program reads it is "
+                "not known"
             )
         depth = max(0, depth - sum(word in _CLOSES for word in heads))
 

@@ -223,7 +223,7 @@ def _cost(graph: Graph, computation: Computation, instruction: Instruction, targ
     if amount.claimed:
         notes.append("FLOPs and bytes are those that the kernel claims for itself.")
     elif instruction.opcode == "custom-call":
-        notes.append("Bytes are each operand and result once; what a kernel reads again is not in them.")
+        notes.append("Bytes count each operand and result once, without what a kernel reads again.")
     if amount.flops and not within:
         notes.append("All FLOPs are the vector unit's; they are taken at the MXU's peak, so their time is too short.")
     remark = peak(target, dtype)[1]

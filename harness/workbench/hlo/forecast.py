@@ -111,8 +111,8 @@ def collective_tables(
     if ring_rate is None:
         raise UsageError(
             "no-bandwidth",
-            f"the links of {target.name} are not published in the table: expected --bandwidth B/s of a ring in both "
-            "directions",
+            f"expected --bandwidth, got none, and the links of {target.name} are not published in the table; give B/s "
+            "of a ring in both directions",
         )
     size = math.prod(axes)
     bandwidth = ring_rate * max(1, len(axes))

@@ -265,7 +265,8 @@ def _letters(left: Spec, right: Spec, einsum: str | None) -> tuple[str, str, str
         )
     if set(result) - set(inputs) or len(set(result)) != len(result):
         raise UsageError(
-            "bad-einsum", f"the result `{result}` of --einsum {einsum} has letters of no operand, or twice"
+            "bad-einsum",
+            f"expected a result of --einsum with letters of its operands, each once, got `{result}` in {einsum}",
         )
     return names[0], names[1], result
 

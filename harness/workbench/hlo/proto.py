@@ -118,7 +118,7 @@ def _module_proto(data: bytes, name: str) -> Any:
         parsed = parsed if kind == "HloModuleProto" else parsed.hlo_module
         if _is_module(parsed):
             return parsed
-    raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto or HloProto, {name} is neither")
+    raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto or HloProto, got {name}, which is neither")
 
 
 def _is_module(parsed: Any) -> bool:

@@ -103,7 +103,7 @@ def memory_tables(
         if model.vocabulary is not None:
             rows.append(("logits", None, int(model.logit_bytes), "4 B S V"))
             total += model.logit_bytes
-        notes.append("The compiler's workspace comes on top, a loop over layers or an overlap may hold more at once.")
+        notes.append("The compiler's workspace comes on top; a loop over layers or an overlap may hold more at once.")
         rows.append(("together", None, int(total), ""))
     else:
         rows.append(("together", width, int(total), f"{width} P"))
@@ -115,7 +115,8 @@ def memory_tables(
         each, least = total / devices, math.ceil(total / target.hbm_bytes)
         notes.append(
             f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
-            f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; it takes at least {least}."
+            f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; the memory of at least "
+            f"{least} is needed."
         )
     if target is not None and model is not None:
         notes.append(_largest_batch(parameters * width, model, target, devices, is_recomputed=is_recomputed))

@@ -96,7 +96,9 @@ def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
             listed.append(
                 Waste(kind=kind, name=instruction.name, source=instruction.source, hbm_bytes=size, seconds=seconds)
             )
-    notes = [f"Times are those of the bytes at the full bandwidth of {target.name}; shares, of all operations'."]
+    notes = [
+        f"Times are those of the bytes at the full bandwidth of {target.name}; shares are of all operations' time."
+    ]
     if beside:
         notes.append(
             f"Left out: {quantity(len(beside), 'copy', 'copies')} between memories, which run beside other work."

@@ -80,7 +80,7 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
         reading_limits.SECONDS.refuse(f"the query {query[:60]!r}", f"more than {seconds}")
     except duckdb.OutOfMemoryException as error:
         raise RatchetError(
-            "too-large", f"the query {query[:60]!r} takes more than the memory that it may: {_error_words(error)}"
+            "too-large", f"the query {query[:60]!r} takes more memory than it may: {_error_words(error)}"
         ) from error
     except duckdb.Error as error:
         raise _bad_query(error) from error

@@ -109,7 +109,7 @@ RULES = (
             select sum(lost), 'most in ' || arg_max(name, lost) || ', ' || printf('%.1fx', arg_max(ratio, lost))
             from far""",
         reason="beyond 2x: wrong sharding or layout; a kernel: look inside (section 5)",
-        remedy="`hlo CAPTURE --op NAME` of the first; of a kernel `xprof gaps`",
+        remedy="`hlo CAPTURE --op NAME` for the first; `xprof gaps` for a kernel",
     ),
     Rule(
         name="bubbles inside kernels",
@@ -180,8 +180,8 @@ _FINDING_TABLES = (
             from findings, whole, step_counts""",
         notes=(
             "{most:%} of the time is {first}: nothing else matters until these go.",
-            "Seconds are those of {devices} together, shares of the time that operations take; findings may share "
-            "them.",
+            "Seconds are summed over {devices}; shares are of the time of operations; findings may count the same "
+            "seconds.",
             "Left out: {small} of less than 0.1 % of the time.",
         ),
         empty="no rule finds anything that costs a thousandth of the time",

@@ -98,8 +98,8 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
 def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
     """One row for each instruction, producers first."""
     notes = [
-        "away: below 0 it produces for the operation (through so many others), above 0 it consumes. Self time is one "
-        "run's; - did not run by itself."
+        "away: the distance from the operation, below 0 for producers, above 0 for consumers. Self time is of one run; "
+        "- did not run by itself."
     ]
     if around.other_modules:
         notes.append(f"The name stands in {', '.join(around.other_modules)} too (--module).")

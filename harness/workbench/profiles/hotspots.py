@@ -202,9 +202,9 @@ CHAINS = Analysis(
     query="select first, last, many, now, fused, saved, source from unfused order by saved desc",
     rows="chains",
     notes=(
-        "Elementwise operations and reductions, one after the other over a large array that is written and read "
-        "again between them. In one pass: without that. Fuse them by hand, or see what keeps XLA from it (several "
-        "users, a layout, a loop).",
+        "Elementwise operations and reductions, one after the other over a large array that is written and read again "
+        "between them. `in one pass` are the bytes without that. Fuse them by hand, or see what keeps XLA from it "
+        "(several users, a layout, a loop).",
     ),
     is_optional=True,
 )

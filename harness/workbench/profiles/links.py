@@ -54,11 +54,11 @@ def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
         rows.append(("overview", "session_path", page(base, "overview_page", name, host, at)))
         rows.append(("all runs", "run_path", f"{base}/?{query({'run_path': above})}"))
     notes = [
-        "Pages from `input pipeline` on need what not every capture has: steps, hardware counters, several hosts.",
-        f"by run: the server must have the log directory {place.log_directory} "
-        f"(ratchet.sh serve {place.log_directory})."
+        "Pages from `input pipeline` on need data that not every capture has: steps, hardware counters, several hosts.",
+        f"Addresses found by run work only if the server serves the log directory {place.log_directory}: ratchet.sh "
+        f"serve {place.log_directory}"
         if not isinstance(first, Remote)
-        else f"by run: {base} lists it.",
+        else f"Addresses found by run work: {base} lists it.",
         "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "
         "print the same without it.",
     ]

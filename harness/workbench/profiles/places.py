@@ -164,8 +164,8 @@ def of_attempt(number: int, profile_data: Path, source: str | None = None) -> Ca
         raise RatchetError(
             "no-profile",
             f"attempt {number} has no {f'{source} ' if source else ''}capture in {profile_data}{there}. An attempt "
-            "leaves one on the machine that judged it, and old ones are removed. Where its schedules are left "
-            f"(profile_data/{number:04d}): ratchet.sh timeline {number}; else: ratchet.sh checkout {number}, then "
+            "leaves one on the machine that judged it, and old ones are removed. If its schedules are left "
+            f"(profile_data/{number:04d}): ratchet.sh timeline {number}; otherwise: ratchet.sh checkout {number}, then "
             "ratchet.sh timeline",
         )
     best = max(candidates, key=lambda place: (_KINDS[_kind(place)], place.modified))

@@ -52,7 +52,7 @@ _IDLE = Analysis(
         f"Fill and drain are the first and last {EDGE_STEPS} {{what}}.",
         f"Fill and drain are not told apart: that takes {FEWEST_STEPS} steps, here {{few}} ({{which}}).",
         "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction.{no_runs:?}",
-        "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; of an "
+        "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; for an "
         "attempt `ratchet.sh show N` does.",
         "{hint}",
     ),
@@ -87,7 +87,7 @@ _ADVICE = {
     "transfers not overlapped": "double buffering is off or too shallow",
     "host transfers not overlapped": "start them earlier, beside more work, or offload less",
     "many very short blocks": "blocks are too small",
-    "one very long block": "good, if it has steps enough",
+    "one very long block": "good if it has enough steps",
     "copies": "look for aliasing, layouts and sharding",
     "idle at start and end": "fill and drain; the grid is small",
     "large collectives": "wrong sharding? with_sharding_constraint or shard_map",

@@ -185,7 +185,7 @@ VIEWS = {
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, mean_seconds of "
     "one, its least_seconds at the peaks with what bounds it and the ratio of both, rank and share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
-    "peaks": "one row: FLOP/s and bytes/s of HBM of a device, as the capture says, and of how many devices",
+    "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture says, and the number of devices",
     "busy_times": "busy seconds of each device, and the span from its first operation to its last",
     "step_median": "one row: the median time of the main devices' steps, how many they are, and what a step is",
     "part_times": "idle time and time in kernels of each part of a device's time: all runs, steady steps, between",

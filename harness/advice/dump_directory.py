@@ -66,7 +66,7 @@ def deadline_seconds(directory: Path) -> float:
 
 
 def explain_no_end(reason: str) -> str:
-    """The reason why a simulation did not end, with the variable that gives it more time."""
+    """The reason why a simulation did not end, with the variable that raises the time limit."""
     return f"{reason}; raise it with {reading_limits.SECONDS.variable}" if _OUT_OF_TIME in reason else reason
 
 

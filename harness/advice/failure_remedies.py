@@ -135,7 +135,7 @@ _BY_OPERATION = {
 }
 
 
-# By the wrong part of a result: nearly all of it, parts with edges, or elements here and there.
+# Remedies by the wrong part of a result: nearly all of it, parts with edges, or elements here and there.
 _EVERYWHERE = "nearly all of it is wrong: look for a factor, a dtype, a rounding or an operand that is left out"
 _WITH_EDGES = (
     "the wrong part has edges: compare them with the borders of blocks, heads and groups, and look for a step that "

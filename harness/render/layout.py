@@ -137,7 +137,7 @@ def diff_text(diff: str, colour: bool) -> str:
 
 
 def _diff_line(line: str, colour: bool) -> str:
-    # What a kernel holds must not steer the terminal that shows it.
+    # The text of a kernel must not steer the terminal that shows it.
     text = "".join(c for c in line.rstrip() if c == "\t" or c.isprintable())
     if line.startswith("+"):
         return paint(text, "good", colour)

@@ -18,7 +18,7 @@ _NEARLY_ALL = 0.90
 _MANY_TIMES = 1e4
 # If the honest error times this is below the tolerance, it is no measure of a kernel's error.
 _NEARLY_EXACT = 10
-# The fullest units are shown, to say what limits and what is near.
+# The number of units that are shown, the fullest first: the one that limits, and those near it.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
 

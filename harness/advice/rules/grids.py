@@ -36,7 +36,7 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
         )
         # The trace counts the body in every step of the grid: if less was executed, the body is under a condition.
         covered = _coverage(seen)
-        # A half-filled unit executes more than it computes scores for.
+        # A half-filled unit executes more FLOPs than its scores need.
         most = min(most, computed_scores(seen) or most)
         conditional = covered is not None and most < _SKIPPED * covered
         is_unsure = covered is not None and not conditional and factor < _SKIPPED * covered

@@ -152,7 +152,7 @@ def spills(seen: Observed) -> RuleCase | None:
 
 
 def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
-    """The remedy for spills, its knob, its kind of change, and the share of the cycles of the line that it is about.
+    """The remedy for spills, its knob, its kind of change, and the share of the cycles that the line to change takes.
 
     The gain of fewer spills besides these cycles is unknown: another body has another schedule.
     """

@@ -27,7 +27,7 @@ _CALL = re.compile(r"(%\w+)(?::\d+)? = (?:func\.)?call @(\w+)\(([^)]*)\)")
 _NEXT = re.compile(r"^\s*stablehlo\.return (.*) :")
 _LOOP = re.compile(r"(%iterArg\w*) = (%[\w#]+)")
 _RETURN = re.compile(r"^\s*(?:func\.)?return (%[\w#]+) :")
-# Values are followed through calls of calls; deeper ones are not known.
+# Values are followed through nested calls this deep; values in deeper calls are not known.
 _DEEP = 4
 
 

@@ -12,8 +12,8 @@ class Meaning:
     remedy: str
 
 
-# By the name of the exception, or by words of its message where the exception is Python's own. Names and words are
-# those of jax 0.10 and 0.12 (jax.errors).
+# Meanings by the name of the exception, or by words of its message if the exception is Python's own. Names and words
+# are those of jax 0.10 and 0.12 (jax.errors).
 _BY_NAME = {
     "TracerBoolConversionError": Meaning(
         "Python asks whether a traced value is true (if, while, and, or, not), which is only known when it runs",

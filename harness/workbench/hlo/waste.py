@@ -20,8 +20,8 @@ PADDING, OTHER = "padding", "other moves"
 # Only captures have these: nothing else says how long a copy that runs beside other work is waited for.
 HOST_WAIT, COPY_WAIT = "wait for host memory", "wait for a copy"
 NO_SOURCE = "(no source given)"
-# A fusion that holds several has the first of their kinds. A gather is none: to pick values may be what the program is
-# for.
+# A fusion that holds several of these counts as the first kind. A gather is not listed: picking values may be the
+# purpose of the program.
 _KINDS = {
     "dynamic-update-slice": "dynamic-update-slice",
     "transpose": "transpose",

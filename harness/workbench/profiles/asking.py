@@ -96,7 +96,7 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
 
 
 def _distinct_names(names: list[str]) -> Iterator[str]:
-    """The names, each repeated one with a number behind it."""
+    """The names, with a number behind each name that is repeated."""
     seen: dict[str, Iterator[int]] = {}
     for name in names:
         number = next(seen.setdefault(name, count(1)))

@@ -52,7 +52,7 @@ def _moments(value: str, group: str, table: str) -> str:
                 order by level desc, place) = 1)"""
 
 
-# What makes a buffer: the opcode that its instruction is named after.
+# The opcode that makes a buffer, read off the name of its instruction.
 _OPCODE = """case group_name when 'Parameter' then 'parameter'
     else regexp_replace(name, '([.]?(clone|remat[0-9]*)|[.][0-9]+|[{][0-9,]*[}])+$', '') end"""
 

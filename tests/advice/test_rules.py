@@ -275,7 +275,7 @@ SHOWN = {
         Case(
             lambda: waiting(evidence(0.9e-3, bq=2048, bkv=512, problem=CAUSAL)),
             (
-                "256 blocks of k are fetched, of which the mask leaves 144",
+                "256 blocks of k are fetched, but the mask leaves only 144",
                 "20.0% of the cycles",
                 "jnp.minimum(j, last)",
             ),

@@ -229,7 +229,7 @@ def test_flop_rates_are_said_to_be_of_executed_flops_and_the_useful_ones_stand_b
     (useful,) = tables(one_device, (hotspots.OPS,), top=None, useful_flops=1e9)
     whole = sum(number(cell) for cell in useful.column("self_seconds"))
     rate = decimal(1e9 * 3 / whole, "FLOP/s")
-    note = f"Useful ones, as the contest of the attempt counts them: 1.0 GFLOP a run, {rate}."
+    note = f"Useful FLOPs, as the contest of the attempt counts them: 1.0 GFLOP a run, {rate}."
     assert note in useful.notes
     assert note in overview(one_device, 1e9)[1].notes
 
@@ -299,7 +299,7 @@ def test_gaps_inside_and_between_runs(one_device: Capture) -> None:
     assert by(idle, "part", "idle_fraction") == pytest.approx({"all runs": 15 / 288, "between runs": 8 / 296})
     assert by(idle, "part", "verdict") == {"all runs": "fair", "between runs": "fine"}
     assert by(idle, "part", "gaps") == {"all runs": 9, "between runs": 2}
-    assert any("takes 6 steps, here 3" in note for note in idle.notes)
+    assert any("takes 6 steps, and there are 3" in note for note in idle.notes)
     assert largest.column("seconds") == pytest.approx((4 * US, 4 * US, 3 * US))
     assert largest.column("place") == ("between runs", "between runs", "inside jit_train_step(9152)")
     assert (largest.column("before")[2], largest.column("after")[2]) == ("fusion.3", "copy.2")

@@ -107,7 +107,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
     seen_by = [min(of_keys, -(-(block + 1) * rows // columns)) for block in range(of_queries)]
     needed = blocks(queries) // of_queries * sum(seen_by)
     return RuleCase(
-        observation=f"{count(keys.fetches)} blocks of {keys.name} are fetched, of which the mask leaves "
+        observation=f"{count(keys.fetches)} blocks of {keys.name} are fetched, but the mask leaves only "
         f"{count(needed)}; {percent(waited)} of the cycles wait for transfers [simulated {seen.report.chip}]",
         suggestion=f"stop the index maps of {keys.name} and {values.name} at the last block that the queries need "
         "(jnp.minimum(j, last)): a block is not fetched again while its index stays the same",

@@ -279,7 +279,7 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
         raise Rejected(
             "contract",
             "no-function",
-            f"expected a function {name} in {path}, found none of that name; callable: {offered}",
+            f"expected a function {name} in {path}, got none of that name; callable there: {offered}",
         )
     return function  # type: ignore[no-any-return]
 

@@ -153,7 +153,7 @@ def _no_answer(why: str) -> Answers:
 def _run_python(program: str, variables: dict[str, str]) -> tuple[int, str]:
     """Exit code and all output of a Python that runs `program`, confined: a flag may name files to read and write."""
     if confinement.isolation(True).landlock is None:
-        return 1, "this kernel lacks Landlock, and what flags may do must be confined"
+        return 1, "this Linux kernel lacks Landlock, and flags are only tried out in a confined process"
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         try:
             process = subprocess.run(

@@ -44,9 +44,9 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
     notes = []
     if any(array.layout and array.layout.tiles for _, _, array in values):
         notes.append(
-            "order: {1,0} says that dimension 1 varies fastest. tiles: each rounds the last dimensions in memory up to "
-            "it; (2,1) behind (8,128) keeps pairs of 16-bit values in one 32-bit word. overhead: bytes in memory over "
-            "the bytes of the elements."
+            "order: {1,0} says that dimension 1 varies fastest. tiles: each tile rounds the last dimensions in memory "
+            "up to its size; (2,1) behind (8,128) keeps pairs of 16-bit values in one 32-bit word. overhead: bytes in "
+            "memory over the bytes of the elements."
         )
     if left_out:
         notes.append(f"Left out: {quantity(left_out, 'value')} of less than {_SMALL_BYTES} bytes, such as flags.")

@@ -157,7 +157,7 @@ def _layer(model: Transformer) -> Table:
     )
     notes = (
         "Korthikanti et al. 2022, section 4.1, without dropout. An upper estimate: XLA computes element-wise work "
-        "again inside fusions, so that of the MLP's two arrays it mostly keeps one (2 F instead of 4 F).",
+        "again inside fusions, so it mostly keeps one of the MLP's two arrays (2 F instead of 4 F).",
         "An attention kernel that keeps no scores; --heads counts those of one that does."
         if model.heads is None
         else "With the scores of an attention that keeps them, unlike a flash kernel.",

@@ -149,7 +149,8 @@ _MFU = Analysis(
         "A step is the median of all {what}; the peak is the one the capture says for a device.",
         "Devices: those in the capture, {own}; where others shared the batch give --num-chips.",
         "--num-chips {less} is less than the {devices} devices that the capture shows: check it.",
-        "The trace's sum is XLA's count: recomputation twice, Pallas kernels without an estimate not at all.",
+        "The trace's sum is XLA's count: recomputed FLOPs are in it twice, those of Pallas kernels without an estimate "
+        "not at all.",
         UNCOUNTED_NOTE,
         "There are mixture-of-experts operations: FLOPs per token count active experts only, and about 10 % is normal "
         "(protocol, section 6).{experts:?}",

@@ -112,8 +112,8 @@ _EXPOSED = Analysis(
         where is_main and exists (from collectives) order by device""",
     facts="select bool_or(platform = 'tpu') as tpu, not tpu as other from devices where is_main",
     notes=(
-        "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
-        "(protocol, section 6).{tpu:?}",
+        "Exposed is the time in async-done operations (0 if all is hidden) and in synchronous collectives (protocol, "
+        "section 6).{tpu:?}",
         "Operations run side by side here: exposed is the time of collectives beside which nothing else ran.{other:?}",
         "{stalls}",
     ),

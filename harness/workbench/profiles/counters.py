@@ -94,8 +94,8 @@ _UNITS = Analysis(
         having did = 0)) as idle,
             case when {_MOVED} then $by_hand else $no_counters end as why""",
     notes=(
-        "Of the whole capture, idle time between kernels included: a short kernel in a long capture looks idle "
-        "here, whatever it does while it runs. The busiest sample says more about it.",
+        "Figures are of the whole capture, idle time between kernels included: a short kernel in a long capture looks "
+        "idle here, whatever it does while it runs. The busiest sample says more about it.",
         "Achieved and possible are XProf's, from the chip's counters and its clock (xprof 2.24 knows "
         f"{_WITH_UNITS}). {{idle}} units are left out, because all their counters are 0: idle, or not counted.",
     ),

@@ -33,7 +33,7 @@ def useful_note(database: Database, flops: float | None) -> str | None:
     if flops is None or rate is None:
         return None
     counted = f"{decimal(flops, 'FLOP')} a run, {decimal(rate, 'FLOP/s')}"
-    return f"Useful ones, as the contest of the attempt counts them: {counted}."
+    return f"Useful FLOPs, as the contest of the attempt counts them: {counted}."
 
 
 OPS = Analysis(

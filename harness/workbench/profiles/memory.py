@@ -110,7 +110,8 @@ MEMORY = (
             from allocations a join memories m using (memory) order by memory, bytes desc, a.rowid""",
         rows="allocations",
         notes=(
-            "`stack` (the programs' workspace) and `unused preallocated` are what no single allocation explains.",
+            "`stack` (the programs' workspace) and `unused preallocated` are memory that no single allocation "
+            "explains.",
             "{more} smaller ones are left out (--top).",
         ),
         empty=_NO_EVENTS,
@@ -381,7 +382,7 @@ DIAGNOSE_PLANNED = (
         facts="select optimizer_bytes = 0 as none from answer",
         notes=(
             "16 bytes a parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations come on top.",
-            "No optimizer state is alive: for inference 2 bytes a parameter (bf16) are to be expected.{none:?}",
+            "No optimizer state is alive: for inference expect 2 bytes a parameter (bf16).{none:?}",
         ),
         origin="mixed",
         empty="no argument of {module} is called a parameter",

@@ -50,8 +50,8 @@ _IDLE = Analysis(
         f"Bubble fraction: under {EXCELLENT:.0%} excellent, over {RED_FLAG:.0%} a red flag (protocol, section 3, item "
         f"4).",
         f"Fill and drain are the first and last {EDGE_STEPS} {{what}}.",
-        f"Fill and drain are not told apart: that takes {FEWEST_STEPS} steps, here {{few}} ({{which}}).",
-        "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction.{no_runs:?}",
+        f"Fill and drain are not told apart: that takes {FEWEST_STEPS} steps, and there are {{few}} ({{which}}).",
+        "The capture shows no runs of modules, so the bubble fraction includes idle time of the host.{no_runs:?}",
         "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; for an "
         "attempt `ratchet.sh show N` does.",
         "{hint}",

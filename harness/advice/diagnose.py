@@ -33,8 +33,8 @@ def hints(
     """The hints that the evidence supports, most promising first; after a failure, its remedy.
 
     `previous` are earlier attempts, oldest first; only those of the same source and chip are looked at. `ceilings`
-    bound the gains: simulated times of the schedule on another chip. `simulated` are edits that were simulated:
-    their gains replace bounds.
+    bound the gains: simulated times of the same schedule where one resource costs less. `simulated` are edits that
+    were simulated: their gains replace bounds.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"

@@ -204,7 +204,7 @@ _BUFFERS = (
     Column("buffer", least=12),
     Column("role"),
     Column("block"),
-    Column("held", side="r"),
+    Column("buffers", side="r"),
     Column("VMEM", "KiB"),
     Column("fetches", "count"),
     Column("bytes moved", "B"),

@@ -57,7 +57,7 @@ def _judged(swept: SweepResult) -> Words:
         return Words(swept.why_none, lead="nothing judged: " if swept.best is None else "", rest="")
     best = _settings(swept.best)
     failed = len(swept.sweep.refused)
-    after = f", after {failed} faster that fail" if failed and swept.outcome != "failed" else ""
+    after = f", after {quantity(failed, 'faster one')} failed" if failed and swept.outcome != "failed" else ""
     if failed > 1 and swept.outcome == "failed":
         after = f"; it fails, as do the {failed - 1} next best that would be faster than the champion"
     return Words(f"judged as attempt {swept.attempt}: {best}{after}")

@@ -147,7 +147,7 @@ def test_settings_that_were_judged_and_fail_are_said() -> None:
     text = sweep_text(replace(result, sweep=replace(result.sweep, refused=refused)), 120, False)
     (line,) = [line for line in text.splitlines() if line.split()[:2] == ["1024", "256"]]
     assert "judged now, fails: wrong-result: 2.0 times the tolerance" in line
-    assert text.splitlines()[-1] == "judged as attempt 3: BQ=128 BKV=512, after 1 faster that fail"
+    assert text.splitlines()[-1] == "judged as attempt 3: BQ=128 BKV=512, after 1 faster one failed"
     all_fail = replace(result, sweep=replace(result.sweep, refused=refused * 2), outcome="failed")
     assert "it fails, as do the 1 next best" in sweep_text(all_fail, 120, False)
 

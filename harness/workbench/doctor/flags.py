@@ -34,10 +34,11 @@ def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
         count = sum(s.variable == variable and s.is_final for s in subject.settings.settings)
         if not count:
             continue
+        flags, were = f"{quantity(count, 'flag')} of {variable}", "was" if count == 1 else "were"
         if answers.library is None:
-            yield f"{count} flags of {variable} could not be checked: {answers.why_not}"
+            yield f"{flags} could not be checked: {answers.why_not}"
         else:
-            yield f"{count} flags of {variable} were checked with {answers.library}: it accepts all that are not listed"
+            yield f"{flags} {were} checked with {answers.library}: it accepts all that are not listed"
 
 
 def _not_understood(settings: Settings) -> Iterator[str]:

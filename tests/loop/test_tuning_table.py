@@ -291,7 +291,7 @@ def test_the_fallback_of_every_kernel_traces(name: str, tmp_path: Path) -> None:
 def test_a_python_table_is_python_that_says_where_it_is_from() -> None:
     text = formats.written([row(), row(shape="none", settings=None, seconds=None)], "python")
     assert "SIMULATED, not measured: compiled by jax 1, libtpu 2" in text
-    assert "# prefill: 1.000 ms simulated +/- 3.0%, fallback 4.00 times, best of 10 of 20 settings, all 30" in text
+    assert "# prefill: 1.000 ms simulated +/- 3.0%, the fallback takes 4.00 times as long, best of 10 of 20" in text
     named: dict[str, Any] = {}
     exec(text, named)
     key = tuple(dict(row().parameters)[field] for field in named["FIELDS"])
@@ -593,13 +593,14 @@ def test_a_range_is_an_entry_that_says_so(tmp_path: Path) -> None:
     assert table.column("checks") == ("30 passed, range", "30 passed, range, uncertain", "30 passed")
     assert table.column("seconds") == (None, None, 1e-3)
     notes = " ".join(table.notes)
-    assert "prefill on v6e has a range, no time: 1.000 ms to 1.500 ms simulated" in notes
+    assert "prefill on v6e has only a range of times: 1.000 ms to 1.500 ms simulated" in notes
     assert "no other setting takes less at either end" in notes
-    assert "close on v6e has a range" in notes
+    assert "close on v6e has only a range" in notes
     assert "another setting takes less at one end" in notes
     assert "--on-tensorcore" in notes
     assert formats.holds(formats.written([ranged], "python"), "t", ranged.kernel, "v6e")(dict(ranged.parameters))
-    assert "a range, no time: 1.000 ms to 1.500 ms simulated, fallback at least 3.00 times" in formats.remark(ranged)
+    stated = "only a range of times: 1.000 ms to 1.500 ms simulated, the fallback takes at least 3.00 times as long"
+    assert stated in formats.remark(ranged)
     (entry,) = json.loads(formats.written([ranged], "tokamax")).values()
     assert next(iter(entry.values()))["evaluation_times_ms"] == [pytest.approx(1.25)]
     add_row(tmp_path, ranged)

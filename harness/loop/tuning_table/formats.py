@@ -78,7 +78,8 @@ def remark(row: Row) -> str:
         parts[0] += f" +/- {percent(row.plus_minus_seconds / row.seconds)}"
     if row.fallback_ratio is not None:
         at_least = "at least " * (row.seconds is None or row.fallback_seconds is None)
-        parts.append(f"fallback {at_least}{row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
+        uncertain = " (uncertain)" * (not row.is_certain)
+        parts.append(f"the fallback takes {at_least}{row.fallback_ratio:.2f} times as long{uncertain}")
     else:
         parts.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
     parts.append(f"best of {row.tried} of {quantity(row.possible, 'setting')}")
@@ -87,8 +88,8 @@ def remark(row: Row) -> str:
 
 
 def in_words(ends: Ends | None) -> str:
-    """A range of times, because the SparseCore does a part of the program."""
-    return "no time" if ends is None else f"a range, no time: {seconds(ends[0])} to {seconds(ends[1])} simulated"
+    """`ends` as words: a program of which the SparseCore does a part has a range of times; None: no time."""
+    return "no time" if ends is None else f"only a range of times: {seconds(ends[0])} to {seconds(ends[1])} simulated"
 
 
 def _in_a_comment(text: str) -> str:
@@ -166,8 +167,8 @@ def _python(rows: Sequence[Row]) -> str:
 def _tokamax(rows: Sequence[Row]) -> str:
     """tokamax's cache.
 
-    It holds bare times, so the metadata of each entry states their origin. The time of a range is its middle, and the
-    metadata states the range too.
+    It holds bare times, so the metadata of each entry states their origin. Where only a range is known, the entry's
+    time is its middle, and the metadata states the range.
     """
     entries: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -291,13 +291,16 @@ def _in_words(errors: statistics.StatedErrors) -> str:
 
 
 def _in_short(errors: Iterable[statistics.StatedErrors]) -> str:
-    """The median and the 90th percentile of each operation's errors, and the number of rows if there are too few."""
+    """The median and the 90th percentile of each operation's errors, and the number of rows if there are too few.
+
+    The text begins with the names of the two numbers.
+    """
     parts = []
     for each in errors:
         where = "" if each.chip == "all" else f" on {each.chip}"
         few = f" of {each.rows} rows" if each.rows and int(each.rows) < _ENOUGH else ""
         parts.append(f"{each.operation}{where} {each.median} and {each.most} %{few}")
-    return ", ".join(parts)
+    return f"median and 90th percentile: {', '.join(parts)}"
 
 
 def _sealed_alone(validation: list[Point]) -> list[statistics.StatedErrors]:

@@ -176,7 +176,10 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
 
 
 def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
-    """True if the function has a parameter named like each array, and these are not its first ones in this order."""
+    """True if each array has a parameter of its name, but these are not the function's first ones in that order.
+
+    Then arrays are passed by name.
+    """
     if wanted.node is None:
         return False
     arguments = wanted.node.args
@@ -232,7 +235,11 @@ def _options(
 def _missing(
     wanted: ExistingFunction, missing: list[ast.arg], arrays: tuple[str, ...], *, is_by_name: bool
 ) -> RatchetError:
-    """The error for options without a value: a literal is given with `--set`, any other by a file of the user's."""
+    """The error for options that need a value and have none, which says how to give one.
+
+    The way is `--set` if all values can be literals. If one is an object that only code can make, it is a file of the
+    user's with a function that makes it.
+    """
     names = ", ".join(argument.arg.upper() for argument in missing)
     types = {argument.arg: option_types.made_by_code(wanted, argument) for argument in missing}
     if not any(types.values()):
@@ -306,7 +313,7 @@ def _other_axes_of_one(statement: Statement, axes: int) -> Iterator[tuple[str, s
 
 
 def _index(parts: list[str], mark: str) -> str:
-    """`[:, 0]` of these parts; "" if none of them is `mark`."""
+    """The parts as an index, such as `[:, 0]`; "" if none of them is `mark`, so that no index is needed."""
     return f"[{', '.join(parts)}]" if mark in parts else ""
 
 

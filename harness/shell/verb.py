@@ -67,11 +67,12 @@ class Verb:
     `line` is its line of the overview, in which `place` orders the verbs: the group, and the order in it. `example` is
     what follows `ratchet.sh` there, by default the name alone; --help ends with `examples` if there are several.
     `is_watched`: the verb reads files that anyone may have written, so its time and memory are limited
-    (harness.shell.watch). `shows_texts`: files are part of its output, to be copied as they are. Hints that name the
-    verb name the contest too, unless `hints_name_contest` is False because it is about another one.
+    (harness.shell.watch). `shows_texts`: the output contains the text of files, so `ratchet.sh` in it is not replaced
+    by the command that the user typed. Hints add `-C CONTEST` to this verb; `hints_name_contest` is False for a verb
+    that works on another contest than the current one (`new`).
 
     Programs may call it if it has an `effect`, under the name `tool` if that is set. They do not get the arguments
-    `not_for_tools`; `other_names` are further names of arguments.
+    `not_for_tools`. `other_names` maps an argument to another name under which programs may pass it.
     """
 
     name: ClassVar[str]
@@ -135,5 +136,8 @@ class Verb:
             yield Call(tool=self.tool or self.name, words=(), parser=self.parser())
 
     def meant_by(self, words: Sequence[str]) -> str | None:
-        """The command of this verb that another tool spells as `words`, which begin with no verb."""
+        """The command of this verb to suggest for `words`, which begin with none of our verbs; None if there is none.
+
+        xprof suggests its subcommand of that name.
+        """
         return None

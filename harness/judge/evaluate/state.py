@@ -1,4 +1,4 @@
-"""The state of an evaluation, which every answer replaces; the steps, and the form of the table of stages."""
+"""The state of an evaluation, replaced by each answer of a process, the order of its steps, and a stage's type."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -98,7 +98,10 @@ class State:
 
     @property
     def last(self) -> Rank | None:
-        """The rank that ends the evaluation, as far as is known; None while nothing does."""
+        """The lowest rank so far at which the evaluation ends; None if there is none.
+
+        It is the rank of a failure, or COMPARE if the candidate is too slow.
+        """
         ends = [rank for rank, _ in self.failures]
         return min([*ends, (COMPARE,)] if self.is_slower else ends, default=None)
 

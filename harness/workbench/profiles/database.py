@@ -34,8 +34,8 @@ _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
 class TableOf:
     """A table: a sentence on its rows, and its columns, a line each: name, type (`*`: derived), what it is.
 
-    `rows` makes the rows of a table that is not loaded with every capture, because that needs a file to be read again
-    or XProf's tools.
+    `rows` makes the rows of a table that is only made when a query names it, because its rows need XProf's tools or a
+    second reading of the file.
     """
 
     name: str
@@ -67,8 +67,7 @@ RECORDED = (
     platform VARCHAR       tpu, gpu or cpu
     kind VARCHAR           what it calls itself: `TPU v6 lite`
     label VARCHAR*         its name, with the host's in front where there are several
-    is_main BOOLEAN*       whether the analyses are about it: it ran operations, is no SparseCore, and no CPU beside
-        others
+    is_main BOOLEAN*       whether analyses include it: it ran operations, is no SparseCore, and no CPU if others ran
     is_sparse_core BOOLEAN* whether it is a SparseCore, which works beside its chip's TensorCore
     peak_flops_per_second DOUBLE  as the capture says
     hbm_bytes_per_second DOUBLE   as the capture says
@@ -81,9 +80,9 @@ RECORDED = (
     category VARCHAR       XProf's hlo_category
     framework_name VARCHAR the tf_op: `jit(f)/jvp(g)/dot_general:`
     source VARCHAR         `file:line`
-    flops DOUBLE           of one run, by XLA's count; NULL where it does not know; none of a loop's own
+    flops DOUBLE           of one run, by XLA's count; NULL for loops, conditions and calls, and where not known
     bytes_accessed DOUBLE  of one run, in whatever memory, likewise
-    hbm_bytes DOUBLE       those of them in HBM; all where the capture does not part them
+    hbm_bytes DOUBLE       the part of bytes_accessed in HBM; all of them if the capture does not say which memory
     class VARCHAR*         matmul, attention, communication, memory transfer ... (docs/PROTOCOL.md, section 6)
     kind VARCHAR*          the category, or what text and name say where there is none
     half VARCHAR*          start or done of an asynchronous operation, else empty
@@ -104,7 +103,7 @@ RECORDED = (
     operation INTEGER      of operations
     line VARCHAR           serial (the operations' own line), or asynchronous (beside it){_SPAN}
     self_seconds DOUBLE*   without the operations nested in it
-    is_work BOOLEAN*       whether it is work itself: a loop counts through what is nested in it
+    is_work BOOLEAN*       whether its time counts as work; false for a loop, condition or call with nested operations
     run INTEGER*           the run of a module in which it began, NULL in none
     step INTEGER*          the step in which it began, NULL in none
     """),
@@ -116,7 +115,7 @@ RECORDED = (
     TableOf("steps", "a step of a device as marked; where none is, a run of its longest module", f"""
     step INTEGER           its number here
     device INTEGER         of devices
-    number INTEGER*        which of the device's, from 0
+    number INTEGER*        its number among the device's steps, from 0
     name VARCHAR           as marked{_SPAN}
     what VARCHAR*          what a step is here
     """),
@@ -203,7 +202,10 @@ class Database:
                 self.add(table.name, table.kinds, table.rows(self))
 
     def add(self, name: str, kinds: str, rows: Iterable[Row]) -> None:
-        """Adds a table with columns `name TYPE, name TYPE`, in place of the one of its name."""
+        """Creates the table `name` with these rows, replacing a table of that name.
+
+        `kinds` are its columns as in SQL: `name TYPE, name TYPE`.
+        """
         self._fill(name, kinds, [_objects(column) for column in zip(*rows, strict=True)])
 
     def rows(self, query: str, **parameters: Cell) -> list[tuple[Any, ...]]:

@@ -20,7 +20,7 @@ def splits(inputs: Sequence[Array]) -> Splits:
 
 
 def placements(splits: Splits, mesh: Any) -> tuple[NamedSharding, ...]:
-    """The shardings on the mesh of arrays that are split in this way."""
+    """The NamedSharding of each array on `mesh`, from its split."""
     return tuple(NamedSharding(mesh, PartitionSpec(*split)) for split in splits)
 
 

@@ -24,7 +24,7 @@ _MOST_IMPORTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingFunction:
-    """A function of an installed package or of a file, which is `path`; `node` is None if it is no plain `def`.
+    """A function of an installed package or of a file; `path` is its file, `node` is None if it is no plain `def`.
 
     `home` is the name of the module at `path`; `module` may import the function from it. For a file, `helpers` are the
     file and those beside it that it imports, by their names beside kernel.py; for a package they are empty.

@@ -83,7 +83,7 @@ def accept_notes(ledger: Ledger, before: Watch) -> None:
 
 
 def end(ledger: Ledger, before: Watch, name: str, *, is_confined: bool) -> Tampering:
-    """Undoes changes since `before`; changed contents are kept in the folder `name` of those set aside."""
+    """Undoes changes since `before`; changed contents are kept in the folder `set-aside/NAME` of the contest."""
     layers = confinement.isolation(is_confined)
     aside = ledger.place.state_directory / "set-aside" / name
     return put_right(before, aside, were_confined=layers.landlock is not None)

@@ -38,8 +38,8 @@ def new(
     - `formula-from` if `around` is combined with the template of any operation, which states none of its own;
     - `bad-prepare` if the constants make no problem;
     - `weak-contest` if their problem cannot tell right from wrong;
-    - `does-not-trace` if the template's kernel.py does not trace with these constants, or the function in no way of
-      calling it.
+    - `does-not-trace` if the template's kernel.py does not trace with these constants, or if no way of
+      calling the function traces.
     """
     if around and like == scaffold.FORMULA:
         raise RatchetError(

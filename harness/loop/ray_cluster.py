@@ -39,7 +39,7 @@ _ENDING_SECONDS = 10.0
 
 @contextmanager
 def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Places]:
-    """Places on the cluster at `address`, or in Ray on this machine, which then listens on the loopback alone.
+    """Places on the cluster at `address`, or in Ray on this machine, which then listens only on the loopback.
 
     `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere. There are `workers` places, by
     default one for each CPU on offer. Raises RatchetError `no-ray` if Ray is not installed, `no-cluster` if no cluster

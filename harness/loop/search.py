@@ -102,7 +102,7 @@ class WholeGrid:
 class Study:
     """A search by Optuna: at most `trials` settings, asked for until `deadline` (time.monotonic()).
 
-    - `in_all`: those of the search that this one continues are counted as well.
+    - `in_all`: settings of the search that this one continues count too.
     - Settings that are not `allowed` are never asked for.
     - Results go into a journal at `path`. A study of the same `name` is continued: known settings are not asked for
       again, except the fastest, which come first, so that one of them can be judged. Then comes `first`.

@@ -27,7 +27,7 @@ def evidence_of(evidence: Evidence, member: str | None) -> Evidence:
 
 
 def of_member(attempt: Attempt, member: str) -> Attempt:
-    """The attempt with the evidence of that member alone, and its time ratio. Raises as `evidence_of`."""
+    """The attempt with only that member's evidence and time ratio. Raises as `evidence_of`."""
     evidence = evidence_of(attempt.evidence, member)
     ratio = next((times.time_ratio for times in attempt.verdict.members if times.name == member), None)
     verdict = replace(attempt.verdict, time_ratio=ratio, time_ratio_low=None, time_ratio_high=None, members=())

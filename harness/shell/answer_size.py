@@ -17,7 +17,7 @@ Rest = Callable[[str, int], str]
 def fit(answer: dict[str, Any], rest: Rest, largest: int = LARGEST) -> dict[str, Any]:
     """`answer` if its JSON is no longer than `largest`, else with its longest lists and texts cut.
 
-    `cut` then holds a sentence for each: the part, the amount shown, and the words of `rest`.
+    `cut` then holds a sentence for each part that was cut: its path, the amount shown, and the words of `rest`.
     """
     if _length(answer) <= largest:
         return answer

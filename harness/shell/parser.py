@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
     def add_argument(
         self, *names: str, complete: Sequence[str] | Callable[..., Any] | None = None, **how: Any
     ) -> argparse.Action:
-        """As argparse does it; `complete` are the words that a shell offers, or argcomplete's completer of them."""
+        """Adds an argument as argparse does; `complete` are the words that a shell offers, or their completer."""
         action = super().add_argument(*names, **how)
         if complete is not None:
             action.completer = complete if callable(complete) else tuple(complete)  # type: ignore[attr-defined]
@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse does it, but a value may begin with a minus and a digit: `--expect -5%`."""
+        """Parses as argparse does, but a value may begin with a minus and a digit: `--expect -5%`."""
         words: list[str] = []
         valued = self.valued()
         for word in sys.argv[1:] if args is None else args:

@@ -26,7 +26,7 @@ class Analysis:
 
     `title`, `columns`, `notes` and `empty` may contain figures of `facts`: `{took:s}` (seconds), `{part:%}`,
     `{size:B}`, `{number:n}`, `{ratio:c}` (a change). A note is left out if one of its figures is NULL, or if `{seen:?}`
-    in it is not true. `empty` is shown if something ran and there is no row; of several texts, the first whose figures
+    in it is not true. `empty` is shown if something ran and there is no row: the first of its texts whose figures
     are all known.
 
     `rows` is the noun for the rows of an analysis that shows only the first `$top`. Every analysis has the figure

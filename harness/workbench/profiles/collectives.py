@@ -113,7 +113,7 @@ def collective_of(operation: Operation, graphs: Mapping[str, Graph] | None = Non
 
 
 def least_seconds(facts: CollectiveFacts, network: Links | None) -> float | None:
-    """Seconds that one axis of the torus, closed to a ring, needs; None if something about it is not known."""
+    """Seconds that one axis of the torus, closed to a ring, needs; None if the collective or the links are unknown."""
     if network is None or facts.kind is None or facts.array_bytes is None or facts.size is None:
         return None
     # What all devices exchange is `size` times what each of them holds.

@@ -33,8 +33,9 @@ _LOG_CHARACTERS = 300
 def tool(paths: Sequence[Source], name: str) -> bytes:
     """The answer of XProf's tool `name` about the capture in `paths`, mostly JSON.
 
-    Converted here, without writing next to the files, or by the server if the capture is on one. Raises RatchetError
-    `no-answer` if the tool does not exist, has nothing to say, crashes or takes too long; the text says which.
+    It is converted on this machine, without writing next to the files, or by the server that has the capture. Raises
+    RatchetError `no-answer` if the tool does not exist, has nothing to say, crashes or takes too long; the text says
+    which.
     """
     return answers(paths, name, ({},))[0]
 

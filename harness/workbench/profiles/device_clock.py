@@ -16,7 +16,7 @@ class DeviceClock:
     """Times of one device's events by its own clock, aligned with the capture's at its first operation.
 
     A TPU's operations bear that clock's time (`device_offset_ps`, `device_duration_ps`) next to the adjusted one. In
-    the one whole capture of TPUs at hand the adjusted clock stands still in one operation and leaps in the next, by
+    the only whole capture of TPUs here the adjusted clock stands still in one operation and leaps in the next, by
     up to 130 ms.
     """
 
@@ -83,6 +83,6 @@ class DeviceClock:
 
 
 def device_span_of(stats: Mapping[str, Value]) -> tuple[int, int] | None:
-    """Start and length by the device's own clock; None if one of them is missing, as XProf takes it."""
+    """Start and length by the device's own clock; None if one of them is missing, as in XProf."""
     start, length = stats.get("device_offset_ps"), stats.get("device_duration_ps")
     return (start, length) if isinstance(start, int) and isinstance(length, int) else None

@@ -27,8 +27,8 @@ _HBM = 1
 class Serial:
     """Executions of one line; an event within another one is nested in it and counts as its child.
 
-    Events that overlap without one holding the other are taken as neighbours. Times of millions of events are kept
-    in the order of the file, counted from the first one's start.
+    Events that overlap without containing each other are treated as neighbours. Times of millions of events are kept
+    in the order of the file, counted from the start of the first event.
     """
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """The operation `name` of `module` and the instructions around it, by distance; `left_out` nodes were too many.
+    """The operation `name` of `module` and the instructions around it, by distance; `left_out` more are not kept.
 
     `took` are the rows of the view `times` by the names of operations. `is_whole`: the module's proto is in the
     capture; without it there are only the operations that ran.

@@ -463,7 +463,7 @@ def _chosen(database: Database, module: str | None) -> int | None:
 
 
 def peak_of(capture: Capture) -> tuple[float | None, str]:
-    """Peak HBM of the fullest memory, and the name of that figure: the allocator's rather than the compiler's."""
+    """Peak HBM of the fullest memory, and that figure's name: the allocator's, or if unknown the compiler's."""
     database = database_of(capture)
     query = f"select {_ACTUAL}, {_USED} as used from memories order by used desc limit 1"
     for actual, used in database.rows(query):

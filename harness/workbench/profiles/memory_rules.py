@@ -21,7 +21,7 @@ _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class CategoryRule:
-    """Buffers of `group` (of any, if empty) whose name matches `pattern` are of `category`."""
+    """Buffers of `group` (of any group if it is empty) whose name matches `pattern` are of `category`."""
 
     category: str
     pattern: str

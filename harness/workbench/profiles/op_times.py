@@ -17,7 +17,7 @@ def devices(capture: Capture) -> tuple[Device, ...]:
 
 
 def is_sparse_core(device: Device) -> bool:
-    """True for a SparseCore, which works next to its chip's TensorCore, whose times stand for the program."""
+    """True for a SparseCore. It works next to its chip's TensorCore; the TensorCore's times stand for the program."""
     return "SparseCore" in device.name
 
 

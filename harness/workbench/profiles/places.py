@@ -36,8 +36,8 @@ _NUMBER = re.compile(r"(\d+)(?::(simulated|measured))?")
 class CaptureFiles:
     """One run of a profiler: its files, one for each host, and the log directory that XProf needs to list it.
 
-    `attempt` is the contest's attempt that it shows, if its name says one. For a run on an XProf server the hosts
-    stand for their files, and the log directory is unknown.
+    `attempt` is the number of the attempt that the run shows, if the run's name has one. For a run on an XProf server
+    the hosts stand for their files, and the log directory is unknown.
     """
 
     name: str
@@ -47,7 +47,7 @@ class CaptureFiles:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The paths on this machine among them: none for a run on a server."""
+        """The files on this machine: none for a run on a server."""
         return tuple(path for path in self.paths if isinstance(path, Path))
 
     @property
@@ -176,7 +176,7 @@ def of_attempt(number: int, profile_data: Path, source: str | None = None) -> Ca
 
 
 def runs(directory: Path) -> tuple[CaptureFiles, ...]:
-    """Every run at or below `directory`, newest first: it is a run itself, holds runs, or is a log directory."""
+    """Every run at or below `directory` (a run, a folder of runs, or a log directory), newest first."""
     folders = {path.parent for path in _files(directory)}
     places = [_place(tuple(sorted(folder.glob(f"*{SUFFIX}"))), folder.resolve()) for folder in folders]
     return tuple(sorted(places, key=lambda place: (-place.modified, place.name)))

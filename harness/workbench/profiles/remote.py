@@ -71,7 +71,7 @@ Source: TypeAlias = Path | Remote
 
 
 def source(text: str) -> Source:
-    """The source that `str` made `text` of."""
+    """The source whose `str` is `text`."""
     if not text.startswith(("http://", "https://")):
         return Path(text)
     server, _, query = text.partition(f"{ROUTE}/data?")

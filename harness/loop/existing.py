@@ -321,7 +321,7 @@ def _candidate(
     wanted: ExistingFunction, statement: Statement, options: tuple[_Option, ...], body: str, is_by_name: bool
 ) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
-    # `--set` finds a constant by its name alone, in any of the files.
+    # `--set` finds a constant only by its name, in any of the files.
     of_helpers = frozenset[str]().union(*(names_in(data) for data in wanted.helpers.values()))
     named = {
         option: f"{wanted.function.upper()}_{name}" if (name := option.name.upper()) in of_helpers else name

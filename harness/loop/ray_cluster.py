@@ -51,7 +51,7 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
-        # This makes Ray listen on the loopback alone, on Linux too.
+        # This makes Ray listen only on the loopback, on Linux too.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     else:
         _reach(address)

@@ -11,7 +11,7 @@ _FOLDER = "harness.verbs"
 
 
 class _Verbs(Mapping[str, Verb]):
-    """The verbs by name, in the order of the overview; the names alone import none of them."""
+    """The verbs by name, in the order of the overview; reading only the names imports none."""
 
     def __getitem__(self, name: str) -> Verb:
         if name not in _names():

@@ -14,7 +14,7 @@ from harness.shell.catalogue import EVERY
 from harness.shell.parser import did_you_mean
 from harness.shell.verb import Call, Effect, Verb
 
-# Arguments for a terminal alone, and those that would run a program or trust a cluster of the caller's choice.
+# Arguments only for a terminal, and those that would run a program or trust a cluster of the caller's choice.
 _LEFT_OUT = frozenset({"-C", "--json", "--csv", "--quiet", "--full", "--ray"})
 # Sentences, and an address that is only printed: never paths.
 _NO_PATHS = frozenset({"message", "reason", "url"})

@@ -14,8 +14,14 @@ def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
     from harness.operators import Attention, AttentionBackward, Member, Suite
 
-    heads = {"heads": HEADS, "kv_heads": KV_HEADS}
-    shape = {**heads, "sequence": SEQUENCE, "head_dim": HEAD_DIM, "dtype": DTYPE, "causal": CAUSAL}
+    shape = {
+        "heads": HEADS,
+        "kv_heads": KV_HEADS,
+        "sequence": SEQUENCE,
+        "head_dim": HEAD_DIM,
+        "dtype": DTYPE,
+        "causal": CAUSAL,
+    }
     forward, backward = WEIGHTS
     return Suite(
         members=(

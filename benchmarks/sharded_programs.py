@@ -52,6 +52,47 @@ unheard = _to_the_right(2, sent=2)
 beyond = _to_the_right(2, beyond=True)
 
 
+def _twice_around(*, are_semaphores_used_again: bool) -> Any:
+    """A kernel that sends its shard on to the next chip until it has gone twice around the ring, but for two steps.
+
+    Each step has memory of its own. `are_semaphores_used_again`: the second round has the semaphores of the first one,
+    so that a chip that is ahead may end a neighbour's wait in the first round.
+    """
+
+    def body(x_ref: Any, o_ref: Any, room: Any, sent: Any, received: Any) -> None:
+        me, count = jax.lax.axis_index("x"), jax.lax.axis_size("x")
+        right, left = jax.lax.rem(me + 1, count), jax.lax.rem(me - 1 + count, count)
+        barrier = pltpu.get_barrier_semaphore()
+        for neighbour in (left, right):
+            pl.semaphore_signal(barrier, 1, device_id=(neighbour,), device_id_type=_MESH)
+        pl.semaphore_wait(barrier, 2)
+        room[0] = x_ref[...]
+        steps = 2 * (count - 1)
+        for step in range(steps):
+            slot = step % (count - 1) if are_semaphores_used_again else step
+            copy = pltpu.make_async_remote_copy(
+                room.at[step], room.at[step + 1], sent.at[slot], received.at[slot], (right,), _MESH
+            )
+            copy.start()
+            copy.wait()
+        o_ref[...] = room[steps]
+
+    def shard(x: jax.Array) -> jax.Array:
+        steps = 2 * (jax.lax.axis_size("x") - 1)
+        return pl.pallas_call(
+            body,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            scratch_shapes=[pltpu.VMEM((steps + 1, *x.shape), x.dtype), *[pltpu.SemaphoreType.DMA((steps,))] * 2],
+            compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
+        )(x)
+
+    return jax.shard_map(shard, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+
+
+twice_around = _twice_around(are_semaphores_used_again=False)
+ahead = _twice_around(are_semaphores_used_again=True)
+
+
 def gathered_by_jax(x: jax.Array) -> jax.Array:
     """JAX's own kernel, as it is shipped."""
     return all_gather(x, mesh=jax.sharding.get_abstract_mesh(), axis_name="x")

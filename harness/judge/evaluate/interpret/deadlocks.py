@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,10 @@ from jax._src.pallas.mosaic.interpret import shared_memory
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the others have ended.
 _LOOK_SECONDS = 0.05
+# The longest time for which the late core lets the others go on: a core that polls a semaphore never waits. After such
+# a time it is late no more.
+_LATE_SECONDS = 10.0
+_LATE_LOOK_SECONDS = 0.001
 
 
 @contextlib.contextmanager
@@ -76,12 +81,26 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
             raise RuntimeError(f"{DEADLOCK}: {stuck}")
 
 
+def let_others_go_on(memory: Any, core: int) -> None:
+    """Waits until each other core waits for something that has not come, or has ended."""
+    waits = memory.__dict__.setdefault("_waits_of_cores", _Waits())
+    ends = time.monotonic() + _LATE_SECONDS
+    while waits.is_one_late and waits.may_go_on(memory, core):
+        memory.check_failed()
+        waits.is_one_late = time.monotonic() < ends
+        time.sleep(_LATE_LOOK_SECONDS)
+
+
 @dataclass(slots=True)
 class _Waits:
-    """The cores that wait now, each with its semaphore and the count that it needs, and how many waits have ended."""
+    """The cores that wait now, each with its semaphore and the count that it needs, and how many waits have ended.
+
+    `is_one_late`: the late core still lets the others go on first.
+    """
 
     of_cores: dict[int, tuple[Any, int]] = field(default_factory=dict)
     ended: int = 0
+    is_one_late: bool = True
 
     def begin(self, core: int, semaphore: Any, value: int) -> None:
         self.of_cores[core] = semaphore, value
@@ -95,17 +114,32 @@ class _Waits:
 
         A core that continues ends its wait first, so if no wait ended in between, all cores waited all the time.
         """
-        ended, waiting = self.ended, list(self.of_cores.items())
+        ended, stuck = self.ended, self._stuck()
+        if len(stuck) + _at_barriers(memory) < memory.num_devices or ended != self.ended:
+            return ""
         cores: dict[str, list[int]] = {}
-        for core, (semaphore, value) in sorted(waiting, key=lambda wait: wait[0]):
+        for core, reason in sorted(stuck.items()):
+            cores.setdefault(reason, []).append(core)
+        return "; ".join(f"{text}, on {_chips(each)}" for text, each in cores.items())
+
+    def may_go_on(self, memory: Any, late: int) -> bool:
+        """True if a core other than `late` can go on, or if that is not known."""
+        ended, stuck = self.ended, self._stuck()
+        return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
+
+    def _stuck(self) -> dict[int, str]:
+        """The cores whose wait nothing that is under way can end, each with its wait in words."""
+        stuck = {}
+        for core, (semaphore, value) in list(self.of_cores.items()):
             count = int(semaphore.count_by_core[core])
             if count < value and not semaphore.tasks[core]:
-                reason = f"a wait for {value:,} on a semaphore that has {count:,}"
-                cores.setdefault(reason, []).append(core)
-        at_barriers = memory.barrier.n_waiting + memory.clean_up_barrier.n_waiting
-        if sum(map(len, cores.values())) + at_barriers < memory.num_devices or ended != self.ended:
-            return ""
-        return "; ".join(f"{text}, on {_chips(each)}" for text, each in cores.items())
+                stuck[core] = f"a wait for {value:,} on a semaphore that has {count:,}"
+        return stuck
+
+
+def _at_barriers(memory: Any) -> int:
+    """The number of cores at the barriers before and after the kernel."""
+    return int(memory.barrier.n_waiting + memory.clean_up_barrier.n_waiting)
 
 
 def _chips(numbers: list[int]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memory
 
-from harness.judge.evaluate.interpret.deadlocks import wait_with_others
+from harness.judge.evaluate.interpret.deadlocks import let_others_go_on, wait_with_others
 
 NOT_BEGUN = "CHIP NOT BEGUN"
 # The most ways to take units that are compared. If there are more, only what each sender must have sent counts.
@@ -22,8 +22,11 @@ _MOST_WAYS = 4096
 
 
 @contextlib.contextmanager
-def knowledge_of_chips() -> Iterator[None]:
+def knowledge_of_chips(late: int) -> Iterator[None]:
     """A context in which a wait relies only on events that must have happened for its semaphore to reach the count.
+
+    Chip `late` ends a wait when no other chip can go on. By then all signals and transfers that do not depend on this
+    wait have begun, so that those which could end it in place of the ones that the kernel means are known.
 
     Within an interpreted kernel it raises RuntimeError (NOT_BEGUN) if a chip copies to another chip, or signals a
     semaphore there other than a barrier's, before a signal from that chip has reached it, directly or through others.
@@ -66,6 +69,8 @@ def knowledge_of_chips() -> Iterator[None]:
 
     def wait_for_known(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
         core = int(global_core_id)
+        if core == late:
+            let_others_go_on(self.shared_memory, core)
         if has_tasks:
             wait(self, value, global_core_id, has_tasks=has_tasks, **options)
             return

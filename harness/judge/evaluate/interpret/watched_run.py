@@ -35,9 +35,10 @@ _ACCESS = re.compile(r"(read|write) of \('?(\w+)'?, (\d+), (\d+), \d+\)(\[\(.*?\
 class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
-    `reshapes` are the lines with references that are reshaped, `where` the words before each message.
-    `is_over_mesh`: several chips run side by side. `left` is what the last run of this kernel left in memory, and
-    after this run what this run left. If `finds_left`, unwritten memory holds what the last run left.
+    `reshapes` are the lines with references that are reshaped, `where` the words before each message. If several chips
+    run side by side, `late_chip` goes on when no other chip can; None: one chip. `left` is what the last run of this
+    kernel left in memory, and after this run what this run left. If `finds_left`, unwritten memory holds what the last
+    run left.
     """
 
     fill: Fill
@@ -45,7 +46,7 @@ class WatchedRun:
     order_seed: int | None
     reshapes: Sequence[str]
     where: str
-    is_over_mesh: bool = False
+    late_chip: int | None = None
     left: left_memory.Left = field(default_factory=dict)
     finds_left: bool = False
 
@@ -68,7 +69,7 @@ class WatchedRun:
                 deadlocks_found(),
                 reshaped.reshaped_references() if self.reshapes else contextlib.nullcontext(),
                 transfers.transfers_end(self.order) as waits,
-                knowledge_of_chips() if self.is_over_mesh else contextlib.nullcontext(),
+                contextlib.nullcontext() if self.late_chip is None else knowledge_of_chips(self.late_chip),
             ):
                 results = jax.block_until_ready(run())
         # The runtime raises the interpreter's errors as one of these, with the original text inside.
@@ -80,7 +81,7 @@ class WatchedRun:
             raise Rejected(
                 "correctness",
                 "race",
-                f"{self.where}data race: {_of_chips(race) if self.is_over_mesh else _short(race)}",
+                f"{self.where}data race: {_short(race) if self.late_chip is None else _of_chips(race)}",
                 race,
             )
         if failure is not None:

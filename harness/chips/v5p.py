@@ -58,7 +58,7 @@ ROW = ChipRow(
         transfer_bytes_per_cycle=(859, 2728),
         matmul_slowdown=(1.0, 66 / 64),
     ),
-    relative_uncertainty=0.03,
+    relative_uncertainty=0.031,
     links=Links(one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
     workbench=Workbench(),
 )

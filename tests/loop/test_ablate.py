@@ -195,7 +195,7 @@ def test_the_last_change_is_left_out_with_its_text(tmp_path: Path) -> None:
 def test_of_a_chip_without_a_simulator_nothing_is_judged(tmp_path: Path) -> None:
     folder = recorded_steps(tmp_path, [FEWER_STEPS])
     made = changes.accepts(Ledger.open(folder))
-    with pytest.raises(RatchetError, match="whose kernels are simulated, got h100") as refused:
+    with pytest.raises(RatchetError, match="whose kernels are simulated, got one for h100") as refused:
         ablate(contests.load(folder, "h100"), made, lambda stage, state, seconds: None)
     assert refused.value.kind == "no-simulator"
 

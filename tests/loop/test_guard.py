@@ -145,7 +145,7 @@ def test_a_moved_branch_stays_and_fails_the_attempt_only_if_a_child_can_have_don
 def test_head_and_the_index_are_named_too(contest: Path) -> None:
     before = watched(contest)
     git(contest, "add", "experiments")
-    assert "staged" in put_right(contest, before).standing[0]
+    assert "the index was changed" in put_right(contest, before).standing[0]
     git(contest, "switch", "-qc", "elsewhere")
     assert any("git symbolic-ref HEAD refs/heads/main" in sentence for sentence in put_right(contest, before).standing)
 

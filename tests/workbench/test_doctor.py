@@ -141,7 +141,7 @@ def test_findings_name_the_argument_and_how_often(recompiling: ProgramRun) -> No
     again = [(f["subject"], f["observation"]) for f in findings(recompiling) if f["rule"] == "recompiled"]
     assert [name for name, _ in again] == ["jit(product)", "jit(scaled)", "jit(product)"]
     assert "compiled 2 more times" in again[0][1]
-    assert "since x changed" in again[0][1]
+    assert "because x changed" in again[0][1]
     assert "since factor changed" in again[1][1]
     assert "since w changed" in again[2][1]
     remedies = [f["remedy"] for f in findings(recompiling) if f["rule"] == "recompiled"]

@@ -86,7 +86,7 @@ def test_a_function_that_asks_for_its_device_is_told_of_the_chip(
 @pytest.mark.long
 def test_what_is_wrong_with_a_function_is_one_sentence(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, sentence in (
-        ((f"{program}:nothing",), "callable: alone, step [no-function]"),
+        ((f"{program}:nothing",), "callable there: alone, step [no-function]"),
         (
             (f"{program}:step", "--arg", "zz[1]"),
             "expected --arg such as f32[8,128], got 'zz[1]': zz is no type that JAX knows [bad-argument]",

@@ -52,8 +52,10 @@ def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate,
 
 def _program_of(hint: Hint, evidence: Evidence) -> Evidence:
     """The evidence of the suite's member that `hint` names first; `evidence` itself for a single problem."""
-    starts = {(f"{member.name}:", f"{member.name} ("): program for member, program in evidence.named_members}
-    return next((program for start, program in starts.items() if hint.observation.startswith(start)), evidence)
+    for member, program in evidence.named_members:
+        if hint.observation.startswith((f"{member.name}:", f"{member.name} (")):
+            return program
+    return evidence
 
 
 def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:

@@ -40,7 +40,7 @@ OUTCOMES = {
     "stuck": "deadlock: in TPU interpret mode: DEADLOCK: a wait for 3 on a semaphore that has 2, on chips 0, 1, 2, 3",
     "beyond": "out-of-bounds: in TPU interpret mode: IndexError",
     "twice_around": "the rows come from chips 2 3 0 1",
-    # Found in each run, whichever chip is ahead by chance: one chip is as late as it can be.
+    # Found in each run, whichever thread is faster: one chip is held back.
     "ahead": "race: in TPU interpret mode: data race: a ",
     # Each direction has one semaphore for all steps, so that a neighbour that is ahead counts for the step before.
     # Which of the two accesses comes second is chance.

@@ -12,8 +12,8 @@ from jax._src.pallas.mosaic.interpret import shared_memory
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the others have ended.
 _LOOK_SECONDS = 0.05
-# The longest time for which the late core lets the others go on: a core that polls a semaphore never waits. After such
-# a time it is late no more.
+# The longest time for which the late core lets the others go on. A core that polls a semaphore never waits, so after
+# this time no core of this kernel is held back any more.
 _LATE_SECONDS = 10.0
 _LATE_LOOK_SECONDS = 0.001
 
@@ -82,7 +82,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
 
 
 def let_others_go_on(memory: Any, core: int) -> None:
-    """Waits until each other core waits for something that has not come, or has ended."""
+    """Waits until each other core has ended or waits for something that has not come, `_LATE_SECONDS` at most."""
     waits = memory.__dict__.setdefault("_waits_of_cores", _Waits())
     ends = time.monotonic() + _LATE_SECONDS
     while waits.is_one_late and waits.may_go_on(memory, core):
@@ -95,7 +95,7 @@ def let_others_go_on(memory: Any, core: int) -> None:
 class _Waits:
     """The cores that wait now, each with its semaphore and the count that it needs, and how many waits have ended.
 
-    `is_one_late`: the late core still lets the others go on first.
+    `is_one_late`: the late core still lets the others go on first; False once they took longer than `_LATE_SECONDS`.
     """
 
     of_cores: dict[int, tuple[Any, int]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Runs a traced program over a mesh on as many CPU devices in TPU interpret mode, all chips side by side.
 
 Each check and probe runs the program itself. Transfers end in the order in which they were started, in the reverse
-order, or in a drawn one; a repeated run on the same inputs uses another order. In each run another chip is as late as
-it can be.
+order, or in a drawn one; a repeated run on the same inputs uses another order. Each run holds back another chip, which
+ends a wait only when no other chip can go on.
 """
 
 import secrets

@@ -482,9 +482,10 @@ class Memory:
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
         value = self.flags.get(address, 0)
-        pending = self.arrivals.get(address, [])
-        if self.core and (for_this := self.for_others.get(address)) and not pending and value < needed:
-            pending = [for_this.pop(0)]
+        pending = self.arrivals.setdefault(address, [])
+        for_this = self.for_others.get(address) if self.core else None
+        while for_this and value + sum(granules for _, granules, _, _ in pending) < needed:
+            heappush(pending, for_this.pop(0))
         ready = clock
         last = "", False
         brought, name = 0, ""

@@ -413,8 +413,10 @@ def test_a_view_is_written_within_its_bounds(start: int) -> None:
         assert (out[:8] == 2).all()
         assert (out[8:] == 1).all()
     else:
-        with pytest.raises(Exception, match="ut-of-bounds"):
+        with pytest.raises(Exception, match="ut-of-bounds") as caught:
             np.asarray(runnable(starts)[0])
+        run = WatchedRun(fill=None, order="first", order_seed=None, reshapes=(), where="")
+        assert "(at 16777216: out of bounds by the indices that follow a reshape" in str(run._rejection(caught.value))
 
 
 def kept_sums_kernel(x_ref: Any, o_ref: Any, tag_ref: Any, sum_ref: Any) -> None:

@@ -214,7 +214,9 @@ def test_a_transfer_that_one_core_starts_for_both_raises_the_flag_of_each(place:
 def test_one_wait_of_the_second_core_may_be_for_several_transfers_of_the_first() -> None:
     v5p = machine_of(chip("v5p"))
     (schedule,) = [parse_schedule("x", " 0x0   :  {}\n")]
-    shared: dict[int, list[Arrival]] = {7: [(300, 16, "small", False), (200, 512, "large", False), (900, 8, "x", False)]}
+    shared: dict[int, list[Arrival]] = {
+        7: [(300, 16, "small", False), (200, 512, "large", False), (900, 8, "x", False)]
+    }
     second = Memory(Channel(v5p), {}, core=1, for_others=shared, account=Account(schedule))
     assert second.wait(7, 528, 100, 0) == 300
     second.set_flag(7, 0)

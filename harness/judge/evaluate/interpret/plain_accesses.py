@@ -24,7 +24,7 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
 
 # An offset beyond the end of any memory.
-_FAR = 1 << 24
+FAR = 1 << 24
 
 
 def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
@@ -119,7 +119,7 @@ def _bounded(
                 start, last = (index, index) if not isinstance(index, Slice) else _ends(index)
                 is_beyond = lax.bitwise_or(jnp.less(start, 0), jnp.greater_equal(last, length))
                 is_out = lax.bitwise_or(is_out, lax.reduce_or(is_beyond, tuple(range(is_beyond.ndim))))
-        return lax.select(is_out, jnp.int32(_FAR), jnp.int32(0))
+        return lax.select(is_out, jnp.int32(FAR), jnp.int32(0))
 
     indices = (Slice(offset, shape[0]), *(Slice(0, length) for length in shape[1:]))
     return inlined(model, rest, [offset], equation.source_info), (*first, NDIndexer(indices, shape, ()))

@@ -15,6 +15,7 @@ from harness.judge.evaluate.interpret import interpretation, left_memory, reshap
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
 from harness.judge.evaluate.interpret.other_chips import NOT_BEGUN, knowledge_of_chips
+from harness.judge.evaluate.interpret.plain_accesses import FAR
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.messages import Fill
 from harness.sandbox.messages import Rejected
@@ -114,6 +115,8 @@ class WatchedRun:
                 cause = line.strip()
                 if words == DEADLOCK:
                     cause = f"{cause[cause.index(words) :]} (a copy counts its bytes, a signal what it adds)"
+                if str(FAR) in cause:
+                    cause += f" (at {FAR}: out of bounds by the indices that follow a reshape, slice or bitcast)"
                 return Rejected("correctness", kind, f"{self.where}{cause}", text[-8000:])
         if "IndexError" in text or isinstance(failure, IndexError):
             lines = text.splitlines()

@@ -100,7 +100,7 @@ FUNCTIONS = (
         "in bfloat16 taken apart into products",
     ),
     entry(
-        "sqrt", "modelled", "exact", "x / sqrt(x) by `vrsqrt`; of bfloat16 on v6e and v7x both steps in bfloat16",
+        "sqrt", "modelled", "exact", "x * rsqrt(x) by `vrsqrt`; of bfloat16 on v6e and v7x both steps in bfloat16",
         "in bfloat16 as the chip does",
     ),
     entry(

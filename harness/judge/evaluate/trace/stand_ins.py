@@ -45,7 +45,7 @@ class _Absent:
     def __bool__(self) -> bool:
         raise RuntimeError(
             f"whether {self._name} holds decides something, and it is a stand-in: install "
-            f"{self._name.partition('.')[0]} and take it out of STUBS of prepare.py"
+            f"{self._name.partition('.')[0]}, and take it out of STUBS if there is a prepare.py"
         )
 
     def __repr__(self) -> str:

@@ -21,8 +21,9 @@ _JUDGES = frozenset(("kernel", "prepare"))
 _INSTALLED = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", "ml_dtypes", "numpy"))
 _MARK = "\n# ---- beside kernel.py: {} ----\n"
 _MARKED = re.compile(rb"\n# ---- beside kernel\.py: ([A-Za-z_]\w*\.py) ----\n")
-# Constants that are words for people.
+# Constants that are words for people, and the ending of names of environment variables.
 _WORDS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
+_VARIABLE = "_ENV"
 
 Read = Callable[[str], bytes | None]
 Settings = tuple[tuple[str, str], ...]
@@ -103,8 +104,12 @@ class Candidate:
 
     @property
     def tunable(self) -> Settings:
-        """The constants without names and descriptions for people, which do not change the program."""
-        return tuple((name, value) for name, value in self.constants if name not in _WORDS)
+        """The constants without words for people and names of environment variables."""
+        return tuple(
+            (name, value)
+            for name, value in self.constants
+            if name not in _WORDS and not name.upper().endswith(_VARIABLE)
+        )
 
     def set(self, settings: Settings) -> "Candidate":
         """The candidate with these constants rewritten, all else byte for byte.

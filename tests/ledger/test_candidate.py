@@ -62,12 +62,14 @@ def test_what_is_no_python_has_no_helpers(tmp_path: Path) -> None:
 
 
 def test_constants_of_all_files_can_be_set_and_words_are_not_tuned() -> None:
-    candidate = Candidate.of_files({"kernel.py": b'KERNEL_NAME = "a"\nBQ = 1\n', "tiles.py": b"BK = 2\n"})
-    assert candidate.constants == (("KERNEL_NAME", "'a'"), ("BQ", "1"), ("BK", "2"))
+    candidate = Candidate.of_files(
+        {"kernel.py": b'KERNEL_NAME = "a"\nBQ = 1\n', "tiles.py": b'BK = 2\nBK_ENV = "BK"\n'}
+    )
+    assert candidate.constants == (("KERNEL_NAME", "'a'"), ("BQ", "1"), ("BK", "2"), ("BK_ENV", "'BK'"))
     assert candidate.tunable == (("BQ", "1"), ("BK", "2"))
     assert candidate.set((("BK", "4"), ("BQ", "3"))).files == {
         "kernel.py": b'KERNEL_NAME = "a"\nBQ = 3\n',
-        "tiles.py": b"BK = 4\n",
+        "tiles.py": b'BK = 4\nBK_ENV = "BK"\n',
     }
     assert candidate.set(()) == candidate
     with pytest.raises(RatchetError, match="--set BM: BM is not assigned"):

@@ -159,9 +159,8 @@ def _range_note(row: Row) -> str:
     )
     return (
         f"{row.shape} on {row.chip} has {formats.in_words(row.range_seconds)}, because the SparseCore does a part of "
-        f"it, nearly the same part in every setting; {how_sure}. `simulate MODULE.py:FUNCTION --on-tensorcore` has a "
-        "time "
-        "for the program without the SparseCore."
+        f"it, nearly the same part in every setting; {how_sure}. `simulate MODULE.py:FUNCTION --on-tensorcore` prints "
+        "the time of the program without the SparseCore."
     )
 
 

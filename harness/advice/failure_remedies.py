@@ -9,8 +9,9 @@ _BY_KIND = {
     "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
     "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop that "
     "never ends",
-    "crash": "read what it printed last, above; run `ratchet.sh judge` to see it again without recording",
-    "problem-error": "correct the problem: every kernel is compared with what it computes from these inputs",
+    "crash": "read its last output above; run `ratchet.sh judge` to see it again without recording",
+    "problem-error": "correct the problem, not the kernel: every kernel is compared with the results that the problem "
+    "computes",
     "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
     "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",
@@ -36,7 +37,7 @@ _BY_KIND = {
     "dot-outside-pallas": "move that matmul into the Pallas call",
     "exp-outside-pallas": "move that exponential into the Pallas call",
     "work-outside-pallas": "move that arithmetic into the Pallas call; only cheap preparation may stand outside",
-    "no-pallas-call": "make kernel_fn call pl.pallas_call: a program left to XLA is not what is judged here",
+    "no-pallas-call": "make kernel_fn call pl.pallas_call: a program that XLA compiles alone is not judged here",
     "host-callback": "remove the callback (debug prints too): a scored kernel does not call the host",
     "foreign-primitive": "write that operation with functions of jax, jax.numpy and jax.lax",
     "input-written": "write to an output or scratch; alias an input that is to be updated in place to an output",
@@ -44,12 +45,12 @@ _BY_KIND = {
     "wrong-state": "write each new element to its own place and nothing else, and return what was handed over",
     "out-of-bounds": "look at the index maps and pl.ds offsets at the last block of each axis",
     "race": "wait for a copy before its target is read or its source written, and let steps of a parallel axis write "
-    "to blocks of their own",
+    "to different blocks",
     "overlapping-copy": "copy by way of another buffer, so that no copy writes memory that it reads",
     "unfinished-transfer": "wait for each copy before the kernel ends, as often as it was started",
     "transfer-order": "give each of the copies that are under way at the same time its own semaphore, or wait for all "
     "of them before you use the first",
-    "overlapping-windows": "let each step write a block of its own; recompute what two steps share in one of them",
+    "overlapping-windows": "let each step write a different block; recompute what two steps share in one of them",
     "deadlock": "wait for as many bytes as were copied: the same references in the wait as in the start",
     "revisited-block": "order the grid so that all visits of an output block follow each other: the axis that is "
     "summed over last",
@@ -60,17 +61,17 @@ _BY_KIND = {
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
     "dtype-not-on-chip": "before the kernel's line above, convert floats to bfloat16 or float32, and integers to int32 "
     "(int8 too: .astype(jnp.int32))",
-    "dynamic-grid": "give the grid whole numbers of Python; a length known at run time goes into a table that is "
+    "dynamic-grid": "give the grid Python integers; a length known at run time goes into a table that is "
     "prefetched (PrefetchScalarGridSpec), and pl.when skips the steps beyond it",
     "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
     "forged-result": "remove the code that writes files or answers for the judge; kernel_fn may only run the kernel",
     "helper-name": "rename that file; if the module of that name is the file itself, because it lies in a folder that "
     "Python imports from (the harness's own), move it to another folder, such as kernels/",
-    "interpret-mode": "remove interpret=...: the judge interprets the kernel by itself",
+    "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
     "judge-patched": "remove the assignment to what belongs to another module",
     "known-jax-bug": "write it as the sentence above says, or judge it with the other version of JAX",
     "left-behind": "end every thread and process before kernel.py's last line, or start none",
-    "no-kernel": "look whether the compiler removed the kernel: its result may be unused, or a constant",
+    "no-kernel": "check whether the compiler removed the kernel: its result may be unused, or a constant",
     "no-schedule": "run again; if it fails again, this version of libtpu writes no schedules: install the version in "
     "requirements.lock",
     "not-portable": "make every constant and operation with jax, jax.numpy, numpy and Pallas; keep objects of your own "
@@ -79,14 +80,14 @@ _BY_KIND = {
     "nothing-compared": "let the problem's probes compare at least one element",
     "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py instead",
     "program-differs": "leave JAX's rules and exports alone; remove what depends on when or how often kernel_fn is "
-    "called: clocks, counters, state of a module, and functions with a lowering of their own",
+    "called: clocks, counters, state of a module, and functions that define a lowering",
     "refused-option": "leave that option of CompilerParams out",
     "refused-primitive": "write that operation as its row in docs/SEMANTICS.md says",
     "settings-changed": "do not change JAX's settings and hooks, or variables during the trace; if a package changes a "
     "setting of JAX when it is imported, set it back right after the import",
     "table-changed": "copy the integers to scratch memory (pltpu.SMEM) and change them there",
     "unknown-primitive": "write that operation with others of docs/SEMANTICS.md",
-    "unusual-constant": "make arrays outside of kernel_fn with jnp.asarray of plain numbers, or inside of it",
+    "unusual-constant": "make arrays from plain numbers with jnp.asarray outside kernel_fn, or create them inside it",
     "work-not-done": "look for steps or copies that are skipped at run time: the schedule does less than the trace",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; besides the buffers in the "
     "table, values between operations count",

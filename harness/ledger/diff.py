@@ -39,7 +39,7 @@ def applied(old: bytes, diff: str) -> bytes:
     try:
         return "".join(result + source[position:]).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise RatchetError("diff-mismatch", f"the diff is no text: {error}") from error
+        raise RatchetError("diff-mismatch", f"the diff is not text: {error}") from error
 
 
 def _lines(data: bytes) -> list[str]:

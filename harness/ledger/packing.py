@@ -25,7 +25,7 @@ def pack(place: Place) -> Packing:
     Effects: files in the working tree alone; among them the contest's .gitattributes, which gets a line unless git
     knows already how to merge attempts.jsonl. The new attempts.jsonl is written first, whole or not at all, then the
     files are removed that it holds; after a kill in between the next call removes them. Lines are only appended, so
-    a line that cannot be read stays. A file that is no readable attempt stays, too. Raises RatchetError if
+    a line that cannot be read stays. A file without a readable attempt stays, too. Raises RatchetError if
     attempts.jsonl is from a newer version, or cannot be read or written.
     """
     path = place.packed_path
@@ -115,7 +115,7 @@ def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
         else:
             strange += 1
     if strange:
-        left.append(f"left where it is: {place.experiments}/{notes_of.FILE_NAME}: {strange} of its lines are no notes")
+        left.append(f"left where it is: {place.experiments}/{notes_of.FILE_NAME}: {strange} of its lines are not notes")
     return list(notes), not strange
 
 

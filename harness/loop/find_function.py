@@ -24,7 +24,7 @@ _MOST_IMPORTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingFunction:
-    """A function of an installed package or of a file; `path` is its file, `node` is None if it is no plain `def`.
+    """A function of an installed package or of a file; `path` is its file, `node` is None if it is not a plain `def`.
 
     `home` is the name of the module at `path`; `module` may import the function from it. For a file, `helpers` are the
     file and those beside it that it imports, by their names beside kernel.py; for a package they are empty.
@@ -70,8 +70,8 @@ def target(text: str, folder: Path = Path()) -> ExistingFunction:
             raise
     raise RatchetError(
         "unknown-function",
-        f"expected --from package.module:function, got {text!r}, which is no installed package but lies here; write "
-        f"--from {'/'.join(module.split('.'))}{'/FILE' if inside.is_dir() else ''}.py:{function}",
+        f"expected --from package.module:function, got {text!r}, which is not an installed package but a path here; "
+        f"write --from {'/'.join(module.split('.'))}{'/FILE' if inside.is_dir() else ''}.py:{function}",
     )
 
 
@@ -216,7 +216,7 @@ def _is_taken(module: str) -> bool:
 
 
 def _definitions(tree: ast.Module) -> dict[str, ast.FunctionDef | None]:
-    """The names that a module defines at its top level; the node is None for what is no plain `def`."""
+    """The names that a module defines at its top level; the node is None for a name without a plain `def`."""
     names: dict[str, ast.FunctionDef | None] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):

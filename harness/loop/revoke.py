@@ -128,8 +128,8 @@ def revoke(
         if ledger.kernel_changed_since(champion):
             raise RatchetError(
                 "kernel-changed",
-                f"expected kernel.py at HEAD to be that of the champion (attempt {champion.number}), got another one: "
-                "an ordinary commit changed it, and a revoke would commit over it. To keep HEAD's kernel.py: "
+                f"expected kernel.py at HEAD to be the champion's (attempt {champion.number}), got a different one: an "
+                "ordinary commit changed it, and a revoke would overwrite that change. To keep HEAD's kernel.py: "
                 "--rebaseline (it becomes the champion if it passes). To drop it: "
                 f"./ratchet.sh checkout {champion.number}, commit that, then revoke",
             )

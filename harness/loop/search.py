@@ -289,7 +289,7 @@ def _words_of_journal(path: Path) -> Iterator[None]:
         with files.refusals_in_words(f"writing {path}"):
             yield
     except _DAMAGE as error:
-        message = f"{path} is no journal of a search ({error!r}): remove it to begin anew; it holds no attempts"
+        message = f"{path} is not the journal of a search ({error!r}): remove it to begin anew; it holds no attempts"
         raise RatchetError("bad-journal", message) from error
 
 

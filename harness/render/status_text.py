@@ -13,7 +13,7 @@ _LOGS: dict[LogState, str] = {
     "no remote": "kept here only: there is no remote to push it to",
     "pushed": "pushed",
     "not pushed": "not pushed: clones elsewhere have only what the branch carries",
-    "not fetched": "not fetched: a remote has it; attempts made here without it start a log of their own",
+    "not fetched": "not fetched: a remote has it; attempts made here without it start a separate log",
 }
 
 

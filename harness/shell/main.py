@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RecursionError:
         return _fail("too-large", "the data is nested deeper than Python can follow", 4, as_json)
     except MemoryError:
-        return _fail("no-memory", "no memory is left for what was asked", 4, as_json)
+        return _fail("no-memory", "not enough memory for this command", 4, as_json)
     except OSError as error:
         return _fail("os-error", f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 4, as_json)
     # Python's own exit code for an exception is 1, which says "rejected" to a program that drives the loop.

@@ -13,7 +13,7 @@ class Doctor(Verb):
     example = "doctor run.py:step"
     description = (
         "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program, runs it "
-        "unconfined in a process of its own and prints a checklist: compilations and the argument that caused each, "
+        "unconfined in a separate process and prints a checklist: compilations and the argument that caused each, "
         "the first call compared with the second, transfers, precision, the compilation cache, and the published "
         "targets. Exit code 1 if there is a problem with the machine."
     )

@@ -88,7 +88,7 @@ class Lines(Verb):
             title += f" with timing input {arguments.input}"
         run = name_lines(evidence, run)
         if run is None or run.seconds is None:
-            raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {why_none(evidence)}")
+            raise RatchetError("no-simulation", f"{title} has no simulated run to break down: {why_none(evidence)}")
         if run.breakdown is None:
             raise RatchetError("no-breakdown", f"{title} was judged before cycles were counted line by line{again}")
         if evidence.failure is not None:

@@ -22,7 +22,7 @@ class Selftest(Verb):
     place = "machine", 150
     line = "plant bad kernels, see each of them refused"
     description = (
-        "Plants bad kernels, good but unusual ones and cheating callers, each in a repository of its own, "
+        "Plants bad kernels, good but unusual ones and cheating callers, each in its own repository, "
         "and lets the judge judge them. Exit code 0: every bad one was refused by a guard that should catch it, and "
         "every good one was accepted."
     )

@@ -300,7 +300,7 @@ def test_notes_move_along_and_are_read(ledger: Ledger) -> None:
     notes.write_text(f"{NOTE}\nmine\n")
     git(ledger.place.root, "checkout", "-q", "attempts.jsonl")
     packing = pack(ledger.place)
-    assert "1 of its lines are no notes" in packing.left[0]
+    assert "1 of its lines are not notes" in packing.left[0]
     assert notes.exists()
 
 

@@ -215,7 +215,7 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     worked_off(study(tmp_path, SMALL), lambda settings: 1.0)
     journal = tmp_path / "a" / "journal"
     journal.write_text("not a line of a journal\n" + journal.read_text())
-    with pytest.raises(RatchetError, match="is no journal of a search") as caught:
+    with pytest.raises(RatchetError, match="is not the journal of a search") as caught:
         study(tmp_path, SMALL)
     assert caught.value.kind == "bad-journal"
 
@@ -239,7 +239,7 @@ def test_whatever_is_in_a_journal_is_named(tmp_path: Path, change: tuple[bytes, 
     search.tell(settings, 1.0)
     assert change[0] in journal.read_bytes()
     journal.write_bytes(journal.read_bytes().replace(*change, 1))
-    with pytest.raises(RatchetError, match="is no journal of a search") as caught:
+    with pytest.raises(RatchetError, match="is not the journal of a search") as caught:
         study(tmp_path, SMALL).ask()
     assert caught.value.kind == "bad-journal"
 

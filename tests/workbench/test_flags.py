@@ -320,7 +320,7 @@ def test_a_word_without_dashes_is_told_what_it_is() -> None:
     assert "--TPU_MEGACORE" not in remedies
     assert "libtpu has no such flag" in remedies
     assert "Write --xla_yes=1" in remedies
-    assert "it is no flag" in remedies
+    assert "it is not a flag" in remedies
     assert not fails
 
 

@@ -341,7 +341,7 @@ def small_call(seen: Observed) -> RuleCase | None:
         return None
     trace = seen.evidence.trace
     calls = len(trace.pallas_calls) if trace else 0
-    suggestion = "merge the Pallas calls into one: each call has a beginning and an end of its own"
+    suggestion = "merge the Pallas calls into one: each call has its own start-up and its own end"
     if calls <= 1:
         suggestion = "keep the kernel and give each call more work (batch, heads): its own time is the smaller part"
     return RuleCase(

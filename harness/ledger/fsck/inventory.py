@@ -106,7 +106,7 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
         try:
             here[name] = experiments.bytes_of(place.experiments_directory / name)
         except RecordError as error:
-            findings.append(_unreadable(error, f"{place.experiments}/{name}", "move it away: it is no record"))
+            findings.append(_unreadable(error, f"{place.experiments}/{name}", "move it away: it is not a record"))
     both = [(name, data, "") for name, data in here.items()]
     both += [
         (name, data, " at HEAD")

@@ -64,9 +64,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
         for listed in of_model(entry, operation, names, where) if "model" in entry else [entry]:
             shape = _shape(listed, names, where)
             if shape.name in shapes:
-                raise UsageError(
-                    "bad-shapes", f"{path}: {shape.name!r} is there twice: give each shape a name of its own"
-                )
+                raise UsageError("bad-shapes", f"{path}: {shape.name!r} is there twice: give each shape its own name")
             shapes[shape.name] = shape
             reading_limits.SHAPES.check(len(shapes), str(path))
     return tuple(shapes.values())

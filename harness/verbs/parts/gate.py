@@ -72,7 +72,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
     if not 0 < arguments.threshold < 100:
         raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {arguments.threshold:g}")
     if arguments.annotations and arguments.json:
-        raise UsageError("usage", "expected --annotations or --json, got both: a workflow's log is no JSON")
+        raise UsageError("usage", "expected --annotations or --json, got both: a workflow's log is not JSON")
     if arguments.out is not None and arguments.out.exists() and not arguments.out.is_dir():
         raise UsageError("usage", f"expected --out to name a folder, got {arguments.out}, which is a file")
     folder = directory(arguments.directory).resolve()

@@ -33,7 +33,7 @@ _LISTENS_BEYOND_LOOPBACK = (
 
 def profile(arguments: Namespace) -> Outcome:
     if arguments.serve is not None and arguments.snapshots is not None:
-        raise UsageError("usage", "--snapshots starts a server of its own: leave --serve out")
+        raise UsageError("usage", "--snapshots starts its own server: leave --serve out")
     if not 0 < arguments.every < float("inf"):
         raise UsageError("usage", f"expected --every to be a number of seconds above 0, got {arguments.every}")
     contest = contests.load(directory(arguments.directory).resolve(), arguments.chip)

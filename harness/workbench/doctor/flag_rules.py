@@ -96,7 +96,7 @@ _HARMS = (
             name,
             "the compiler writes dumps: compilation takes longer and waits for a file system",
             "libtpu's own dumps: 250 MB and 10 s for one kernel without a filter",
-            f"{_UNSET}, or dump in a run of its own",
+            f"{_UNSET}, or dump in a separate run",
         )
         for name in _DUMPS
     ),
@@ -363,7 +363,7 @@ def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
     if is_watched(setting.name):
         return f"It is a variable of the environment: export {setting.word}", "the names of variables"
     if setting.value is None and not setting.name.startswith("xla"):
-        return "Leave it out: it is no flag", "its form"
+        return "Leave it out: it is not a flag", "its form"
     library = "jaxlib" if setting.variable == "XLA_FLAGS" else "libtpu"
     if answers.library is None:
         return f"Write --{setting.word}, if {library} knows that flag", answers.why_not

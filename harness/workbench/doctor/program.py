@@ -124,14 +124,14 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     if reading == _TOO_SHORT:
         notes.append(
             f"Waits for the input under {1e3 * _notable_seconds(run):.0f} ms a call are too short to tell from noise; "
-            "they are no finding."
+            "they do not count as a finding."
         )
     if run.platform == "cpu":
         notes.append("On a CPU reading results back is no transfer and is not counted.")
     else:
         notes.append(
-            f"The time of a transfer is predicted: its bytes at {decimal(link or 0.0, 'B/s')} of the link to the host; "
-            "ratchet.sh xprof steps shows what is waited for."
+            "The time of a transfer is predicted: its bytes divided by the bandwidth of the link to the host, "
+            f"{decimal(link or 0.0, 'B/s')}. ratchet.sh xprof steps shows how long the devices waited for the host."
         )
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
 

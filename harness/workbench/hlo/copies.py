@@ -222,7 +222,7 @@ def _cause_and_remedy(
         "relayout": (
             (is_argument, "the argument comes in the default layout, but its user wants another",
              "AUTO layouts: jax.jit(f, in_shardings=Format(Layout.AUTO))"),
-            (feeds_kernel, "a kernel takes the default layout, but its producer made another one",
+            (feeds_kernel, "a kernel takes the default layout, but its producer chose a different one",
              "produce that layout, or take the transposed block in its BlockSpec"),
             (producer is not None and producer.opcode == "custom-call",
              "a kernel writes the default layout, but its user wants another",

@@ -165,7 +165,7 @@ def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     )
     title, why = (
         f"collectives, predicted on {target.name}",
-        "XLA has no collective in it; what kernels send by themselves is not listed here",
+        "XLA has no collective in it; transfers that kernels make themselves are not listed here",
     )
     return table_of("collectives", title, "predicted", _TRAFFIC, sent, (note,), why)
 

@@ -252,7 +252,7 @@ _SPARSE = Analysis(
         select label, busy, sent, beside, busy - beside, beside / nullif(busy, 0) from took where busy is not null
         order by device""",
     notes=(
-        "Beside work: while the TensorCore of the same chip ran an operation that is no collective. The rest is "
+        "Beside work: while the TensorCore of the same chip ran an operation other than a collective. The rest is "
         "waited for.",
     ),
     is_optional=True,

@@ -99,7 +99,7 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
     """One row for each instruction, producers first."""
     notes = [
         "away: the distance from the operation, below 0 for producers, above 0 for consumers. Self time is of one run; "
-        "- did not run by itself."
+        "- did not run on its own."
     ]
     if around.other_modules:
         notes.append(f"The name stands in {', '.join(around.other_modules)} too (--module).")

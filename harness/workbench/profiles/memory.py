@@ -402,8 +402,8 @@ DIAGNOSE_PLANNED = (
             "jax.checkpoint trades them for a second forward pass.",
             "Activations: temporaries of the forward pass, and what is computed again, by their names in JAX.",
         ),
-        empty="{module} keeps no temporary from a forward for a backward pass: it is no training step, or a loop holds "
-        "both passes",
+        empty="{module} keeps no temporary from a forward for a backward pass: it is not a training step, or a loop "
+        "holds both passes",
     ),
     _planned(
         name="remedies",

@@ -151,7 +151,7 @@ def _fetch(server: str, what: str, parameters: Mapping[str, str]) -> bytes:
             "no-server", f"expected an XProf server at {server}, as {URL_VARIABLE} says, got: {error}"
         ) from error
     if kind == "text/html":
-        raise RatchetError("no-server", f"expected an XProf server at {server}, got another one's page")
+        raise RatchetError("no-server", f"expected an XProf server at {server}, got a page of a different server")
     return _unpack(data, where)
 
 
@@ -165,7 +165,7 @@ def _unpack(data: bytes, where: str) -> bytes:
 
 
 def decode(data: bytes, server: str, kind: type[T]) -> T:
-    """The JSON of an answer. Raises RatchetError `no-answer` if it is no JSON, or not of type `kind`."""
+    """The JSON of an answer. Raises RatchetError `no-answer` if it is not JSON, or not of type `kind`."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -74,9 +74,9 @@ _NAMED = re.compile(rf"\d|%|\b(?:{'|'.join(map(re.escape, _WORDS))})", re.IGNORE
 def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if the program is the same.
 
-    Comments, layout and docstrings are no change. A change inside the declaration of a scratch buffer or a block is of
-    that kind alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It serves hints to
-    people, never a verdict.
+    Changes of comments, layout and docstrings do not count. A change inside the declaration of a scratch buffer or a
+    block is of that kind alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It
+    serves hints to people, never a verdict.
     """
     try:
         before, after = _take_apart(old), _take_apart(new)

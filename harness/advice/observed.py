@@ -83,7 +83,7 @@ class Observed:
 
     @property
     def inputs(self) -> tuple[Window, ...]:
-        """The input windows of the call, in order; tables of integers, which may stand before them, are left out."""
+        """The input windows of the call, in order; integer tables, which may come before them, are left out."""
         return float_inputs(self.evidence)
 
     @property

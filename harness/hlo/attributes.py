@@ -123,7 +123,7 @@ def labelled(text: str) -> Convolution:
 
 
 def configuration(backend: str, *path: str) -> object:
-    """The value at `path` of a backend's configuration, None if it is no JSON or has nothing there."""
+    """The value at `path` of a backend's configuration, None if it is not JSON or has nothing there."""
     try:
         stated: object = json.loads(backend) if backend else None
     except (ValueError, RecursionError):

@@ -35,7 +35,7 @@ class Tables:
         self._bodies: dict[str, tuple[object, ...]] = {}
 
     def values(self, name: str, element: int | None = None) -> Values | None:
-        """The array of integers that the instruction `name` yields, or None if it does not follow from known values.
+        """The integer array that the instruction `name` yields, or None if it does not follow from known values.
 
         `element` asks for one of the arrays of a tuple.
         """
@@ -125,7 +125,7 @@ class Tables:
 
 
 def _is_table(shape: Shape) -> TypeGuard[Array]:
-    """True for an array of integers that is not too large."""
+    """True for an integer array that is not too large."""
     if not isinstance(shape, Array) or shape.dtype not in INTEGERS or any(shape.dynamic):
         return False
     return (shape.elements or 0) <= MOST_ELEMENTS

@@ -108,7 +108,7 @@ class Tokens:
         return False
 
     def expect(self, text: str) -> Token:
-        """Takes the next token. Raises Misunderstood if it is another one."""
+        """Takes the next token. Raises Misunderstood if it is a different one."""
         if not self.sees(text):
             raise self.misunderstood(f"`{text}`")
         return self.take()

@@ -8,7 +8,7 @@ _WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
 
 
 def bare(source: bytes) -> bytes | None:
-    """The lines of a program with the same behaviour; None if `source` is no Python in UTF-8."""
+    """The lines of a program with the same behaviour; None if `source` is not Python in UTF-8."""
     try:
         # Python itself reads line ends like this, within strings too.
         text = source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

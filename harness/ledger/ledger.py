@@ -93,7 +93,7 @@ class Ledger:
         return git.common_directory(self.place.repository) / "ratchet" / "lock"
 
     def begin(self, original: Candidate, purpose: str) -> None:
-        """Notes the user's candidate before an attempt, so that `recover` can put it back.
+        """Records the user's candidate before an attempt, so that `recover` can put it back.
 
         Raises RatchetError `unfinished` if the attempt before has not been recovered,
         `not-a-file` if kernel.py is a symbolic link, which git would record instead of its content.

@@ -60,7 +60,7 @@ class ScaledTable:
 
     @property
     def recorded(self) -> tuple[ScaledRow, ...]:
-        """The rows with the times that were recorded."""
+        """All rows with their recorded times instead of the times on the scale."""
         return tuple(replace(row, row=row.then, why_unknown="") for row in self.rows)
 
     def is_on_scale(self, scaled_row: ScaledRow) -> bool:

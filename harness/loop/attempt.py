@@ -208,7 +208,7 @@ def _judge_and_record(
 def _result_for_champion(
     run: Run, watch: guard.Watch, champion: Attempt, attempt: Attempt, report: Report, advice: tuple[Hint, ...]
 ) -> AttemptResult:
-    """The result for the champion's own kernel, which is no attempt; kept as a note if the options say so."""
+    """The result for the champion's own kernel: no new attempt, but a note if the options say so."""
     noted = run.options.record and _keep_note(run, watch, champion, attempt.evidence)
     run.ledger.log_notes()
     return AttemptResult(

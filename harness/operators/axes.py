@@ -112,7 +112,7 @@ class Operator(ABC):
             yield self._resized(self, reduced_lengths, "few")
 
     def second_shape(self: Own, small: Own) -> Own | None:
-        """The reduced problem with some lengths half as long again: their numbers of blocks are no powers of two.
+        """The reduced problem with some lengths half as long again: their numbers of blocks are not powers of two.
 
         Among lengths along each other only the longest are changed, and only if they stay below this problem's. None if
         nothing changes.

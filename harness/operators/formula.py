@@ -119,7 +119,7 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls; at the full shape a draw and a composite, at a reduced one each kind of input by itself.
+        """The timed calls; at the full shape a draw and a composite, at a reduced one each kind of input alone.
 
         Far columns and plain inputs are also used by themselves at the full shape, because only there are states
         carried far and runs long.
@@ -129,7 +129,7 @@ class Formula(Operator, textures.Textured):
 
     @property
     def recipe_parts(self) -> int:
-        """One texture for each input of floats."""
+        """One texture for each floating-point input."""
         return len(self._floats)
 
     @property

@@ -51,7 +51,7 @@ def in_rows(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def fewest_rows(outputs: Sequence[Output]) -> Output:
-    """The first output, stated or computed, of those with the fewest rows."""
+    """The output with the fewest rows, the first if there are several; `outputs` are the stated or computed ones."""
     return min(outputs, key=lambda output: prod(output.shape[:-1]))
 
 

@@ -78,10 +78,11 @@ def checksum_errors(
     """`[rows]`: the error of each row of `got` against A B in deviations, from checksums of every 128 columns.
 
     Freivalds' method: with random signs s, the sum of s_j c_ij over some columns j of C = A B is row i of A times the
-    sum of s_j b_j, and costs one column of a product. Over the signs, the variance of its error is the sum of all
-    squared errors in these columns, whatever they have in common. So the root mean square of a row's checksums is about
-    e if all of the row is off by e deviations, and e / sqrt(columns) if a single element is. Honest rows, with the
-    roundings of C to `dtype` and of the float32 sum, have about 1. `scales` [1, n] and [rows, 1] multiply C.
+    sum of s_j b_j, and costs one column of a product. Because the signs are random, the variance of the checksum's
+    error is the sum of the squared errors of these columns, even if the errors are correlated. So the root mean square
+    of a row's checksums is about e if all of the row is off by e deviations, and e / sqrt(columns) if a single element
+    is. Honest rows, with the roundings of C to `dtype` and of the float32 sum, have about 1. `scales` [1, n] and
+    [rows, 1] multiply C.
     """
     n, k = b.shape[1], len(b)
     signs = random_signs(n, seed)

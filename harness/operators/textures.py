@@ -191,7 +191,7 @@ def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Gen
 class Textured(space.Recipes):
     """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row.
 
-    Its families are those of the class (each by itself at a reduced shape, all in a composite at the full one) and
+    Its families are those of the class (each alone at a reduced shape, all in a composite at the full one) and
     drawn ones.
     """
 
@@ -204,7 +204,7 @@ class Textured(space.Recipes):
         raise NotImplementedError
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind by itself, and draws."""
+        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind alone, and draws."""
         if full:
             return (space.DRAWN + ALL, "composite")
         return (*self.own_families, *(space.DRAWN + kind for kind in KINDS))

@@ -43,7 +43,7 @@ class LineTime:
     compiler added belong to the line that they work for (harness/judge/simulate/source_lines.py).
 
     `operations` are executed operations per unit. Two kinds are listed a second time under a name of their own: those
-    of the transcendental unit that are no exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
+    of the transcendental unit other than exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
     weights that the matrix unit transposes. `spilled_bytes` are vector registers that this line computes and that are
     saved to VMEM, `filled_bytes` those it uses that are restored.
     """

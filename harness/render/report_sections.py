@@ -16,7 +16,7 @@ _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
 # An error of more tolerances than this is printed with three digits.
 _MANY_TIMES = 1e4
-# If the honest error times this is below the tolerance, it is no measure of a kernel's error.
+# If the honest error times this is below the tolerance, it says nothing about a kernel's error.
 _NEARLY_EXACT = 10
 # The number of units that are shown, the fullest first: the one that limits, and those near it.
 _UNITS_SHOWN = 4

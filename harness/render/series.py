@@ -277,7 +277,7 @@ def _kind(part: str) -> PieceKind:
 def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...]:
     """The champion's latency over time, beginning with the previous champion's, evaluated again under this key.
 
-    Undone and revoked attempts are no steps. A revoke is a step: from there on the latency of the new holder counts.
+    Undone and revoked attempts are not steps. A revoke is a step: from there on the latency of the new holder counts.
     """
     steps: list[Step] = []
     for entry in entries:

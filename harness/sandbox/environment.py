@@ -19,7 +19,7 @@ from harness.sandbox import tracing_flags
 
 # The variables of the caller's environment that a child gets: where programs and libraries are, and how dates and
 # letters are written. It gets no others: no settings that would change what is traced, compiled or run, and no keys,
-# passwords and names, which are no business of a kernel.py.
+# passwords and names, which a kernel.py must not see.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 

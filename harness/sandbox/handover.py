@@ -11,9 +11,10 @@ _LIMIT_BYTES = 1 << 30
 
 
 def take_over(written: Path, kept: Path, stage: Stage) -> Failure | None:
-    """Copies `written` from a child's folder to `kept`, out of the child's reach; returns a failure if it is no file.
+    """Copies `written` from a child's folder to `kept`, out of the child's reach.
 
-    A link would hand over somebody else's file, a pipe would wait forever.
+    Returns a failure if `written` is not a regular file, or is too large. A link would hand over somebody else's file,
+    and a pipe would wait forever.
     """
     try:
         descriptor = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -148,7 +148,7 @@ def _framework_ops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answe
 
 
 def _memory(function: str) -> Answering:
-    """An analysis of memory; a message or a snapshot that is no capture is shown as it is read."""
+    """An analysis of memory; a message or a snapshot, which is not a capture, is shown as it is read."""
     analyse = _analysis(function, "top", "module")
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:

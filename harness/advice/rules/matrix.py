@@ -98,7 +98,7 @@ def transposed_pushes(seen: Observed) -> RuleCase | None:
     """A product contracts its second operand along the last axis, so that every push of it is transposed.
 
     Only an array that comes block by block can be transposed outside, so a kernel that copies all its operands by hand
-    (pages, say) or computes them is no case.
+    (pages, say) or computes them is not reported.
     """
     run = seen.run
     if run is None or run.breakdown is None or not run.cycles or seen.is_attention:

@@ -30,7 +30,7 @@ PRACTICE = "this project's ledger"
 
 ROOFLINE = "roofline"
 SCHEDULE = "simulated schedule"
-# This gain is no bound but the simulated effect of the edit.
+# This gain is not a bound but the simulated effect of the edit.
 SIMULATED_EDIT = "simulated edit"
 
 

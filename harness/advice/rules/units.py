@@ -229,7 +229,7 @@ def _at(hottest: LineTime, cycles: float) -> str:
 
 
 def _is_division(line: LineTime) -> bool:
-    """True if reciprocals are most of its transcendental operations and its main work is no cross-lane reduction.
+    """True if reciprocals are most of its transcendental operations and its main work is not a cross-lane reduction.
 
     A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
     `examples/`, a mean takes two and more.

@@ -22,18 +22,18 @@ class StageClock:
         return tuple(sorted(self._times, key=lambda stage: stage.start_seconds))
 
     def begin(self, name: str) -> None:
-        """Notes that one more job of the stage is under way."""
+        """Records that one more job of the stage is under way."""
         running, start = self._open.get(name, (0, time.monotonic()))
         self._open[name] = (running + 1, start)
         if not running:
             self._progress(name, "start", 0.0)
 
     def fail(self, name: str, kind: str) -> None:
-        """Notes that a job of the stage failed; the stage ends with the first failure's kind, however others end."""
+        """Records that a job of the stage failed; the stage ends with the first failure's kind, however others end."""
         self._failures.setdefault(name, kind)
 
     def close(self, name: str, state: str, *, goes_on: bool) -> None:
-        """Notes that one job of a stage is done; the last job ends the stage, unless `goes_on` is true."""
+        """Records that one job of a stage is done; the last job ends the stage, unless `goes_on` is true."""
         running, start = self._open[name]
         self._open[name] = (running - 1, start)
         if running == 1 and not goes_on:

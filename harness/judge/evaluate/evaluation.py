@@ -161,7 +161,7 @@ def is_of(work: Path, candidate: Candidate) -> bool:
 
 
 def stamp(work: Path, candidate: Candidate) -> None:
-    """Notes in `work` which candidate its files belong to."""
+    """Records in `work` which candidate its files belong to."""
     (work / _STAMP).write_text(candidate.sha256, encoding="utf-8")
 
 

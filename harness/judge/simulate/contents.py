@@ -38,7 +38,7 @@ class Contents:
         self._at: dict[int, Words] = {operand.address: operand.words for operand in operands if operand.space == "vmem"}
 
     def hold(self, constants: Mapping[int, "tuple[int | Unknown, ...]"]) -> None:
-        """Notes the words at these addresses."""
+        """Records the words that begin at each of these addresses."""
         self._at.update((address, partial(tuple, words)) for address, words in constants.items())
 
     def __contains__(self, address: int) -> bool:
@@ -56,7 +56,7 @@ class Contents:
         }
 
     def returned(self, values: Sequence["int | Unknown"], results: Mapping[int, Words]) -> None:
-        """Notes the words that a called op's scalar program has written to the addresses in `values`."""
+        """Records the words that a called op's scalar program has written to the addresses in `values`."""
         for index, words in results.items():
             value = values[index] if index < len(values) else None
             if value is not None and not isinstance(value, Unknown):
@@ -65,13 +65,13 @@ class Contents:
     def written_by_call(
         self, addresses: Sequence["int | Unknown"], words: "Callable[[int], tuple[int | Unknown, ...] | None]"
     ) -> None:
-        """Notes that a called op has written its results to these addresses; `words` returns those of each result."""
+        """Records that a called op has written its results to these addresses; `words` returns those of each result."""
         for number, address in enumerate(addresses):
             if not isinstance(address, Unknown):
                 self._at[address] = partial(words, number)
 
     def copied(self, source: "int | Unknown", destination: "int | Unknown", spaces: tuple[str, str]) -> None:
-        """Notes that a transfer copies from `source` to `destination`, counted in granules of these memory spaces."""
+        """Records that a transfer copies from `source` to `destination`, counted in granules of these memory spaces."""
         if not isinstance(destination, Unknown):
             words = None if isinstance(source, Unknown) else self.beginning_at(source, spaces[0])
             place = self._place(destination, spaces[1])

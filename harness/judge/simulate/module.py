@@ -221,7 +221,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
 def _ranged(
     simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
-    """The simulation with a range in its reason if both cases of the unknown can be run. A range is no latency."""
+    """The simulation with a range in its reason if both cases of the unknown can be run. A range is not a latency."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
     reason, ends = simulation.unknown[0], None

@@ -155,7 +155,7 @@ def is_in_a_result(address: int) -> bool:
 
 
 def expression(text: str, names: Names) -> str:
-    """One operand as a Python expression over registers; unknown if the operand is no integer.
+    """One operand as a Python expression over registers; unknown if the operand is not an integer.
 
     `[#allocation5 + $0x1]`, `s3`, `4294967295`, `$region`; a sum of such terms.
     """

@@ -148,7 +148,7 @@ class Memory:
         return word
 
     def drain(self, source: "int | Unknown", destination: "int | Unknown", size: "int | Unknown") -> None:
-        """Notes the words that a transfer copies from scalar memory; `destination` and `size` count granules."""
+        """Records the words that a transfer copies from scalar memory; `destination` and `size` count granules."""
         if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown):
             return
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
@@ -259,7 +259,7 @@ class Memory:
         return self.flags.get(address, 0)
 
     def check(self, failed: "bool | Unknown", where: str, line: str = "") -> None:
-        """Notes a check of the compiler that fails, at which the chip halts, or that cannot be evaluated."""
+        """Records a check of the compiler that fails, at which the chip halts, or that cannot be evaluated."""
         if isinstance(failed, Unknown):
             if failed.reason != CROSS_CORE:
                 self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")

@@ -342,7 +342,7 @@ class ChipPort:
         return (self.network.routing or ())[_ENTRIES * self.number : _ENTRIES * (self.number + 1)]
 
     def share(self, words: Mapping[int, "int | Unknown"], identity: Mapping[str, int]) -> None:
-        """Notes the contents of the top-level program's scalar memory for the programs that it calls."""
+        """Records the contents of the top-level program's scalar memory for the programs that it calls."""
         if _ROUTES not in identity or _SHARED not in identity:
             return
         registry, routes = identity[_SHARED], identity[_ROUTES]

@@ -111,13 +111,13 @@ class SpanRecorder:
         return Counter({name: row.left_out for name, row in self._rows.items() if row.left_out})
 
     def enter(self, schedule: Schedule, stretches: tuple[Stretch, ...], account: Account, clock: int) -> None:
-        """Notes that a call of an HLO op, or of the top-level program, begins."""
+        """Records that a call of an HLO op, or of the top-level program, begins."""
         window = None if schedule.name in self._seen else self.windows.get(schedule.name)
         self._seen.add(schedule.name)
         self._frames.append(_Call(schedule, stretches, account, clock, window, clock, moved_bytes=self.moved_bytes))
 
     def leave(self, clock: int) -> None:
-        """Notes that the innermost call has ended."""
+        """Records that the innermost call has ended."""
         frame = self._frames[-1]
         if frame.before is not None:
             self._add(self._span("step", "steps", "drain", frame.before[1], clock))
@@ -128,7 +128,7 @@ class SpanRecorder:
             self._add(replace(span, hbm_bytes=self.moved_bytes - frame.moved_bytes))
 
     def passed(self, number: int, clock: int, after: Pass) -> None:
-        """Notes that stretch `number` of the innermost call begins at `clock`."""
+        """Records that stretch `number` of the innermost call begins at `clock`."""
         frame = self._frames[-1]
         if frame.account.turn != frame.turn:
             self._turn(frame, clock)
@@ -136,7 +136,7 @@ class SpanRecorder:
             self._bundles(frame, frame.stretches[number], clock, after)
 
     def transferred(self, name: str, row: str, hbm_bytes: int, start: int, arrival: int) -> None:
-        """Notes that a transfer of the operand `name` starts, which arrives at `arrival`."""
+        """Records that a transfer of the operand `name` starts, which arrives at `arrival`."""
         # Transfers come in the order of their starts.
         self.flight_cycles += max(0, arrival - max(start, self._arrived))
         self._arrived = max(self._arrived, arrival)
@@ -144,7 +144,7 @@ class SpanRecorder:
         self._add(replace(self._span("transfer", row, name, start, arrival), hbm_bytes=hbm_bytes))
 
     def crossed(self, link: str, name: str, link_bytes: int, times: Sequence[tuple[float, float]]) -> None:
-        """Notes that a transfer has one direction of a link between chips at these `times`, in the row `link`."""
+        """Records that a transfer has one direction of a link between chips at these `times`, in the row `link`."""
         busy = sum(end - start for start, end in times)
         done, before = 0.0, 0
         for start, end in times:
@@ -155,12 +155,12 @@ class SpanRecorder:
             before = moved
 
     def waited(self, name: str, start: int, end: int) -> None:
-        """Notes that the core has waited for the operand `name`."""
+        """Records that the core has waited for the operand `name`."""
         self.waited_cycles += max(0, min(end, self._arrived) - start)
         self._add(self._span("wait", "waits", name, start, end))
 
     def _turn(self, frame: _Call, clock: int) -> None:
-        """Notes that a turn has ended, so that the turn before it was not the last."""
+        """Records that a turn has ended, so that the turn before it was not the last."""
         if frame.before is not None:
             turn, start, end = frame.before
             step = turn - (frame.account.first_body or 0)

@@ -166,7 +166,7 @@ class UnderWay:
         layout: "tuple[int | Unknown, ...]",
         line: str,
     ) -> None:
-        """Notes a transfer of `size` granules; `layout` is empty, or strides and steps, or a descriptor's address.
+        """Records a transfer of `size` granules; `layout` is empty, or strides and steps, or a descriptor's address.
 
         A transfer whose place or strides are not known is not followed.
         """
@@ -189,7 +189,7 @@ class UnderWay:
             self.busy[allocation] = self.busy.get(allocation, 0) + 1
 
     def arrived(self, flag: int) -> bool:
-        """Notes that everything that was started on the flag has been waited for.
+        """Records that everything that was started on the flag has been waited for.
 
         Returns `True` if all of it and the program's accesses were followed, and nothing touched its memory before.
         """

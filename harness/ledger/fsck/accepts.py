@@ -19,7 +19,7 @@ def without_commit(
 ) -> Iterator[Finding]:
     """A finding for every record of an accept without an accepting commit on a branch; notes if that is not known.
 
-    An accept in the log without a commit is no fault: the branch moved before it could be committed, or was thrown
+    An accept in the log without a commit is not a fault: the branch moved before it could be committed, or was thrown
     away. If an ordinary commit brought the record, it stands for a squashed branch if it also brought the kernel.py of
     this record or of a later accept. In a shallow clone the commits may lie before its beginning.
     """

@@ -229,7 +229,7 @@ class Attention(Operator, Recipes):
         return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), lengths) for lengths in sizes])
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind by itself, and draws.
+        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind alone, and draws.
 
         With packed sequences also each kind of lengths, with values N(0, 1); at the full shape only the timed lengths.
         """

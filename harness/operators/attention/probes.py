@@ -58,7 +58,7 @@ class _Drawn:
         self._offset = shape.kv_sequence - shape.sequence
 
     def values(self, family: str) -> Probe:
-        """All values of one key/value head, each block of keys in columns of its own: one run shows every block."""
+        """All values of one key/value head, each block of keys in different columns: one run shows every block."""
         shape, kv_head = self._shape, self._kv_head()
         # Half of a kernel's smallest block, so that a kernel's block that is left out contains a whole block of the
         # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys

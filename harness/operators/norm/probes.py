@@ -30,7 +30,7 @@ class Drawn:
     seed: int
 
     def energy(self, family: str, rows: Rows, *, full: bool) -> list[Probe]:
-        """Probes that make single columns loud, each in a row of its own.
+        """Probes that make single columns much larger, each in a different row.
 
         `rows` are the rows that may be used, none of them zero in inputs of `family`. With `full` all columns are
         changed, as far as the calls are affordable; otherwise as many as there are rows.

@@ -249,7 +249,7 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input by itself."""
+        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input alone."""
         if full:
             return (DRAWN + attention_space.ALL, *self._timed, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)

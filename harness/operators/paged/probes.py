@@ -44,7 +44,7 @@ class _Drawn:
         self._random = random
 
     def values(self, seeds: Sequence[int]) -> Probe:
-        """All values of one key/value head, each block of keys of a sequence in columns of its own."""
+        """All values of one key/value head, each block of keys of a sequence in different columns."""
         cache, random = self._cache, self._random
         kv_head = int(random.integers(cache.kv_heads))
         group = self._heads // cache.kv_heads

@@ -111,12 +111,12 @@ def timed(room: Room, kind: str) -> PageTables:
 
 
 def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
-    """Tables of this kind; pages are permuted, and entries without a meaning hold any number in range.
+    """Random tables of this kind. Pages are permuted; unused entries hold arbitrary numbers in range.
 
     any: any lengths and numbers of queries. page-borders: sequences, or their history, end at a border of a page or
-    next to it. fresh: no keys but the queries' own, so that single queries have one. full-table: some sequences have
-    every page they can have. few-sequences: one or two of all that there is room for. shared-pages: sequences begin
-    with the same pages.
+    next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
+    some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
+    shared-pages: sequences begin with the same pages.
     """
     most = room.most_sequences
     few = min(most, 2) if kind == "few-sequences" else most

@@ -119,7 +119,7 @@ class CrossEntropy(Operator, Borrowed):
         return {"normal": {"labels": self._labels("normal", 0)}}
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input by itself."""
+        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input alone."""
         if full:
             return (*self.lender.families(True)[:1], "normal", "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))

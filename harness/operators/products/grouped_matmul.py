@@ -82,7 +82,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return {name: {"group_sizes": make(self.m, self.groups)} for name, make in group_sizes.TIMED.items()}
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input by itself."""
+        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input alone."""
         if full:
             return (*self.lender.families(True)[:1], *group_sizes.TIMED, "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))
@@ -133,7 +133,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         )
 
     def _own_matrix(self, family: str, seed: int) -> Probe:
-        """Changes signs of every group's matrix in columns of its own: the group's rows move there and nowhere else."""
+        """Changes signs of every group's matrix in different columns: the group's rows move there and nowhere else."""
         sizes = self._group_sizes(family, seed)
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))

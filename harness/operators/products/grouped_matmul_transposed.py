@@ -87,7 +87,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         )
 
     def _every_row(self, family: str, seed: int) -> Probe:
-        """Changes every block of rows of LHS in columns of its own: these rows of OUT move in the block's groups."""
+        """Changes every block of rows of LHS in different columns: these rows of OUT move in the block's groups."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
         parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
         # Where a needle outweighs all other terms of a row, a block without it moves nothing.
@@ -111,7 +111,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
-        """Changes signs of every group's rows of RHS in columns of its own: its matrix moves there and nowhere else."""
+        """Changes signs of every group's rows of RHS in different columns: its matrix moves there and nowhere else."""
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
         # Neighbouring groups have different columns, in an order that cannot be foreseen.

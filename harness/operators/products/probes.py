@@ -30,11 +30,11 @@ class Drawn:
         kinds: Sequence[bool] = (True,),
         columns: int | None = None,
     ) -> Probe:
-        """Every part of the length that is summed over, each in rows of its own: one run shows every part.
+        """Every part of the length that is summed over, each changed in different rows: one run shows every part.
 
-        Every row must move in each block of columns: if a part is left out for some rows or columns, nothing moves
-        there. `kinds` says which rows, by their position modulo its length (a power of two), and `columns` says how
-        many columns (None: all) weigh all terms so evenly that they must move.
+        Every changed row must move in each block of columns: if a part is left out for some rows or columns, nothing
+        moves there. This is required only of elements that weigh all terms evenly enough: rows `r` for which
+        `kinds[r % len(kinds)]` is true, and the first `columns` columns (None: all). `len(kinds)` is a power of two.
         """
         # Half of a kernel's smallest block, so that a block that is left out contains a whole part. The parts' borders
         # are drawn, so that they are not the kernel's.
@@ -76,7 +76,7 @@ class Drawn:
         return probe(f"columns {columns.start} to {columns.stop - 1} of {name}", "normal", [region], [moves], stays)
 
     def parts(self, name: str, array: int, length: int) -> Probe:
-        """Every part of the length that a last product sums over, each in columns of its own."""
+        """Every part of the length that a last product sums over, each in different columns."""
         parts = shifted_blocks(length, max(2, self.columns // 8), BLOCK // 2, self._random(array, length, 1))
         edges = [part * self.columns // len(parts) for part in range(len(parts) + 1)]
         columns = tuple(spans(edges))

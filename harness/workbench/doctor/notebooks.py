@@ -7,7 +7,7 @@ _ENV = re.compile(r"^\s*%(?:set_)?env\s+(\w+)(?:=|\s+)(.*)$")
 
 
 def program(text: str) -> tuple[str, tuple[str, ...]] | None:
-    """The program, and the place of each of its lines in words; None if `text` is no notebook."""
+    """The program, and the place of each of its lines in words; None if `text` is not a notebook."""
     if '"cells"' not in text:
         return None
     try:

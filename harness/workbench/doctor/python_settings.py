@@ -123,7 +123,7 @@ class _Walk:
                 self.started_in, self.started_by = started
 
     def _note_names(self, statement: ast.stmt) -> None:
-        """Notes imports, the line of the first import of JAX, and compiled functions."""
+        """Records imports, the line of the first import of JAX, and compiled functions."""
         if isinstance(statement, ast.Import):
             for alias in statement.names:
                 self.modules[alias.asname or alias.name.partition(".")[0]] = (

@@ -46,7 +46,7 @@ def kind_of(opcode: str) -> Collective | None:
 
 
 def is_timed(instruction: Instruction) -> bool:
-    """True if an instruction takes time and is no collective: not a free one, not the end of an asynchronous one."""
+    """True if an instruction takes time and is not a collective, and does not end an asynchronous operation."""
     return not (instruction.opcode in FREE or instruction.opcode.endswith("-done") or kind_of(instruction.opcode))
 
 

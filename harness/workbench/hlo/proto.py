@@ -45,7 +45,7 @@ class Origin:
 def module(data: bytes, name: str = "the file") -> Module:
     """The module in `data`.
 
-    Raises RatchetError `bad-hlo` if it is no serialized HloProto or HloModuleProto, or one that the installed XLA
+    Raises RatchetError `bad-hlo` if it is not a serialized HloProto or HloModuleProto, or one that the installed XLA
     cannot read.
     """
     parsed = _module_proto(data, name)
@@ -94,7 +94,7 @@ def _print_module(module: bytes, name: str) -> str:
 def origins(data: bytes, name: str = "the file") -> dict[str, Origin]:
     """Every instruction of the module in `data` by name, also if the installed XLA cannot read the module.
 
-    Raises RatchetError `bad-hlo` if it is no serialized HloProto or HloModuleProto.
+    Raises RatchetError `bad-hlo` if it is not a serialized HloProto or HloModuleProto.
     """
     parsed = _module_proto(data, name)
     return {

@@ -39,7 +39,7 @@ def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
 
     The trace viewer and the overview are also found by `session_path`, the run's folder, and all runs next to it by
     `run_path`: any server on a machine with these folders finds them, whatever its log directory. Raises UsageError
-    `usage` if `server` is no address.
+    `usage` if `server` is not an address.
     """
     base = root(server)
     first = place.paths[0]

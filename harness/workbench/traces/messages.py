@@ -69,5 +69,5 @@ class Names:
 
 
 def text(value: str) -> bytes:
-    """A name or a word as it is written: lone surrogates are no UTF-8."""
+    """A name or a word as it is written: lone surrogates are not UTF-8."""
     return value.encode("utf-8", "replace")

@@ -288,7 +288,7 @@ def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
-    """The sum of numbers of bfloat16 along `axes`, still as float32."""
+    """The sum of bfloat16 numbers along `axes`, still as float32."""
     tiled = {rank - 2: _TILE_ROWS, rank - 1: _LANES}
     lengths: list[int] = []
     outer: list[int] = []

@@ -51,7 +51,7 @@ class Accesses:
     blocks: list[_Block] = field(default_factory=list)
 
     def add(self, entry: Any, clock: Clock) -> None:
-        """Notes one access."""
+        """Records one access."""
         if not self.blocks or len(self.blocks[-1].entries) == _BLOCK:
             self.blocks.append(_Block())
         block = self.blocks[-1]

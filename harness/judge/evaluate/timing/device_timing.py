@@ -50,11 +50,12 @@ def device(request: DeviceRequest) -> DeviceReply:
 
 
 def measure(request: MeasureRequest) -> MeasureReply:
-    """Host seconds of `rounds` blocked samples of each artifact, in random order within each round; then a profile.
+    """Host seconds of one blocked sample of each artifact per round, and device seconds of single calls in a profile.
 
-    Every round has inputs of its own, including the rounds of the profile. Afterwards the last artifact's output in a
-    random round is checked against float64. A sample is as many back-to-back calls as the host's clock needs to
-    resolve it, the same number for all artifacts; the profile has a clock of its own and shows single calls.
+    The order of the artifacts is random in each round. Every round has new inputs, including the rounds of the profile.
+    Afterwards the last artifact's output in a random round is checked against float64. A sample consists of as many
+    back-to-back calls as the host's clock needs to resolve it, the same number for all artifacts. The profile has its
+    own clock and shows single calls.
     """
     global _rounds
     _rounds = _Rounds(request)

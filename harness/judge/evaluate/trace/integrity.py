@@ -281,7 +281,7 @@ def _handlers() -> tuple[Any, ...]:
 
 
 def require_self_contained(helpers: Collection[str]) -> None:
-    """Raises Rejected `foreign-import` if a module's file belongs to no installed package and is no helper.
+    """Raises Rejected `foreign-import` if a module's file is neither part of an installed package nor a helper.
 
     An attempt records kernel.py and its `helpers`, because everything it was judged with must be reproducible.
     """

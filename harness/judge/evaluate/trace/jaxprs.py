@@ -311,7 +311,7 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
 
 
 def written_tables(equation: Equation) -> list[Any]:
-    """The inputs of integers that this Pallas call's kernel writes to, in order."""
+    """The integer inputs that this Pallas call's kernel writes to, in order."""
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     written = _written(body)
     inputs = body.invars[: mapping.num_index_operands + mapping.num_inputs]
@@ -367,7 +367,7 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
 
 
 def refuse_changed_tables(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `table-changed` if a kernel writes to an input of integers that is not merely its own copy.
+    """Raises Rejected `table-changed` if a kernel writes to an integer input that is not the kernel's own copy.
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps what each step writes

@@ -129,7 +129,7 @@ def read_groups(tokens: Tokens) -> Groups:
     if tokens.sees("["):
         sizes, order = _iota(tokens)
         if len(sizes) != 2:
-            raise Misunderstood(f"expected groups as [how many,how large], got {[*sizes]}")
+            raise Misunderstood(f"expected groups as [number of groups,devices in a group], got {[*sizes]}")
         return _groups_of_text(tokens, start, (), order, lambda devices: _cut(devices, sizes[1]))
     if tokens.sees("mesh", "@mesh"):
         axes, order = _mesh(tokens)

@@ -387,7 +387,7 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
                 raise Rejected(
                     "static",
                     "table-changed",
-                    f"{line_of(equation)}expected the kernel to leave its inputs of integers alone, but it writes to "
+                    f"{line_of(equation)}expected the kernel not to change its integer inputs, but it writes to "
                     f"input {position}, {ref.aval}; use scratch memory",
                 )
 

@@ -254,6 +254,6 @@ def _refuse_options(call: Equation, chip: Chip) -> None:
         raise Rejected(
             "static",
             "refused-option",
-            f"{place_of(call)}expected options of the compiler that leave results and checks alone "
+            f"{place_of(call)}expected compiler options that change neither results nor checks "
             f"({PAGE}), got {', '.join(refused)}; leave it out",
         )

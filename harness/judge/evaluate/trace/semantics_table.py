@@ -247,8 +247,8 @@ MEMORY = (
         "modelled",
         "a slice that leads out of its array is moved to its border",
         "reads or writes whatever lies there; the compiler checks some of it and halts",
-        "dynamic indices beyond the array make a mark, at every shape; the TPU interpreter fails on them and on "
-        "memory that nothing wrote, at a reduced shape; the simulator sees failed bounds checks",
+        "at every shape, results that depend on an index beyond the array are marked; at a reduced shape, the TPU "
+        "interpreter fails on such an index and on a read of unwritten memory; the simulator sees failed bounds checks",
     ),
     entry("masked_swap", "guarded", "elements left out keep what was there", "the same", "outputs that depend on them"),
     entry("masked_load", "refused", _REFUSED, "elements left out hold anything", "use a load and a selection"),
@@ -367,8 +367,10 @@ SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
 )
 # Options of pltpu.CompilerParams by which the chip makes fewer checks while it runs.
 CHECKS = {
-    "disable_bounds_checks": "the chip does not halt at accesses beyond an array: checked with them, timed without",
-    "disable_semaphore_checks": "it does not halt at a semaphore that is not zero: checked with them, timed without",
+    "disable_bounds_checks": "the chip does not halt at accesses beyond an array; the judge checks the kernel with "
+    "these checks and times it without",
+    "disable_semaphore_checks": "the chip does not halt at a semaphore that is not zero at the end; the judge checks "
+    "the kernel with this check and times it without",
 }
 # Options of pltpu.CompilerParams that leave what is computed and checked alone, and what they change.
 OPTIONS = {
@@ -387,5 +389,5 @@ OPTIONS = {
 }
 # Options without which several chips begin a kernel together: on a mesh they are refused.
 OF_A_BARRIER = frozenset(("skip_device_barrier", "allow_collective_id_without_custom_barrier"))
-# Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that leave results and checks alone.
+# Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that change neither results nor checks.
 FLAGS = {"XLA_TPU_FORCE_LP_LLO_SCHEDULER": "in which order instructions are issued"}

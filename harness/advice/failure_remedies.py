@@ -48,6 +48,8 @@ _BY_KIND = {
     "to different blocks",
     "overlapping-copy": "copy by way of another buffer, so that no copy writes memory that it reads",
     "unfinished-transfer": "wait for each copy before the kernel ends, as often as it was started",
+    "left-memory": "clear scratch memory in the first step, without looking at its contents: a chip keeps them from "
+    "call to call",
     "transfer-order": "give each of the copies that are under way at the same time its own semaphore, or wait for all "
     "of them before you use the first",
     "overlapping-windows": "let each step write a different block; recompute what two steps share in one of them",

@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from jax._src import source_info_util
 import harness
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.left_memory import Left
-from harness.judge.evaluate.interpret.watched_run import WatchedRun
+from harness.judge.evaluate.interpret.watched_run import Outcome, WatchedRun
 from harness.judge.evaluate.messages import (
     ExportRequest,
     InterpretRequest,
@@ -326,14 +326,24 @@ def interpret(request: InterpretRequest) -> Done:
 
     If a wait may end several transfers, the first family of a smaller shape runs three times: the transfers end in the
     order in which they were started, in the reverse order, and in a drawn one. The other families run in a drawn order;
-    a result that the order spoils fails against the reference. Raises Rejected `race`, `out-of-bounds`, `deadlock`,
-    `revisited-block`, `overlapping-copy`, `unfinished-transfer`, `transfer-order`, `not-interpretable`.
+    a result that the order spoils fails against the reference. If the first family's run reads memory that the kernel
+    has not written, a second run on the same inputs finds what the first one left there. Raises Rejected `race`,
+    `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`, `transfer-order`,
+    `left-memory`, `not-interpretable`.
     """
-    is_first = request.family == _traced(request.shape).problem.families(full=False)[0]
-    outputs, had_choice = _interpreted(request, "last" if is_first else request.seed)
+    is_first = request.shape == "full" or request.family == _traced(request.shape).problem.families(full=False)[0]
+    outputs, had_choice, reads_unwritten = _interpreted(request, "last" if is_first else request.seed)
+    if is_first and (reads_unwritten or jaxprs.uses_replaced_values(_traced(request.shape).closed.jaxpr)):
+        again = _interpreted(request, "last", finds_left=True).outputs
+        if not _are_equal(outputs, again):
+            raise Rejected(
+                "correctness",
+                "left-memory",
+                f"{_where(request)}expected the same results when the kernel is called again on the same inputs, got "
+                "others: it reads memory that it has not written, and finds there what its last call left",
+            )
     for order in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
-        others, _ = _interpreted(request, order)
-        if any(output.tobytes() != other.tobytes() for output, other in zip(outputs, others, strict=True)):
+        if not _are_equal(outputs, _interpreted(request, order).outputs):
             raise Rejected(
                 "correctness",
                 "transfer-order",
@@ -344,18 +354,22 @@ def interpret(request: InterpretRequest) -> Done:
     return Done(path=request.outputs)
 
 
+def _are_equal(outputs: Sequence[Any], others: Sequence[Any]) -> bool:
+    return all(output.tobytes() == other.tobytes() for output, other in zip(outputs, others, strict=True))
+
+
 def _where(request: InterpretRequest) -> str:
     assert _full is not None
     shape = at_smaller_shape(_traced(request.shape).problem.statement(), _full.problem.statement())
     return f"{shape}in TPU interpret mode: "
 
 
-def _interpreted(request: InterpretRequest, order: transfers.Order) -> tuple[list[Any], bool]:
-    """The outputs with transfers ending in this order, and whether another order was possible."""
+def _interpreted(request: InterpretRequest, order: transfers.Order, *, finds_left: bool = False) -> Outcome:
+    """The outcome of a run in which transfers end in this order."""
     global _room
     for place in range(_room, len(transfers.MOST_UNDER_WAY)):
         try:
-            outcome = _interpreted_once(request, order, transfers.MOST_UNDER_WAY[place])
+            outcome = _interpreted_once(request, order, transfers.MOST_UNDER_WAY[place], finds_left=finds_left)
         except transfers.TooManyTransfersError:
             continue
         _room = place
@@ -365,7 +379,9 @@ def _interpreted(request: InterpretRequest, order: transfers.Order) -> tuple[lis
     )
 
 
-def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_under_way: int) -> tuple[list[Any], bool]:
+def _interpreted_once(
+    request: InterpretRequest, order: transfers.Order, most_under_way: int, *, finds_left: bool
+) -> Outcome:
     traced, where = _traced(request.shape), _where(request)
     run = _runs.get((request.shape, most_under_way))
     if run is None:
@@ -385,7 +401,7 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
         where=where,
         left=_left.setdefault(request.shape, {}),
         # Every other run at a smaller shape finds what a call of the same kernel on other inputs left in memory.
-        finds_left=request.shape != "full" and request.family in families[1::2],
+        finds_left=finds_left or (request.shape != "full" and request.family in families[1::2]),
     )
     return watched.outputs(lambda: run(*inputs))
 

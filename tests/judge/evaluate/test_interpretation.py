@@ -451,11 +451,70 @@ def test_a_run_may_find_what_the_last_one_left() -> None:
     left: dict[Any, Any] = {}
     sums = []
     for finds_left in (True, False, True, True):
-        (out,), _ = WatchedRun(**settings, left=left, finds_left=finds_left).outputs(lambda: run(x))
-        sums.append(out[::8, 0].tolist())
+        outcome = WatchedRun(**settings, left=left, finds_left=finds_left).outputs(lambda: run(x))
+        assert outcome.reads_unwritten
+        sums.append(outcome.outputs[0][::8, 0].tolist())
     # The first run finds nothing that was left, and what another program leaves is another's.
     assert sums == [[1.0, 2.0], [1.0, 2.0], [1003.0, 1004.0], [1005.0, 1006.0]]
-    assert {key[0] for _, key in left} == {"smem", "vmem"}
+    assert {key[0] for _, key in left} == {"hbm", "smem", "vmem"}
+
+
+def carried_kernel(x_ref: Any, o_ref: Any) -> None:
+    """Adds to what stands in the output window, if that looks like a sum."""
+    before = o_ref[...]
+    o_ref[...] = x_ref[...] + jnp.where(jnp.abs(before) < 100, before, 0.0)
+
+
+def doubling_kernel(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = 2 * x_ref[...]
+
+
+def in_front_kernel(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...] + x_ref[pl.program_id(0) - 1, :]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "first", "aliases", "comes_early", "rows"),
+    [
+        (carried_kernel, 0, {}, False, [1.0, 1.0, 1.0]),
+        # Each step but the first doubles the block that the last one has written.
+        (doubling_kernel, 1, {0: 0}, False, [2.0, 4.0, 8.0]),
+        (doubling_kernel, 1, {0: 0}, True, [2.0, 2.0, 2.0]),
+    ],
+)
+def test_windows_are_those_of_a_chip(
+    kernel: Any, first: int, aliases: dict[int, int], comes_early: bool, rows: list[float]
+) -> None:
+    steps = len(rows)
+    x = np.ones((8 * (steps + first), COLUMNS), np.float32)
+
+    def program(x: Any) -> Any:
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            grid=(steps,),
+            in_specs=[pl.BlockSpec((8, COLUMNS), lambda i: (i, 0))],
+            out_specs=pl.BlockSpec((8, COLUMNS), lambda i: (i + first, 0)),
+            input_output_aliases=aliases,
+        )(x)
+
+    v5e = chip("v5e")
+    run = jax.jit(interpretation.runnable(jax.make_jaxpr(program)(x), interpretation.checking_parameters(v5e, 3), v5e))
+    watched = WatchedRun(fill=None, order="last", order_seed=None, reshapes=(), where="", comes_early=comes_early)
+    outcome = watched.outputs(lambda: run(x))
+    assert outcome.outputs[0][8 * first :: 8, 0].tolist() == rows
+    assert outcome.reads_unwritten == (kernel is carried_kernel)
+
+
+def test_an_index_in_front_of_a_buffer_is_out_of_bounds() -> None:
+    def program(x: Any) -> Any:
+        return pl.pallas_call(in_front_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(1,))(x)
+
+    x, v5e = np.ones((8, COLUMNS), np.float32), chip("v5e")
+    run = jax.jit(interpretation.runnable(jax.make_jaxpr(program)(x), interpretation.checking_parameters(v5e, 1), v5e))
+    with pytest.raises(Rejected, match="begins in front of the buffer") as caught:
+        WatchedRun(fill=None, order="last", order_seed=None, reshapes=(), where="").outputs(lambda: run(x))
+    assert caught.value.failure.kind == "out-of-bounds"
 
 
 def test_a_reference_outside_of_kernels_keeps_its_memory() -> None:

@@ -27,6 +27,8 @@ from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 _RACE = "RACE DETECTED"
+# The call by which `with_layout_constraint` names a layout.
+_LAYOUT_CALL = "LayoutConstraint"
 # The clocks that JAX prints after each access mean nothing to a reader.
 _CLOCK = re.compile(r"\n +clock: (?:\[[\d\s]*\]|<[^>]*>)")
 # The time of a run grows with the number of cores: 0.6 s with 2, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
@@ -42,8 +44,9 @@ def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = F
     jaxpr = closed.jaxpr
     if interpret:
         jaxpr = memory_spaces.without_memory_spaces(jaxpr)
-        # TPU interpret mode needs no marks: it checks the kernels, on the same inputs as the reference program.
-        jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if interpret is True else jaxpr)
+        # On one chip, the reference program marks the undefined results outside of kernels on the same inputs.
+        is_marked = interpret is True or bool(chip.mesh)
+        jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if is_marked else jaxpr)
     program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
 
@@ -155,15 +158,16 @@ def export(
     unwritten memory holds `fill` (None: NaN; "marked": comparisons with it are also reversed). Over a mesh its results
     are split as `results` says.
     """
+    # JAX does not promise that another version can run these calls; this version runs them.
+    named = [_LAYOUT_CALL, *([kernels.TRITON_CALL] if platform == "cuda" else [])]
+    unchecked = [jax.export.DisabledSafetyCheck.custom_call(name) for name in named]
     if platform != "cpu":
-        # JAX does not promise that another version can run a Triton call; this version runs it.
-        unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
         split = meshes.placements(results, asked_device.abstract_mesh(chip)) if chip.mesh else None
         compiled = jax.jit(runnable(closed, False, chip), out_shardings=split and list(split))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
     with quick_grid_loop(), copies_of_any_size(), scopes_of_any_depth(), memory_filled_with(fill):
         program = runnable(closed, True, chip, is_flipped=fill == "marked")
-        return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)
+        return jax.export.export(jax.jit(program), platforms=[platform], disabled_checks=unchecked)(*shapes)
 
 
 def checked_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:

@@ -2,25 +2,28 @@
 
 import contextlib
 import inspect
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory
+from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from numpy.typing import NDArray
 
-# The contents of buffers in VMEM and SMEM, by the number of the kernel's call in the run and the interpreter's key for
-# the buffer. The interpreter numbers buffers from the same number in every call.
+# The contents of buffers in VMEM and SMEM and of outputs in HBM, by the number of the kernel's call in the run and the
+# interpreter's key for the buffer. The interpreter numbers buffers from the same number in every call.
 Left = dict[tuple[int, Any], NDArray[Any]]
-_IN_HBM = ("any", "hbm")
+IN_HBM = ("any", "hbm")
 
 
 @contextlib.contextmanager
-def memory_left(left: Left, *, is_found: bool) -> Iterator[None]:
-    """Within this context an interpreted program runs once; afterwards `left` holds what it leaves in VMEM and SMEM.
+def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> Iterator[None]:
+    """Within this context an interpreted program runs once; afterwards `left` holds what it leaves in memory.
 
-    If `is_found`, unwritten memory begins with what `left` held before: what the same program left on other inputs.
+    If `is_found`, unwritten memory begins with what `left` held before: what the last run of the same program left.
+    Elsewhere floats in unwritten memory are `number`, unless it is None.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """
     memory = shared_memory.SharedMemory
@@ -31,17 +34,24 @@ def memory_left(left: Left, *, is_found: bool) -> Iterator[None]:
     # Each call has a memory of its own, which is kept alive here so that it stays distinct from later ones.
     calls: list[Any] = []
     buffers: dict[tuple[int, Any], Any] = {}
+    lock = threading.Lock()
 
     def allocated(self: Any, key: Any, *arguments: Any, **named: Any) -> None:
-        if not any(self is call for call in calls):
-            calls.append(self)
+        with lock:
+            if not any(self is call for call in calls):
+                calls.append(self)
         place = next(number for number, call in enumerate(calls) if self is call), key
         value, content = named.get("value"), before.get(place)
-        if content is not None and value is not None and _is_unwritten(key, value):
-            named["value"] = content.copy() if _are_alike(content, value) else value
+        if value is None or not is_unwritten(key, value):
+            allocate(self, key, *arguments, **named)
+            return
+        if content is not None and _are_alike(content, value):
+            named["value"] = content.copy()
+        elif number is not None and jnp.issubdtype(value.dtype, jnp.floating):
+            most = float(jnp.finfo(value.dtype).max)
+            named["value"] = np.full_like(value, max(-most, min(most, number)))
         allocate(self, key, *arguments, **named)
-        if key[0] not in _IN_HBM:
-            buffers[place] = self.mem[key]
+        buffers[place] = self.mem[key]
 
     memory.allocate_buffer = allocated
     try:
@@ -56,8 +66,9 @@ def _are_alike(content: NDArray[Any], value: NDArray[Any]) -> bool:
     return (content.shape, content.dtype) == (value.shape, value.dtype)
 
 
-def _is_unwritten(key: Any, value: NDArray[Any]) -> bool:
-    """True unless it is an array in HBM, or a table, which is handed over in scalar memory."""
-    if key[0] == "smem":
-        return bool(jnp.issubdtype(value.dtype, jnp.integer)) and bool(np.all(value == jnp.iinfo(value.dtype).max))
-    return key[0] not in _IN_HBM
+def is_unwritten(key: Any, value: NDArray[Any]) -> bool:
+    """True if `value` is the interpreter's for unwritten memory, and no input in HBM and no table in scalar memory."""
+    if key[0] not in (*IN_HBM, "smem"):
+        return True
+    unwritten = interpret_utils.get_uninitialized_value(value.dtype, "nan")
+    return bool(value.size) and bool(np.all((value == unwritten) | ((value != value) & (unwritten != unwritten))))

@@ -1,11 +1,15 @@
 """Runs a traced program over a mesh on as many CPU devices in TPU interpret mode, all chips side by side.
 
-Each check and probe runs the program itself. Transfers end in the order in which they were started, in the reverse
-order, or in a drawn one; a repeated run on the same inputs uses another order. Each run holds back another chip, which
-ends a wait only when no other chip can go on.
+Each check and probe runs the program itself, and the runs differ in all that a kernel must not rely on:
+
+- Transfers end in the order in which they were started, in the reverse order, or in a drawn one.
+- Another chip is held back, which ends a wait only when no other chip can go on.
+- Unwritten memory holds NaN, large numbers, or what the last run left there.
+- A block that is fetched has what the kernel wrote to its array, or misses it.
+
+A repeated run on the same inputs uses another order, and finds what the last run left.
 """
 
-import secrets
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,13 +24,14 @@ from numpy.typing import NDArray
 from harness.hardware import Chip
 from harness.judge.evaluate.draws import unforeseen_number
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.judge.evaluate.interpret.left_memory import Left
 from harness.judge.evaluate.interpret.watched_run import WatchedRun
-from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import meshes, program_codec
 from harness.sandbox import asked_device
 
-# How often each program has run on the same inputs.
+# How often each program has run on the same inputs, and what its last run left in memory.
 _runs: Counter[tuple[str, int]] = Counter()
+_left: dict[str, Left] = {}
 
 
 @cache
@@ -44,12 +49,6 @@ def _program(
     placements = list(meshes.placements(results, _mesh(chip)))
     program = jax.jit(interpretation.runnable(closed, parameters, chip), out_shardings=placements)
     return program, tuple(reshaped.lines(closed.jaxpr))
-
-
-@cache
-def _fill(artifact: str) -> Fill:
-    """The contents of memory that nothing wrote, for all runs of a program: NaN, or an unforeseen number."""
-    return secrets.choice((None, unforeseen_number(), unforeseen_number(is_negative=True)))
 
 
 @cache
@@ -75,21 +74,25 @@ def run(
     placements = meshes.placements(splits, mesh)
     for most_under_way in transfers.MOST_UNDER_WAY:
         program, lines = _program(artifact, chip, results, most_under_way)
+        count = _runs.total()
         watched = WatchedRun(
-            fill=_fill(artifact),
+            fill=None,
+            number=(None, unforeseen_number(), unforeseen_number(is_negative=True))[count % 3],
             order=orders[(digest + number) % len(orders)],
             order_seed=None if number else digest,
             reshapes=lines,
             where="in TPU interpret mode: ",
-            late_chip=_runs.total() % mesh.size,
+            late_chip=count % mesh.size,
+            left=_left.setdefault(artifact, {}),
+            finds_left=bool(number) or count % 2 == 0,
+            comes_early=count % 4 < 2,
         )
         call = partial(program, *(jax.device_put(*each) for each in zip(inputs, placements, strict=True)))
         try:
             with jax.set_mesh(mesh):
-                outputs, _ = watched.outputs(call)
+                return tuple(watched.outputs(call).outputs)
         except transfers.TooManyTransfersError:
             continue
-        return tuple(outputs)
     raise interpretation.not_interpretable(
         f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time"
     )

@@ -5,13 +5,13 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judge.evaluate.interpret import interpretation, left_memory, reshaped, transfers
+from harness.judge.evaluate.interpret import buffers, interpretation, left_memory, reshaped, transfers
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
 from harness.judge.evaluate.interpret.other_chips import NOT_BEGUN, knowledge_of_chips
@@ -32,6 +32,18 @@ _KINDS = {
 _ACCESS = re.compile(r"(read|write) of \('?(\w+)'?, (\d+), (\d+), \d+\)(\[\(.*?\)\])")
 
 
+class Outcome(NamedTuple):
+    """The results of one run.
+
+    `had_choice`: transfers could have ended in another order. `reads_unwritten`: the kernel read memory that it had not
+    written, so that its results may depend on what an earlier call left there.
+    """
+
+    outputs: list[NDArray[Any]]
+    had_choice: bool
+    reads_unwritten: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
@@ -39,7 +51,8 @@ class WatchedRun:
     `reshapes` are the lines with references that are reshaped, `where` the words before each message. If several chips
     run side by side, `late_chip` goes on when no other chip can; None: one chip. `left` is what the last run of this
     kernel left in memory, and after this run what this run left. If `finds_left`, unwritten memory holds what the last
-    run left.
+    run left. `fill` is part of the program as it is traced; `number` replaces NaN in a program that is traced without.
+    If `comes_early`, a block misses all that the kernel writes to the array that it is fetched from.
     """
 
     fill: Fill
@@ -50,9 +63,11 @@ class WatchedRun:
     late_chip: int | None = None
     left: left_memory.Left = field(default_factory=dict)
     finds_left: bool = False
+    number: float | None = None
+    comes_early: bool = False
 
-    def outputs(self, run: Callable[[], Any]) -> tuple[list[NDArray[Any]], bool]:
-        """The outputs of `run`, and whether transfers could have ended in another order.
+    def outputs(self, run: Callable[[], Any]) -> Outcome:
+        """The outputs of `run`, and what was seen of it.
 
         Raises Rejected `race`, `out-of-bounds`, `deadlock`, `chip-not-begun`, `chips-differ`, `revisited-block`,
         `overlapping-copy`, `unfinished-transfer` or `not-interpretable`.
@@ -64,7 +79,8 @@ class WatchedRun:
             with (
                 contextlib.redirect_stdout(printed),
                 interpretation.memory_filled_with(self.fill),
-                left_memory.memory_left(self.left, is_found=self.finds_left),
+                left_memory.memory_left(self.left, is_found=self.finds_left, number=self.number),
+                buffers.as_on_chip(comes_early=self.comes_early) as seen,
                 orders_from(self.order_seed),
                 quick_interpreter(),
                 deadlocks_found(),
@@ -86,7 +102,7 @@ class WatchedRun:
                 race,
             )
         if failure is not None:
-            raise self._rejection(failure)
+            raise self._rejection(seen.in_front or failure)
         if waits.unfinished:
             raise Rejected(
                 "correctness",
@@ -94,7 +110,7 @@ class WatchedRun:
                 f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} under way at the "
                 "kernel's end",
             )
-        return [_whole(out) for out in results], waits.had_choice
+        return Outcome([_whole(out) for out in results], waits.had_choice, seen.reads_unwritten)
 
     def _rejection(self, failure: BaseException) -> BaseException:
         """The failure as a fault of the kernel; `failure` itself if the cause is unknown."""

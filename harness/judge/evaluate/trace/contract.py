@@ -1,6 +1,7 @@
 """The contract of a kernel.py: loads it, checks the names that it must define, and reads its claims."""
 
 import ast
+import functools
 import inspect
 import linecache
 import math
@@ -8,7 +9,7 @@ import numbers
 import sys
 import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import TracebackType
@@ -147,7 +148,7 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
         try:
             if keywords:
                 signature.bind(**dict.fromkeys(names))
-                return lambda *arrays: function(**dict(zip(names, arrays, strict=True)))
+                return functools.partial(_called_by_name, function, signature, names)
             signature.bind(*names)
             return function  # type: ignore[no-any-return]
         except TypeError:
@@ -155,6 +156,14 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
     line = function.__code__.co_firstlineno if inspect.isfunction(function) else None
     where = f"{FILE} line {line}: " if line else ""
     raise Rejected("contract", "wrong-signature", f"{where}expected {expected}, got {name}{signature}")
+
+
+def _called_by_name(
+    function: Callable[..., Any], signature: inspect.Signature, names: Sequence[str], *arrays: Any
+) -> Any:
+    """The function's result for arrays of these names, in its own order: a jitted one may take no keywords."""
+    call = signature.bind(**dict(zip(names, arrays, strict=True)))
+    return function(*call.args, **call.kwargs)
 
 
 def claims(module: types.ModuleType, statement: Statement, function: str) -> Claims:

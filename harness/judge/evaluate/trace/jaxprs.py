@@ -107,6 +107,14 @@ def inner(equation: Equation) -> list[Jaxpr]:
     return programs
 
 
+def uses_replaced_values(jaxpr: Jaxpr) -> bool:
+    """True if a write anywhere in the program also reads what it replaces."""
+    return any(
+        equation.primitive.name in ("swap", "masked_swap") and not isinstance(equation.outvars[0], core.DropVar)
+        for equation in equations(jaxpr)
+    )
+
+
 def open_program(program: Any) -> Jaxpr:
     """The program without the constants that it may be closed over."""
     return program.jaxpr if isinstance(program, core.ClosedJaxpr) else program

@@ -1,8 +1,9 @@
-"""Refuses programs that use semaphores or memory of other chips' transfers twice, in successive kernels or scopes.
+"""Refuses programs that use semaphores or memory of other chips' transfers twice: in kernels, scopes, calls or steps.
 
-JAX's interpreter gives each kernel and each scope of `run_scoped` new ones, so no run shows such use. On a TPU the next
-kernel with the same `collective_id` has the same barrier semaphore, and the next scope has the same addresses. Signals
-and transfers of a chip that is ahead then count for, or overwrite, what its neighbour still waits for or reads.
+JAX's interpreter gives each kernel and each scope of `run_scoped` new ones, and a window one buffer, so no run shows
+such use. On a TPU the next kernel with the same `collective_id`, and the next call of the same kernel, have the same
+barrier semaphore; the next scope has the same addresses; a window has two buffers in turn. Signals and transfers of a
+chip that is ahead then count for, or overwrite, what its neighbour still waits for or reads.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ _LOOPS = ("scan", "while")
 _OPERANDS_OF_A_COPY, _TARGETS_OF_A_COPY = 5, (1, 2)
 
 
+# The memory spaces of operands without windows.
+_IN_HBM = ("any", "hbm")
+
+
 def refuse_use_again(jaxpr: Jaxpr) -> None:
     """Raises Rejected `sharded` if other chips signal or send to a semaphore or memory that the program uses twice."""
     numbers: set[int] = set()
@@ -37,6 +42,7 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                     "first's wait",
                 )
             numbers.add(number)
+        _refuse_late_barriers(call)
         scopes = list(_scopes_sent_to(call.params["jaxpr"]))
         is_repeated = not all(isinstance(size, int) for size in call.params["grid_mapping"].grid) or (
             prod(call.params["grid_mapping"].grid) > 1
@@ -49,6 +55,72 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                 "which last as long as the kernel, got some of run_scoped in scopes that follow each other: the chip "
                 "gives the next scope the same ones, and a neighbour that is ahead overwrites what is still read here",
             )
+        if is_repeated and _windows(call) & _sent_to(call.params["jaxpr"]):
+            raise Rejected(
+                "static",
+                "sharded",
+                f"{line_of(call)}expected other chips to send to scratch_shapes or to memory in HBM, got copies to a "
+                "block of an input or output: the chip has two buffers for it, which a grid uses in turn, and chips "
+                "at different steps mean different ones",
+            )
+
+
+def _refuse_late_barriers(call: Equation) -> None:
+    """Raises Rejected `sharded` if the kernel waits for its barrier semaphore after it has sent something or waited."""
+    late = next(_Order().late_waits(call.params["jaxpr"], frozenset()), None)
+    if late is not None:
+        raise Rejected(
+            "static",
+            "sharded",
+            f"{line_of(late)}expected waits for the barrier semaphore before the kernel's first copy to another chip, "
+            "got one after it: a neighbour that has begun the next call signals the same semaphore, and ends this "
+            "wait; use a semaphore of scratch_shapes for what comes after the barrier",
+        )
+
+
+class _Order:
+    """A walk through a kernel in the order of its operations; loops are walked twice."""
+
+    def __init__(self) -> None:
+        self.has_sent = False
+
+    def late_waits(self, jaxpr: Jaxpr, barriers: frozenset[Any]) -> Iterator[Equation]:
+        """The waits for a barrier semaphore, one of `barriers` or made here, that come after a copy to another chip."""
+        for equation in jaxpr.eqns:
+            name = equation.primitive.name
+            if name == "get_barrier_semaphore":
+                barriers |= {*equation.outvars}
+            elif name == "semaphore_wait":
+                operands = tree_util.tree_unflatten(equation.params["args_tree"], equation.invars)
+                if self.has_sent and _reference(operands[0]) in barriers:
+                    yield equation
+            elif name == "dma_start" and _device_of_a_copy(equation) is not None:
+                self.has_sent = True
+            for part in inner(equation) * (2 if name in _LOOPS else 1):
+                parameters = part.constvars or part.invars
+                operands = equation.invars[-len(parameters) :] if parameters else []
+                same = {
+                    parameter
+                    for parameter, operand in zip(parameters, operands, strict=False)
+                    if isinstance(operand, Var) and operand in barriers
+                }
+                yield from self.late_waits(part, frozenset(same))
+
+
+def _device_of_a_copy(equation: Equation) -> Any:
+    operands = tree_util.tree_unflatten(equation.params.get("tree", equation.params.get("args_tree")), equation.invars)
+    return operands[-1]
+
+
+def _windows(call: Equation) -> set[Any]:
+    """The kernel's references to blocks of its inputs and outputs."""
+    mapping, parameters = call.params["grid_mapping"], call.params["jaxpr"].invars
+    blocks = zip(parameters[mapping.slice_block_ops], mapping.block_mappings, strict=True)
+    return {
+        reference
+        for reference, block in blocks
+        if str(block.transformed_block_aval.memory_space).lower() not in _IN_HBM
+    }
 
 
 def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[Equation, bool]]:

@@ -1,0 +1,197 @@
+"""Buffers of TPU interpret mode with three properties of a chip's that JAX leaves out, and the reads of unwritten ones.
+
+- A window has two buffers, used in turn: after a block was written to HBM, the next step finds other contents.
+- A block is fetched while an earlier step runs: it misses what that step writes to the same array in HBM.
+- Memory in front of an array is not its end: JAX's interpreter counts negative indices from the end, as numpy does.
+
+JAX writes by exchanging values, so that a read of what a write replaces is not seen: see `jaxprs.uses_replaced_values`.
+"""
+
+import contextlib
+import inspect
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memory
+from jax._src.pallas.mosaic.interpret import utils as interpret_utils
+from numpy.typing import NDArray
+
+from harness.judge.evaluate.interpret.left_memory import IN_HBM, is_unwritten
+
+# The methods through which all accesses go, and the functions that call them, with the parameters that are used here.
+_METHODS = ("get_buffer_content", "store_buffer_content", "swap_buffer_content")
+_FUNCTIONS = {"get": "input_name", "store": "output_name"}
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The buffers of one Pallas call. A key is JAX's: memory space, number, chip, core."""
+
+    # The output window that was read last, by chip and core, and the windows whose block has been written to HBM.
+    window: dict[tuple[int, int], Any] = field(default_factory=dict)
+    replaced: set[Any] = field(default_factory=set)
+    # The arrays in HBM of which blocks were fetched, and their contents before something was written to them.
+    fetched: set[Any] = field(default_factory=set)
+    before: dict[Any, NDArray[Any]] = field(default_factory=dict)
+    # By buffer without contents at first: true where something was written.
+    written: dict[Any, NDArray[np.bool_]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Buffers:
+    """The buffers of a run. `comes_early`: a block that is fetched misses all writes of this call to its array.
+
+    `in_front` is the error of an access in front of a buffer: the errors of other chips, which it ends, may hide it.
+    """
+
+    comes_early: bool
+    reads_unwritten: bool = False
+    in_front: IndexError | None = None
+    memories: list[tuple[Any, _Memory]] = field(default_factory=list)
+    lock: Any = field(default_factory=threading.Lock)
+
+    def of(self, memory: Any) -> _Memory:
+        """The buffers of this Pallas call. JAX's object for them is kept, so that it stays distinct from later ones."""
+        with self.lock:
+            for each, buffers in self.memories:
+                if each is memory:
+                    return buffers
+            self.memories.append((memory, _Memory()))
+            return self.memories[-1][1]
+
+
+class _Access(threading.local):
+    """The purpose of the current access: the interpreter's copies of blocks name inputs and outputs."""
+
+    purpose: str = ""
+    core: tuple[int, int] = (0, 0)
+
+
+_access = _Access()
+_run: Buffers | None = None
+
+
+@contextlib.contextmanager
+def as_on_chip(*, comes_early: bool) -> Iterator[Buffers]:
+    """Within this context interpreted programs run with such buffers, one at a time.
+
+    Raises NotImplementedError if this version of JAX's interpreter is unknown here.
+    """
+    global _run
+    memory = shared_memory.SharedMemory
+    methods = {name: getattr(memory, name, None) for name in (*_METHODS, "allocate_buffer")}
+    functions = {name: getattr(interpret_pallas_call, name, None) for name in _FUNCTIONS}
+    if not all(map(callable, (*methods.values(), *functions.values()))) or not all(
+        parameter in inspect.signature(functions[name]).parameters  # type: ignore[arg-type]
+        for name, parameter in _FUNCTIONS.items()
+    ):
+        raise NotImplementedError(
+            "this JAX's TPU interpret mode is not known to the judge: its buffers stay as they are"
+        )
+    _run = Buffers(comes_early=comes_early)
+    for name, method in methods.items():
+        setattr(memory, name, _replacement(name, method))
+    for name, function in functions.items():
+        # A traced program keeps these functions, so they act by the run that is going on.
+        setattr(interpret_pallas_call, name, _with_purpose(name, function))
+    try:
+        yield _run
+    finally:
+        _run = None
+        for name, method in methods.items():
+            setattr(memory, name, method)
+        for name, function in functions.items():
+            setattr(interpret_pallas_call, name, function)
+
+
+def _with_purpose(name: str, function: Any) -> Any:
+    def accessed(token: Any, device_id: Any, local_core_id: Any, *arguments: Any, **named: Any) -> Any:
+        _access.core = int(device_id), int(local_core_id)
+        if named.get(_FUNCTIONS[name]) is not None:
+            _access.purpose = "fetch" if name == "get" else "write back"
+        elif name == "get" and not {"source_info", "clock", "src_device_id"} & {*named}:
+            _access.purpose = "window"
+        try:
+            return function(token, device_id, local_core_id, *arguments, **named)
+        finally:
+            _access.purpose = ""
+
+    # Copies call the function without its handler of errors.
+    accessed.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
+    return accessed
+
+
+def _replacement(name: str, method: Any) -> Any:
+    def allocated(self: Any, key: Any, *arguments: Any, **named: Any) -> Any:
+        result = method(self, key, *arguments, **named)
+        value = named.get("value")
+        if _run is not None and value is not None and is_unwritten(key, value):
+            _run.of(self).written[key] = np.zeros(value.shape, bool)
+        return result
+
+    def accessed(self: Any, key: Any, where: Any, *arguments: Any, **named: Any) -> Any:
+        if _run is None:
+            return method(self, key, where, *arguments, **named)
+        _refuse_in_front(_run, name, key, where)
+        buffers = _run.of(self)
+        _refill(self, buffers, key)
+        if name == "get_buffer_content":
+            result = method(self, key, where, *arguments, **named)
+            return _read(_run, self, buffers, key, where, result)
+        if key in buffers.fetched and key not in buffers.before:
+            buffers.before[key] = self.mem[key].content.copy()
+        if key in buffers.written:
+            with contextlib.suppress(IndexError):
+                buffers.written[key][where] = True
+        result = method(self, key, where, *arguments, **named)
+        if _access.purpose == "write back":
+            buffers.replaced.add(buffers.window.get(_access.core))
+        return result
+
+    return allocated if name == "allocate_buffer" else accessed
+
+
+def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:
+    """The result of a read, with the contents that the chip fetched if it is a block of an input."""
+    if _access.purpose == "fetch":
+        buffers.fetched.add(key)
+        if run.comes_early and key in buffers.before and result[0] is not None:
+            buffer = shared_memory.Buffer(buffers.before[key], logical_shape=memory.mem[key].logical_shape)
+            return (buffer[where].copy(), *result[1:])
+    elif _access.purpose == "window" and key[0] not in IN_HBM:
+        buffers.window[_access.core] = key
+    else:
+        _note_read(run, buffers, key, where)
+    return result
+
+
+def _note_read(run: Buffers, buffers: _Memory, key: Any, where: Any) -> None:
+    """Records that unwritten memory was read, if it was."""
+    if key in buffers.written and _access.purpose == "":
+        with contextlib.suppress(IndexError):
+            run.reads_unwritten |= not buffers.written[key][where].all()
+
+
+def _refill(memory: Any, buffers: _Memory, key: Any) -> None:
+    """Gives a window whose block was written to HBM the contents of unwritten memory, as it is first used again."""
+    if key in buffers.replaced:
+        buffers.replaced.discard(key)
+        content = memory.mem[key].content
+        content[...] = interpret_utils.get_uninitialized_value(content.dtype, "nan")
+        if key in buffers.written:
+            buffers.written[key][...] = False
+
+
+def _refuse_in_front(run: Buffers, name: str, key: Any, where: Any) -> None:
+    for index in where:
+        first = index.start if isinstance(index, slice) else index
+        if first is not None and first < 0:
+            access = "read" if name == "get_buffer_content" else "write"
+            space, number, device, core = key
+            run.in_front = IndexError(
+                f"Out-of-bounds {access} of ({device} {core} {space} {number}): [{where}] begins in front of the buffer"
+            )
+            raise run.in_front

@@ -97,9 +97,14 @@ _UNEXPLAINED = """## What is not explained
   further off. XLA's own with float32 rows was half as slow again as published (+48 to +53 %, and 4 in 10 cycles waits
   for units) until a transposed push of float32, which has half as many rows as one of bfloat16, took half as long: 4
   cycles, by the compiler's own spacing.
-- Products whose weights are float8 (v6e) or float4 (v7x), of 64 groups of 20 rows: 20 and 11 % too fast. The kernel is
-  94 % of the simulated time on v6e; 41 % of it all is waits for transfers, 2 % for units. The 57 us that lack are 0.2
-  us for each megabyte of weights, as on v6e elsewhere.
+- Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows: 20 % too fast on v5p and
+  v6e, 11 % on v7x. The kernel is 94 % of the simulated time on v6e; 41 % of it all is waits for transfers, 2 % for
+  units. On v5p 3 % is waits for transfers and 13 % for units. 0.36 us (v5p), 0.2 us (v6e) and 0.08 us (v7x) lack for each
+  megabyte of weights. The compiler is not the reason unless it is older than two that were tried: libtpu 0.0.42.1 and
+  0.0.50.1 give the same times within 0.4 %.
+- Triangle multiplications without residuals on v7x: published times are 14 to 36 % longer than with residuals, which
+  the same program has to write in addition; simulated times are equal. Those with residuals are within 2 % at 2048
+  rows, those without 16 % too fast. On v5p, where both have the same published times, three rows are within 2 %.
 - Ragged dot v2 of 256 groups of 7168 x 512 on v7x: 9 and 10 % too fast. At most 6 % of their time is waits for
   transfers, more than half of it waits for units.
 - Gated linear units and triangle multiplications on v6e push their weights so too: with 4 cycles they come out 2 to 3 %

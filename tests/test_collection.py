@@ -35,6 +35,7 @@ sys.exit(pytest.main(["-c", sys.argv[2], *options, *sys.argv[3:]], plugins=[Writ
 """
 
 
+@pytest.mark.slow
 def test_another_process_collects_the_same_ids(collected_ids: tuple[str, ...], tmp_path: Path) -> None:
     elsewhere = tmp_path / "a folder, änother"
     elsewhere.mkdir()

@@ -54,6 +54,7 @@ def judged(contest: Path) -> Path:
     return contest
 
 
+@pytest.mark.slow
 def test_its_kernels_are_judged_recorded_and_reported(judged: Path) -> None:
     assert f"simulated {NAME}, not calibrated" in printed_by(judged, "results")
     assert LABEL in printed_by(judged, "next")

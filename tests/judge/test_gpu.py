@@ -202,6 +202,7 @@ def test_a_fingerprint_is_of_what_is_computed() -> None:
     assert digest_of(kernel(("BKV = 64", "BKV = 128"))) != digest
 
 
+@pytest.mark.slow
 def test_a_sum_that_is_not_rescaled_is_refused(contest: Path) -> None:
     result = evaluated(contest, kernel(*FEW_PROGRAMS, *NOT_RESCALED), "wrong", sequence=256)
     assert result.failure is not None

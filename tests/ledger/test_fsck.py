@@ -433,6 +433,7 @@ def test_what_judging_the_champion_again_says_against_its_record(now: dict[str, 
 # --- signatures ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_the_allowed_signers_did_not_sign(tmp_path: Path) -> None:
     contest = new_repository(tmp_path / "user")
     for name in ("own", "other"):

@@ -165,6 +165,7 @@ def test_a_kernel_over_several_chips_is_attacked(tmp_path: Path, capsys: pytest.
     assert 0 < worst["ratio"] < 1
 
 
+@pytest.mark.slow
 def test_a_problem_of_the_contests_own_is_attacked_with_recipes_that_its_child_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,7 @@ def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_
     )
 
 
+@pytest.mark.slow
 def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
     folder = committed_contest(tmp_path / "contest", 256)
     contest = contests.load(folder, None)

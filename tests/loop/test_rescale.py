@@ -100,6 +100,7 @@ def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: 
     assert notes(contest) == kept
 
 
+@pytest.mark.slow
 def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(
     contest: Path, slower: dict[str, str]
 ) -> None:

@@ -68,6 +68,7 @@ def test_the_page_has_all_files_of_the_folder() -> None:
     }
 
 
+@pytest.mark.slow
 def test_it_is_stated_checked_and_in_the_keys_of_its_own_contest_alone(project: Path) -> None:
     command = [sys.executable, "-P", "-c", ASKED]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(project), "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]}

@@ -76,7 +76,15 @@ def test_the_rounding_model_bounds_the_honest_computation(problem: Attention, fa
     assert accuracy.passed
 
 
-@pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
+@pytest.mark.parametrize(
+    ("problem", "family"),
+    # By default one problem in three, and the contest.
+    [
+        pytest.param(*each, marks=() if number % 3 == 0 or each[0] is CONTEST else pytest.mark.slow)
+        for number, each in enumerate(CASES)
+    ],
+    ids=case,
+)
 def test_honest_variations_pass_with_margin(problem: Attention, family: str) -> None:
     for variation in HONEST:
         for block in (128, 256, problem.kv_sequence):

@@ -64,6 +64,7 @@ def test_the_problem_of_the_page_is_judged(tmp_path: Path) -> None:
     assert re.search(r"Timing inputs: +balanced [\d.]+ us · skewed [\d.]+ us \[simulated v5e", printed)
 
 
+@pytest.mark.slow
 def test_the_formula_of_the_page_is_judged_and_refuses_what_is_wrong(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     sizes = (("ROWS", "512"), ("COLUMNS", "256"))

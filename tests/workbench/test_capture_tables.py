@@ -363,6 +363,7 @@ def _unlike() -> dict[str, str]:
 
 
 UNLIKE = _unlike()
+LARGE = ("two thousand modules", "names of a hundred thousand letters")
 COMMANDS = (
     "diagnose",
     "planes",
@@ -385,7 +386,9 @@ COMMANDS = (
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", UNLIKE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in UNLIKE]
+)
 def test_every_command_has_an_answer_or_a_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

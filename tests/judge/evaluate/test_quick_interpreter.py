@@ -149,7 +149,7 @@ DETECTIONS = (contextlib.nullcontext, quick_interpreter.quick_interpreter)
 
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize(("late", "message"), [(30, "race"), (99, "")])
-@pytest.mark.parametrize("cores_of", ["v5e", "v5p"])
+@pytest.mark.parametrize("cores_of", ["v5e", pytest.param("v5p", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("detection", DETECTIONS)
 def test_a_race_at_a_late_step_is_found(detection: Any, late: int, message: str, cores_of: str) -> None:
     assert outcome(functools.partial(unwaited, late=late), detection, cores_of)[0] == message

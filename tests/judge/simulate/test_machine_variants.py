@@ -144,6 +144,7 @@ def test_what_only_the_schedule_shows_leaves_doubt(kind: OffenceKind, words: str
     assert words in " ".join(verdict.reasons)
 
 
+@pytest.mark.slow
 def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
     """In processes of their own; what a program cannot feel is not run again, and comes to what a run would."""
     two, single = (unpack(NEWEST, f"v5e-1024x512-2048{kind}", tmp_path / f"dumps{kind}") for kind in ("", "-single"))

@@ -408,7 +408,7 @@ def test_what_is_not_known_in_control_flow_leaves_no_latency(name: str, tmp_path
     assert reason in result.unknown[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 100_000), st.integers(0, 40), st.sampled_from(["", "s1", "%p1_p1", ", 7", "(", "}", ";;"]))
 def test_no_damage_to_the_text_raises(place: int, length: int, insert: str) -> None:

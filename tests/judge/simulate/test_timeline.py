@@ -85,6 +85,7 @@ def test_the_window_accounts_for_each_of_its_cycles(tmp_path: Path) -> None:
     assert 0 not in lines
 
 
+@pytest.mark.slow
 def test_a_very_long_run_stays_small_and_says_what_it_left_out(tmp_path: Path) -> None:
     factor = 96
     directory = unpack(NEWEST, SMALL, tmp_path, longer(factor))

@@ -99,9 +99,9 @@ _UNEXPLAINED = """## What is not explained
   cycles, by the compiler's own spacing.
 - Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows: 20 % too fast on v5p and
   v6e, 11 % on v7x. The kernel is 94 % of the simulated time on v6e; 41 % of it all is waits for transfers, 2 % for
-  units. On v5p 3 % is waits for transfers and 13 % for units. 0.36 us (v5p), 0.2 us (v6e) and 0.08 us (v7x) lack for each
-  megabyte of weights. The compiler is not the reason unless it is older than two that were tried: libtpu 0.0.42.1 and
-  0.0.50.1 give the same times within 0.4 %.
+  units. On v5p 3 % is waits for transfers and 13 % for units. 0.36 us (v5p), 0.2 us (v6e) and 0.08 us (v7x) lack for
+  each megabyte of weights. The compiler is not the reason unless it is older than two that were tried: libtpu 0.0.42.1
+  and 0.0.50.1 give the same times within 0.4 %.
 - Triangle multiplications without residuals on v7x: published times are 14 to 36 % longer than with residuals, which
   the same program has to write in addition; simulated times are equal. Those with residuals are within 2 % at 2048
   rows, those without 16 % too fast. On v5p, where both have the same published times, three rows are within 2 %.

@@ -102,9 +102,9 @@ _UNEXPLAINED = """## What is not explained
   units. On v5p 3 % is waits for transfers and 13 % for units. 0.36 us (v5p), 0.2 us (v6e) and 0.08 us (v7x) lack for
   each megabyte of weights. The compiler is not the reason unless it is older than two that were tried: libtpu 0.0.42.1
   and 0.0.50.1 give the same times within 0.4 %.
-- Triangle multiplications without residuals on v7x: published times are 14 to 36 % longer than with residuals, which
-  the same program has to write in addition; simulated times are equal. Those with residuals are within 2 % at 2048
-  rows, those without 16 % too fast. On v5p, where both have the same published times, three rows are within 2 %.
+- Triangle multiplications without residuals on v7x: published times are 14 to 36 % longer than with residuals, although
+  these are written in addition; simulated times are equal. At 2048 rows those with residuals are within 4 %, those
+  without 16 % too fast. On v5p both have the same published time at 384 rows, and all three rows are within 2 %.
 - Ragged dot v2 of 256 groups of 7168 x 512 on v7x: 9 and 10 % too fast. At most 6 % of their time is waits for
   transfers, more than half of it waits for units.
 - Gated linear units and triangle multiplications on v6e push their weights so too: with 4 cycles they come out 2 to 3 %

@@ -223,6 +223,42 @@ GUARDS = (
         "def _are_alike(content, value): return False",
     ),
     _guard(
+        "a second call on equal inputs",
+        "kept_for_equal_inputs",
+        "judge/evaluate/candidate.py",
+        "def _are_equal(outputs, others): return True",
+    ),
+    _guard(
+        "windows change buffers",
+        "moved_by_the_other_window",
+        "judge/evaluate/interpret/buffers.py",
+        "def _refill(memory, buffers, key): pass",
+    ),
+    _guard(
+        "blocks are fetched early",
+        "moved_after_the_fetch",
+        "judge/evaluate/interpret/buffers.py",
+        "_strict_as_on_chip = as_on_chip\ndef as_on_chip(*, comes_early): return _strict_as_on_chip(comes_early=False)",
+    ),
+    _guard(
+        "memory in front of a buffer",
+        "moved_from_in_front",
+        "judge/evaluate/interpret/buffers.py",
+        "def _refuse_in_front(run, name, key, where): pass",
+    ),
+    _guard(
+        "barriers come first",
+        "gathered_credit_by_the_barrier",
+        "judge/evaluate/trace/used_again.py",
+        "def _refuse_late_barriers(call): pass",
+    ),
+    _guard(
+        "nothing is sent to windows",
+        "moved_into_a_window",
+        "judge/evaluate/trace/used_again.py",
+        "def _windows(call): return set()",
+    ),
+    _guard(
         "races",
         "unseen_race",
         "judge/evaluate/interpret/interpretation.py",
@@ -246,6 +282,7 @@ GUARDS = (
         "windows_overlap",
         "judge/evaluate/trace/traffic.py",
         "def _refuse_overlapping(name, block, shape, places): pass",
+        _RACES_EXECUTED,
     ),
     _guard(
         _OWN_SHAPE,

@@ -5,9 +5,7 @@ from typing import Any
 
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, with_inner
-
-_IN_HBM = ("any", "hbm")
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_in_hbm, with_inner
 
 
 def with_one_memory(equation: Equation) -> Jaxpr:
@@ -21,7 +19,7 @@ def with_one_memory(equation: Equation) -> Jaxpr:
     outputs: dict[Any, Any] = {}
     for source, target in equation.params["input_output_aliases"]:
         blocks = (mapping.block_mappings[source - first], mapping.block_mappings[inputs + target])
-        if all(str(block.transformed_block_aval.memory_space).lower() in _IN_HBM for block in blocks):
+        if all(map(is_in_hbm, blocks)):
             outputs[body.invars[source]] = body.invars[first + inputs + target]
     return _renamed(body, outputs) if outputs else body
 

@@ -67,7 +67,7 @@ def run(
     digest = 0
     for array in inputs:
         digest = zlib.crc32(array.tobytes(), digest)
-    number = _runs[artifact, digest]
+    repeats = _runs[artifact, digest]
     _runs[artifact, digest] += 1
     orders: tuple[transfers.Order, ...] = ("last", "first", digest)
     mesh = _mesh(chip)
@@ -78,13 +78,13 @@ def run(
         watched = WatchedRun(
             fill=None,
             number=(None, unforeseen_number(), unforeseen_number(is_negative=True))[count % 3],
-            order=orders[(digest + number) % len(orders)],
-            order_seed=None if number else digest,
+            order=orders[(digest + repeats) % len(orders)],
+            order_seed=None if repeats else digest,
             reshapes=lines,
             where="in TPU interpret mode: ",
             late_chip=count % mesh.size,
             left=_left.setdefault(artifact, {}),
-            finds_left=bool(number) or count % 2 == 0,
+            finds_left=bool(repeats) or count % 2 == 0,
             comes_early=count % 4 < 2,
         )
         call = partial(program, *(jax.device_put(*each) for each in zip(inputs, placements, strict=True)))

@@ -73,6 +73,7 @@ class WatchedRun:
         `overlapping-copy`, `unfinished-transfer` or `not-interpretable`.
         """
         failure: BaseException | None = None
+        seen: buffers.Buffers | None = None
         results: Sequence[Any] = ()
         printed = io.StringIO()
         try:
@@ -102,7 +103,8 @@ class WatchedRun:
                 race,
             )
         if failure is not None:
-            raise self._rejection(seen.in_front or failure)
+            raise self._rejection((seen and seen.in_front) or failure)
+        assert seen is not None
         if waits.unfinished:
             raise Rejected(
                 "correctness",

@@ -107,6 +107,11 @@ def inner(equation: Equation) -> list[Jaxpr]:
     return programs
 
 
+def is_in_hbm(block: Any) -> bool:
+    """True if the kernel gets the whole array of a block mapping, in HBM, and no window."""
+    return str(block.transformed_block_aval.memory_space).lower() in ("any", "hbm")
+
+
 def uses_replaced_values(jaxpr: Jaxpr) -> bool:
     """True if a write anywhere in the program also reads what it replaces."""
     return any(

@@ -13,17 +13,21 @@ from typing import Any
 from jax import tree_util
 from jax.extend.core import Var
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, calls_within_loops, inner, line_of, pallas_calls
+from harness.judge.evaluate.trace.jaxprs import (
+    Equation,
+    Jaxpr,
+    calls_within_loops,
+    inner,
+    is_in_hbm,
+    line_of,
+    pallas_calls,
+)
 from harness.sandbox.messages import Rejected
 
 _LOOPS = ("scan", "while")
 # The operands of a copy in JAX 0.10.2 and 0.12.0: source, target, the semaphore at the target, the semaphore at the
 # sender, and the device.
 _OPERANDS_OF_A_COPY, _TARGETS_OF_A_COPY = 5, (1, 2)
-
-
-# The memory spaces of operands without windows.
-_IN_HBM = ("any", "hbm")
 
 
 def refuse_use_again(jaxpr: Jaxpr) -> None:
@@ -66,7 +70,7 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
 
 
 def _refuse_late_barriers(call: Equation) -> None:
-    """Raises Rejected `sharded` if the kernel waits for its barrier semaphore after it has sent something or waited."""
+    """Raises Rejected `sharded` if the kernel waits for its barrier semaphore after a copy to another chip."""
     late = next(_Order().late_waits(call.params["jaxpr"], frozenset()), None)
     if late is not None:
         raise Rejected(
@@ -91,10 +95,9 @@ class _Order:
             if name == "get_barrier_semaphore":
                 barriers |= {*equation.outvars}
             elif name == "semaphore_wait":
-                operands = tree_util.tree_unflatten(equation.params["args_tree"], equation.invars)
-                if self.has_sent and _reference(operands[0]) in barriers:
+                if self.has_sent and _reference(_operands(equation)[0]) in barriers:
                     yield equation
-            elif name == "dma_start" and _device_of_a_copy(equation) is not None:
+            elif name == "dma_start" and _operands(equation)[-1] is not None:
                 self.has_sent = True
             for part in inner(equation) * (2 if name in _LOOPS else 1):
                 parameters = part.constvars or part.invars
@@ -107,20 +110,16 @@ class _Order:
                 yield from self.late_waits(part, frozenset(same))
 
 
-def _device_of_a_copy(equation: Equation) -> Any:
-    operands = tree_util.tree_unflatten(equation.params.get("tree", equation.params.get("args_tree")), equation.invars)
-    return operands[-1]
+def _operands(equation: Equation) -> Any:
+    """The operands of a copy, signal or wait; the last one of a copy is the device, None if it is the kernel's own."""
+    return tree_util.tree_unflatten(equation.params.get("tree", equation.params.get("args_tree")), equation.invars)
 
 
 def _windows(call: Equation) -> set[Any]:
     """The kernel's references to blocks of its inputs and outputs."""
     mapping, parameters = call.params["grid_mapping"], call.params["jaxpr"].invars
     blocks = zip(parameters[mapping.slice_block_ops], mapping.block_mappings, strict=True)
-    return {
-        reference
-        for reference, block in blocks
-        if str(block.transformed_block_aval.memory_space).lower() not in _IN_HBM
-    }
+    return {reference for reference, block in blocks if not is_in_hbm(block)}
 
 
 def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[Equation, bool]]:
@@ -140,9 +139,7 @@ def _sent_to(jaxpr: Jaxpr) -> set[Any]:
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         if name in ("dma_start", "semaphore_signal"):
-            operands = tree_util.tree_unflatten(
-                equation.params.get("tree", equation.params.get("args_tree")), equation.invars
-            )
+            operands = _operands(equation)
             device = operands[-1 if name == "dma_start" else -2]
             if device is None:
                 continue

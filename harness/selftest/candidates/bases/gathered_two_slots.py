@@ -1,9 +1,4 @@
-"""Waits for room by the semaphore of its barrier, which the next call signals too.
-
-Row: 7
-Contest: gathered
-Caught by: static sharded
-"""
+"""Passes shards on through two slots; a chip signals when a slot has room again."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +38,7 @@ def params(cid=0):
     return pltpu.CompilerParams(collective_id=cid, has_side_effects=True, vmem_limit_bytes=100 * 2**20)
 
 
-def kernel(a_ref, b_ref, c_ref, buf, sent, received):
+def kernel(a_ref, b_ref, c_ref, buf, sent, received, cap):
     me, chips, after, before = ring()
     barrier = pltpu.get_barrier_semaphore()
     enter(barrier, before, after)
@@ -52,7 +47,7 @@ def kernel(a_ref, b_ref, c_ref, buf, sent, received):
         cur, nxt = step % 2, 1 - step % 2
         if step < chips - 1:
             if step > 0:
-                pl.semaphore_wait(barrier, 1)
+                pl.semaphore_wait(cap, 1)
             copy = remote(buf.at[cur], buf.at[nxt], sent.at[step], received.at[step], after)
             copy.start()
 
@@ -60,7 +55,7 @@ def kernel(a_ref, b_ref, c_ref, buf, sent, received):
         if step < chips - 1:
             copy.wait()
             if step < chips - 2:
-                signal(barrier, before)
+                signal(cap, before)
 
 
 def shard_fn(a, b):
@@ -72,7 +67,7 @@ def shard_fn(a, b):
         out_shape=jax.ShapeDtypeStruct((chips, rows, n), a.dtype),
         in_specs=[VM, VM],
         out_specs=VM,
-        scratch_shapes=[pltpu.VMEM((2, rows, k), a.dtype), sems, sems],
+        scratch_shapes=[pltpu.VMEM((2, rows, k), a.dtype), sems, sems, pltpu.SemaphoreType.REGULAR],
         compiler_params=params(),
         name=KERNEL_NAME,
     )(a, b)

@@ -51,12 +51,13 @@ ROW = ChipRow(
     # the rows that they push.
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.9, matmul_slowdown=1.0),
     intervals=Intervals(
-        hbm_read_share=(0.857, 0.987),
-        hbm_write_share=(0.857, 0.98),
-        dma_latency_seconds=(365e-9, 957e-9),
+        hbm_read_share=(0.867, 0.944),
+        hbm_write_share=(0.827, 0.937),
+        dma_latency_seconds=(725e-9, 938e-9),
+        dma_write_latency_seconds=(108e-9, 561e-9),
         wait_seconds=(5.07e-9, 28.2e-9),
-        transfer_bytes_per_cycle=(859, 2728),
-        matmul_slowdown=(1.0, 66 / 64),
+        transfer_bytes_per_cycle=(679, 2728),
+        matmul_slowdown=(1.0, 1.0),
     ),
     relative_uncertainty=0.031,
     links=Links(one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),

@@ -1,4 +1,7 @@
-"""The state of the search for a faster kernel, and the advice to go on or stop: pure, from attempts and kernels."""
+"""The state of the search for a faster kernel: pure, from attempts and kernels.
+
+loop/when_to_stop.py decides whether it advises to go on or to stop.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,17 +11,10 @@ from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.untried_advice import untried
-from harness.records import TITLE_MOVES, Hint, Report, Row, Source, Statement, Work
-from harness.records.report_words import source_label
-from harness.records.search_state import Advice, Constant, Floor, KindTried, PastAttempt, SearchChampion, SearchState
+from harness.loop.when_to_stop import PLATEAU_ATTEMPTS, go_on_or_stop, last_hint
+from harness.records import TITLE_MOVES, Hint, Report, Row, Statement, Work
+from harness.records.search_state import Constant, Floor, KindTried, PastAttempt, SearchChampion, SearchState
 from harness.records.titles import is_check, taken_back, titles
-from harness.units import percent, seconds
-
-# The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more than
-# multiply reaches less: closer to the floor, no change of kernel.py has been seen to gain anything.
-FLOOR_REACHED = 0.08
-# After five attempts without a win the advice is to change the kind of idea, after ten to stop.
-SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         floor=floor,
         attempts=len(every),
         attempts_since_win=len(since),
-        advice=_advice(champion_now, floor, since, past, plateau, _last_hint(seen.problem, advice)),
+        advice=go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice)),
         hints=hints,
         kinds=_by_kind(past),
         constants=_constants(seen.candidate, past),
@@ -231,52 +227,3 @@ def _constants(candidate: Candidate, past: Sequence[PastAttempt]) -> tuple[Const
         for name, value in attempt.constants or ():
             had.setdefault(name, {})[value] = None
     return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in candidate.tunable)
-
-
-def _advice(
-    champion: SearchChampion | None,
-    floor: Floor,
-    since: Sequence[Row],
-    past: Sequence[PastAttempt],
-    plateau: int,
-    last: Hint | None,
-) -> Advice:
-    if champion is None:
-        sentence = "no champion yet: the first attempt that passes becomes it"
-        return Advice(do="baseline", why="no champion", sentence=sentence)
-    label = _label(champion.source, champion.chip)
-    if floor.gap_fraction is None:
-        sentence = f"the champion's latency is unknown: see why (show {champion.attempt}) before you try anything else"
-        if champion.seconds is not None:
-            sentence = f"the champion was timed on a CPU, which says nothing about the floor of a {champion.chip}"
-        return Advice(do="go on", why="no latency", sentence=sentence)
-    if floor.gap_fraction <= FLOOR_REACHED:
-        sentence = (
-            f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
-            f"{seconds(floor.seconds)} [{label}], less than {percent(FLOOR_REACHED, 0)}, and the best published "
-            "kernels get no nearer"
-        )
-        return Advice(do="stop", why="floor reached", sentence=sentence)
-    if last is not None:
-        return Advice(do="stop", why="floor reached", sentence=f"stop: {last.observation}; {last.suggestion}")
-    left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
-    if len(since) >= plateau:
-        sentence = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
-        return Advice(do="stop", why="plateau", sentence=sentence)
-    if len(since) >= SAME_IDEA_ATTEMPTS:
-        numbers = {row.number for row in since}
-        kinds = sorted({kind for attempt in past if attempt.attempt in numbers for kind in attempt.kinds or ()})
-        spent = f", all of them changes of {' and '.join(kinds)}" if kinds else ""
-        sentence = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
-        return Advice(do="change the kind of idea", why="same kinds", sentence=sentence)
-    return Advice(do="go on", why="room left", sentence=f"go on: {left}")
-
-
-def _last_hint(problem: Statement, advice: Sequence[Hint]) -> Hint | None:
-    """The hint that makes all others pointless, None if there is none. In a suite each member must have one."""
-    last = [hint for hint in advice if hint.because and not hint.kind and hint.ranked_by is None]
-    return last[0] if last and (len(last) == len(advice) or not problem.members) else None
-
-
-def _label(source: Source, chip: str) -> str:
-    return source if source == "measured cpu" else source_label(source, chip)

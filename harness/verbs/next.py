@@ -24,7 +24,7 @@ class Next(Verb):
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
-        from harness.loop.search_state import PLATEAU_ATTEMPTS
+        from harness.loop.when_to_stop import PLATEAU_ATTEMPTS
 
         parser.option(
             "--plateau N",

@@ -1,0 +1,67 @@
+"""The advice to go on, to change the kind of idea, or to stop: by the gap to the floor and the attempts without a win.
+
+`next` prints it. A rule that looks at the same attempts, for `diagnose`, stands in advice/rules/stopping.py.
+"""
+
+from collections.abc import Sequence
+
+from harness.records import Hint, Row, Source, Statement
+from harness.records.report_words import source_label
+from harness.records.search_state import Advice, Floor, PastAttempt, SearchChampion
+from harness.units import percent, seconds
+
+# The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more than
+# multiply reaches less: closer to the floor, no change of kernel.py has been seen to gain anything.
+FLOOR_REACHED = 0.08
+# After five attempts without a win the advice is to change the kind of idea, after ten to stop.
+SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
+
+
+def go_on_or_stop(
+    champion: SearchChampion | None,
+    floor: Floor,
+    since: Sequence[Row],
+    past: Sequence[PastAttempt],
+    plateau: int,
+    last: Hint | None,
+) -> Advice:
+    """The advice from the newest rows without a win (`since`) and the attempts looked into (`past`)."""
+    if champion is None:
+        sentence = "no champion yet: the first attempt that passes becomes it"
+        return Advice(do="baseline", why="no champion", sentence=sentence)
+    label = _label(champion.source, champion.chip)
+    if floor.gap_fraction is None:
+        sentence = f"the champion's latency is unknown: see why (show {champion.attempt}) before you try anything else"
+        if champion.seconds is not None:
+            sentence = f"the champion was timed on a CPU, which says nothing about the floor of a {champion.chip}"
+        return Advice(do="go on", why="no latency", sentence=sentence)
+    if floor.gap_fraction <= FLOOR_REACHED:
+        sentence = (
+            f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
+            f"{seconds(floor.seconds)} [{label}], less than {percent(FLOOR_REACHED, 0)}, and the best published "
+            "kernels get no nearer"
+        )
+        return Advice(do="stop", why="floor reached", sentence=sentence)
+    if last is not None:
+        return Advice(do="stop", why="floor reached", sentence=f"stop: {last.observation}; {last.suggestion}")
+    left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
+    if len(since) >= plateau:
+        sentence = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
+        return Advice(do="stop", why="plateau", sentence=sentence)
+    if len(since) >= SAME_IDEA_ATTEMPTS:
+        numbers = {row.number for row in since}
+        kinds = sorted({kind for attempt in past if attempt.attempt in numbers for kind in attempt.kinds or ()})
+        spent = f", all of them changes of {' and '.join(kinds)}" if kinds else ""
+        sentence = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
+        return Advice(do="change the kind of idea", why="same kinds", sentence=sentence)
+    return Advice(do="go on", why="room left", sentence=f"go on: {left}")
+
+
+def last_hint(problem: Statement, advice: Sequence[Hint]) -> Hint | None:
+    """The hint that makes all others pointless, None if there is none. In a suite each member must have one."""
+    last = [hint for hint in advice if hint.because and not hint.kind and hint.ranked_by is None]
+    return last[0] if last and (len(last) == len(advice) or not problem.members) else None
+
+
+def _label(source: Source, chip: str) -> str:
+    return source if source == "measured cpu" else source_label(source, chip)

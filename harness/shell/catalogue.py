@@ -1,4 +1,7 @@
-"""All verbs, found by walking the folder harness/verbs; each is imported when it is needed."""
+"""All verbs, found by walking the folder harness/verbs; each is imported when it is needed.
+
+A verb is added by adding its file to that folder: docs/ADD_A_VERB.md.
+"""
 
 import importlib
 import pkgutil

@@ -1,4 +1,7 @@
-"""The ratchet as tools of a Model Context Protocol server: each answers with its verb's document."""
+"""The ratchet as tools of a Model Context Protocol server: each answers with its verb's document.
+
+The text for the client's model is in verbs/mcp.py; the text for each tool is its verb's description.
+"""
 
 import json
 import sys

@@ -7,6 +7,8 @@ from harness.shell.arguments import directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Outcome, Verb
 
+# The text about all tools that a client hands to its model. The longer one, for programs that use the command line, is
+# AGENTS.md.
 _INSTRUCTIONS = """\
 A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is right and really faster.
 Loop: next says where the search stands and whether to go on, diagnose what to try; change one thing in kernel.py,

@@ -1,4 +1,7 @@
-"""The rules of the diagnosis, one per cause of lost time: every function under `@rule` in a module of this folder."""
+"""The rules of the diagnosis, one per cause of lost time: every function under `@rule` in a module of this folder.
+
+docs/ADD_A_RULE.md says how to add one.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules

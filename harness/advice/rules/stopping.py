@@ -1,4 +1,8 @@
-"""Rules on when to stop: at the roofline, near it, or after several attempts that brought nothing."""
+"""Rules on when to stop: at the roofline, near it, or after several attempts that brought nothing.
+
+These are hints of `diagnose` and of the report. The advice of `next` to stop, and the number of lost attempts after
+which it does, are in loop/when_to_stop.py.
+"""
 
 from harness.advice.observed import Observed
 from harness.advice.rules.matrix import SATURATED_MXU
@@ -6,7 +10,7 @@ from harness.advice.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, RuleCa
 from harness.judge.verdict.roofline import SMALL_GAP
 from harness.units import decimal, percent, seconds
 
-_PLATEAU_ATTEMPTS = 5
+_SAME_IDEA_ATTEMPTS = 5
 # What a stream of transfers reaches at most: the published matmul and copy benchmarks stay below it.
 _SATURATED_HBM = 0.90
 _LEAST_TRAFFIC = 1.10
@@ -96,7 +100,7 @@ def plateau(seen: Observed) -> RuleCase | None:
         if row.outcome == "accept":
             break
         fruitless += 1
-    if fruitless < _PLATEAU_ATTEMPTS:
+    if fruitless < _SAME_IDEA_ATTEMPTS:
         return None
     return RuleCase(
         observation=f"the last {fruitless} attempts brought nothing, with {percent(seen.room)} of the time left above "

@@ -1,4 +1,7 @@
-"""The chips, one file each: a chip is added by adding its file, and loading one loads no other."""
+"""The chips, one file each: a chip is added by adding its file, and loading one loads no other.
+
+docs/ADD_A_CHIP.md says where each figure of a row comes from.
+"""
 
 import importlib
 import re

@@ -1,5 +1,8 @@
 """Attempts and rows to JSON and back, strictly, with a schema number in every document.
 
+A field of an attempt is added to `Attempt` in records/verdict.py, one of its line in the table to `Row` in
+records/report.py, both with a default. Then SCHEMA in records/stored.py rises, and the history below gets a line.
+
 Schema history
 1   An attempt is `{"schema", "row", "attempt"}`; `row` is one line and comes before the attempt, so that a table
     needs only the head of a file. The attempt is indented in older files and one line in newer ones. A row alone is

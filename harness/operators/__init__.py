@@ -1,6 +1,7 @@
 """The operations and the rules for a right answer: owned by the judge, never by the kernel.
 
-An operator is loaded on demand, so that a contest depends on its own operator and on no other.
+An operator is loaded on demand, so that a contest depends on its own operator and on no other. It is added as a folder,
+or as a file in one of the folders here: docs/ADD_AN_OPERATOR.md.
 """
 
 from importlib import import_module

@@ -1,4 +1,8 @@
-"""The check of an answer: its error against float64, in units of honest rounding on the same inputs."""
+"""The check of an answer: its error against float64, in units of honest rounding on the same inputs.
+
+The factors here hold for every operator. The size of one honest rounding is the operator's own: its method `rounding`,
+for attention in operators/attention/rounding.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-# harness/ledger/codec.py has its history.
+# harness/ledger/codec.py has its history, and says how to add a field.
 SCHEMA = 20
 
 

@@ -1,4 +1,4 @@
-"""Suggestions: the first three for the end of a report, or all of them with the rule behind each."""
+"""Suggestions: the first few (SHOWN) for the end of a report or of `next`, or all with the rule behind each."""
 
 from collections.abc import Iterator, Sequence
 

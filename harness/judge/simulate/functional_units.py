@@ -3,6 +3,9 @@
 A bundle issues in order and as a whole: it stalls until every unit it pushes to is free and
 every result it pops has come out. The compiler removes the empty bundles that this makes
 superfluous, so counting bundles alone makes programs faster than the units can be.
+
+The cycles and latencies of a unit are `Units` in harness/chips/row.py, with each chip's own in its file there; an
+operation that uses no such unit is done in its cycle.
 """
 
 import re

@@ -1,7 +1,8 @@
 """The uncertainty of a simulated time, and of the ratio of two, from the errors against published device times.
 
-The numbers here and the chips' own in harness/chips come from benchmarks/FIDELITY.md, which benchmarks/fidelity.py
-writes; tests keep them equal. That page also says what those times can and cannot show about two programs.
+The uncertainty of a chip is `relative_uncertainty` in its file, such as harness/chips/v6e.py; the numbers here hold for
+all chips. All of them come from benchmarks/FIDELITY.md, which benchmarks/fidelity.py writes; tests keep them equal.
+That page also says what those times can and cannot show about two programs.
 """
 
 from math import hypot, inf

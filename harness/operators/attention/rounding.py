@@ -1,4 +1,7 @@
-"""The effect of rounding on attention: exact weights of some rows, and their outputs' deviation, to first order."""
+"""The effect of rounding on attention: exact weights of some rows, and their outputs' deviation, to first order.
+
+The factors between a deviation and the tolerance are those of all operators: operators/tolerance.py.
+"""
 
 import math
 from dataclasses import dataclass, replace

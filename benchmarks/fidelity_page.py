@@ -216,7 +216,7 @@ def _constant(chip: ChipRow, name: str) -> str:
     """The value of a chip's constant and the interval that it can be moved in, times in nanoseconds."""
     scale, unit = (1e9, " ns") if name.endswith("_seconds") else (1.0, "")
     low, high = (f"{scale * end:.4g}" for end in getattr(chip.intervals, name))
-    return f"{scale * getattr(chip.calibrated, name):.4g}{unit}, " + (low if low == high else f"{low}-{high}")
+    return f"{scale * getattr(chip.calibrated, name):.4g}{unit}, {low}-{high}"
 
 
 _HEAD = ("operation", "chip", "rows", "median error", "90th percentile", "worst", "bias", "within 68, 95 %")

@@ -16,6 +16,8 @@ from harness.hlo.shapes import Array, Shape, arrays
 
 _COMMENT = re.compile(r"/\*.*?\*/")
 _NUMBER = re.compile(r"true|false|-?\d+")
+# `{{1}: (2, {})}`: the second result is in the memory of operand 2.
+_ALIASED = re.compile(r"\(\s*(\d+)")
 _NAME = re.compile(r"%[\w.\-]+")
 # These return their operand unchanged.
 _COPIES = ("copy", "copy-start", "copy-done")
@@ -57,6 +59,12 @@ class Tables:
             return _words(values, arrays(self._module.instructions[name].shape)[element or 0])
         except ValueError:
             return None
+
+    def written_operands(self, name: str) -> frozenset[int]:
+        """The operands of an instruction that are in the memory of its results, by their places."""
+        instruction = self._module.instructions.get(name)
+        aliasing = instruction.aliasing if instruction is not None else ""
+        return frozenset(int(place) for place in _ALIASED.findall(aliasing))
 
     def same_code(self, name: str, among: Iterable[str]) -> str | None:
         """The first instruction of `among` that compiles to the same code as `name`, or None.

@@ -1,7 +1,7 @@
 """A core's way to HBM: the times of transfers, one after another, and the assumptions of a run that gives bounds."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 
 from harness.judge.simulate.machine import Machine
@@ -11,16 +11,29 @@ FROM_VECTOR = "a scalar taken from a vector register (spop)"
 SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not modelled"
 
 
+# A decision of the scalar program: the schedule's name, and the decision's number there.
+Decision = tuple[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class GrantedBound:
     """The assumptions of a run that gives a bound of a latency instead of a latency.
 
-    `holds`: the outcome of each decision that depends on a vector's contents. `without_sparse_core`: True if the
-    SparseCore's work takes no time.
+    `holds`: the outcome of each condition that depends on a vector's contents, except those of the decisions in
+    `turned`, which have their own. `without_sparse_core`: True if the SparseCore's work takes no time. `decided` has
+    the outcomes of each such decision that the run came to.
     """
 
     holds: bool = False
     without_sparse_core: bool = False
+    turned: Mapping[Decision, bool] = field(default_factory=dict)
+    decided: dict[Decision, set[bool]] = field(default_factory=dict)
+
+    def decide(self, decision: Decision, holds: bool) -> bool:
+        """The outcome of a decision whose condition is assumed to be `holds`."""
+        outcome = self.turned.get(decision, holds)
+        self.decided.setdefault(decision, set()).add(outcome)
+        return outcome
 
 
 class Channel:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness.judge.simulate.scalar import is_in_a_result
+from harness.judge.simulate.scalar import ALLOCATION_SPACING, is_in_a_result
 from harness.judge.simulate.values import Unknown
 
 # Words of memory; some of them may be unknown. None if none is known.
@@ -98,6 +98,15 @@ class Contents:
         likely, other = (address, rows) if space == "hbm" else (rows, address)
         is_result = space == "hbm" and is_in_a_result(address)
         return other if other in self._names and likely not in self._names and not is_result else likely
+
+    def replace(self, address: "int | Unknown", *, is_transfer: bool = False) -> None:
+        """Forgets the words of the vector memory to which a store or a transfer writes; if that is unknown, all."""
+        if isinstance(address, Unknown):
+            self._at.clear()
+            return
+        place = self._place(address, "vmem") if is_transfer else address
+        for start in [start for start in self._at if start <= place < start + ALLOCATION_SPACING]:
+            del self._at[start]
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
         """The known words from which a vector register is loaded, and the index of its first word; or None."""

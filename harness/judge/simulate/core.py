@@ -358,14 +358,17 @@ def _operands(
 ) -> list[OperandContents]:
     """The places of the op's operands, with contents in case a transfer asks for them; the op's outputs come last.
 
-    `handed` are the words that the caller knows at the addresses that it hands over, by operand.
+    `handed` are the words that the caller knows at the addresses that it hands over, by operand. If an operand and an
+    output are one array, its words are not known: the op may write them before it reads.
     """
     contents = []
+    written = tables.written_operands(op)
     for index, (space, address) in program.operands.items():
         name = names[index] if 0 <= index < len(names) else f"{op} operand {index}"
         words: Words = partial(_words, tables, name, handed.get(index))
         if index in program.outputs:
             name = f"{op} output"
+        if index in program.outputs or index in written:
             words = _nothing
         contents.append(OperandContents(name=name, space=space, address=address, words=words))
     return contents

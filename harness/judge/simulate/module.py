@@ -15,7 +15,7 @@ from harness.hardware import Chip
 from harness.hlo.evaluation import Values
 from harness.hlo.tables import Tables
 from harness.judge.simulate import sparse_core
-from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, GrantedBound
+from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Decision, GrantedBound
 from harness.judge.simulate.compiled_module import CompiledModule, compile_module
 from harness.judge.simulate.core import cycles_of, run_compiled
 from harness.judge.simulate.cycle_breakdown import breakdown
@@ -29,6 +29,9 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no end that is known"
+# The most runs with different outcomes of decisions that depend on vectors, and the reason if more are needed.
+_MOST_WAYS = 12
+_TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than are run both ways"
 # Of this machine's time, for running both ways of a branch, because one of them may have no end.
 _BOUND_SECONDS = 5.0
 
@@ -198,11 +201,47 @@ def _both_ways(
     """The run in which code that depends on a vector's contents never runs, and the run in which it always does.
 
     The outcome of a comparison does not show which run is which, because compilers jump over such code as well as into
-    it. In the first run fewer bundles are executed.
+    it. In the first run fewer bundles are executed. Code that runs only if one condition holds and another does not is
+    in neither of the runs with equal outcomes: so decisions that came out alike in all runs are turned, one by one. If
+    some are left, the second run has no end.
     """
-    bounds = (GrantedBound(holds=holds) for holds in (False, True))
+    bounds = [GrantedBound(holds=holds) for holds in (False, True)]
     ways = [run_compiled(compiled, machine, tables, deadline, bound=bound) for bound in bounds]
-    return sorted(ways, key=lambda cores: sum(op.bundle_cycles for core in cores for op in core.ops))
+    first, last = sorted(ways, key=_executed_bundles)
+    while (alike := _decided_alike(bounds)) and len(bounds) < _MOST_WAYS:
+        before, decision = alike[0]
+        turned = {**before.turned, decision: not all(before.decided[decision])}
+        bounds.append(GrantedBound(holds=before.holds, turned=turned))
+        way = run_compiled(compiled, machine, tables, deadline, bound=bounds[-1])
+        if _executed_bundles(way) < _executed_bundles(first) and not _reason(way):
+            first = way
+        elif not _reason(last) and (_reason(way) or _executed_bundles(way) > _executed_bundles(last)):
+            last = way
+    if alike and not _reason(last):
+        last = tuple(replace(core, reason=_TOO_MANY_WAYS) for core in last)
+    return [first, last]
+
+
+def _decided_alike(bounds: list[GrantedBound]) -> list[tuple[GrantedBound, Decision]]:
+    """The decisions with one outcome in all runs, each with a run that came to it; without those that were turned."""
+    outcomes: dict[Decision, set[bool]] = {}
+    runs: dict[Decision, GrantedBound] = {}
+    for bound in bounds:
+        for decision, decided in bound.decided.items():
+            runs[decision] = bound
+            outcomes.setdefault(decision, set()).update(decided)
+        for decision, outcome in bound.turned.items():
+            outcomes.setdefault(decision, set()).add(outcome)
+    return [(runs[decision], decision) for decision, both in outcomes.items() if len(both) == 1]
+
+
+def _executed_bundles(cores: tuple[CoreRun, ...]) -> int:
+    return sum(op.bundle_cycles for core in cores for op in core.ops)
+
+
+def _reason(cores: tuple[CoreRun, ...]) -> str:
+    """The reason why the last core has no end, or ""."""
+    return max(cores, key=lambda core: core.cycles).reason
 
 
 def _timed(name: str, run: Simulation) -> TimedRun:
@@ -259,8 +298,7 @@ def _without_sparse_core(
 
 def _seconds_taken(cores: tuple[CoreRun, ...], machine: Machine) -> float | str:
     """Seconds until the last core has ended, or why it has not."""
-    last = max(cores, key=lambda core: core.cycles)
-    return last.reason or last.cycles / machine.clock_hz
+    return _reason(cores) or max(core.cycles for core in cores) / machine.clock_hz
 
 
 def _microseconds(seconds: float) -> str:

@@ -128,8 +128,12 @@ class _Writer:
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
-        self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads})
+        # The program reads contents of operands, which it may have replaced before.
+        self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_fill))
+        self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if self.loads else set[int]()
+        self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads, *self.stores})
         self.calls: list[Op] = []
+        self.decisions = 0
         self.cross_core = cross_core_pops(schedule)
         self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
         self.branches = {i: op for i, ops in self.scalars.items() for op in ops if is_branch(op)}
@@ -156,6 +160,7 @@ class _Writer:
             "def run(memory, pipes, tick, clock, call):",
             "    if False: yield clock",
             "    load, store, words, start, wait = memory.load, memory.store, memory.words, memory.start, memory.wait",
+            "    decide = memory.decide",
             "    account, idle, late = memory.account, memory.account.add, memory.channel.machine.wait_cycles",
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
             *(["    passed = memory.trace.passed if memory.trace else lambda *_: None"] if self.traced else []),
@@ -297,7 +302,7 @@ class _Writer:
             operands = operands[constant.end() :]
         values = [expression(part, self.names) for part in re.split(r",(?![^\[]*\])", operands) if part.strip()]
         self._note(values)
-        condition = [f"if {self._condition(op)}:"] if op.predicate else []
+        condition = [f"if {self._decision(op)}:"] if op.predicate else []
         indent = "    " if condition else ""
         if op.opcode == "inlined_call":
             number = len(self.calls)
@@ -350,7 +355,7 @@ class _Writer:
             if self.calls_others:
                 lines.append(f"memory.contents.copied({values[0]}, {values[2]}, {(source, destination)})")
             if destination == "smem":
-                lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
+                lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]}, {_layout(op, values)})")
             if self.on_several_chips and op.opcode == "dma.general" and len(values) > _TO_A_CHIP:
                 away = values[_TO_A_CHIP]
                 flags, when = f"({values[3]}, {values[4]})", f"clock, {op.source!r}"
@@ -361,6 +366,8 @@ class _Writer:
                     "else:",
                     *(f"    {line}" for line in lines),
                 ]
+            if self.reads_tables and destination in ("hbm", "vmem"):
+                lines.append(f"memory.replace({destination!r}, {values[2]})")
             return [*condition, *(indent + line for line in lines)]
         if self.on_several_chips and op.opcode == REMOTE_SIGNAL and len(values) == 2:
             return [
@@ -432,6 +439,8 @@ class _Writer:
             return [f"w{self.loads[id(op)]} = partial(tuple, ({self._noted(op.arguments)},)), 0"]
         if id(op) in self.loads:
             return [f"w{self.loads[id(op)]} = memory.contents.vector({self._noted(op.arguments)})"]
+        if id(op) in self.stores:
+            return [f"memory.contents.replace({self._noted(op.operands[0])})"]
         if id(op) in self.pushes:
             load = self.pushes[id(op)]
             return [
@@ -465,7 +474,7 @@ class _Writer:
         if is_branch(op):
             if any(other in self.branches for other in range(index + 1, index + self.slots[index] + 1)):
                 return [_raise("a branch stands in the delay slots of another")]
-            return [f"b{index} = {self._condition(op)}"]
+            return [f"b{index} = {self._decision(op)}"]
         if name == UNREADABLE:
             return [_raise(f"`{op.arguments}` is no operation that can be read")]
         if id(op) in self.meetings.values() or id(op) in self.exchanges:
@@ -490,6 +499,14 @@ class _Writer:
         self._note([_predicate(op.predicate)])
         return f"(True if {_predicate(op.predicate)} else False)"
 
+    def _decision(self, op: Op) -> str:
+        """As `_condition`, of what decides about time: such a decision has a number, by which a run may turn it."""
+        if not op.predicate:
+            return "True"
+        self._note([_predicate(op.predicate)])
+        self.decisions += 1
+        return f"(now if (now := {_predicate(op.predicate)}).__class__ is bool else decide({self.decisions}, now))"
+
     def _note(self, texts: list[str]) -> None:
         for text in texts:
             self.registers.update(_REGISTER.findall(text))
@@ -501,6 +518,16 @@ def _layout(op: Op, values: list[str]) -> str:
         # After the two sync flags.
         return f"({values[5]},)" if len(values) > 5 else "(Unknown('a descriptor'),)"
     return f"({', '.join(values[4:7])})" if len(values) == 7 else "()"
+
+
+def _is_store(opcode: str) -> bool:
+    """True if an operation writes vector memory; `vstv` moves a register instead."""
+    return opcode.startswith("vst") and opcode != "vstv"
+
+
+def _may_fill(opcode: str) -> bool:
+    """True if a transfer may have its destination in scalar memory."""
+    return opcode == "dma.general" or (opcode.startswith("dma.") and opcode.endswith("_to_smem"))
 
 
 def _raise(reason: str) -> str:

@@ -116,6 +116,8 @@ class Memory:
         if port is not None:
             self.contents.hold({assignment: tuple(range(len(port.others)))})
         self._stored_anywhere = False
+        # The names of operands over which this call has written.
+        self._replaced: set[str] = set()
         self.under_way = UnderWay(
             touches or (),
             channel.machine.granule_bytes,
@@ -204,6 +206,12 @@ class Memory:
                 return Assumed(FROM_VECTOR, self.channel.bound.holds)
             return Unknown(reason or FROM_VECTOR)
         return words[pushed[1]]
+
+    def decide(self, number: int, condition: "int | Unknown") -> bool:
+        """The outcome of the program's decision of this number. Raises Unknowable if it is not known."""
+        if isinstance(condition, Assumed) and self.channel.bound is not None:
+            return self.channel.bound.decide((self.account.name, number), condition.holds)
+        return bool(condition)
 
     def argument(self, index: int) -> "int | Unknown":
         """The value that the caller handed over in a register."""
@@ -302,12 +310,22 @@ class Memory:
                 self.trace.waited(name, clock, last)
         return last
 
-    def fill(self, space: str, source: "int | Unknown", address: "int | Unknown", size: "int | Unknown") -> None:
-        """Writes a transfer's words into scalar memory: the operand's if they are known, else unknown ones."""
+    def fill(
+        self,
+        space: str,
+        source: "int | Unknown",
+        address: "int | Unknown",
+        size: "int | Unknown",
+        layout: "tuple[int | Unknown, ...]",
+    ) -> None:
+        """Writes a transfer's words into scalar memory: the operand's if they are known, else unknown ones.
+
+        The words of a transfer with strides (see `UnderWay.started`) are not known: they do not follow one another.
+        """
         first = decided(address, "the destination in scalar memory of a transfer")
         granule = self.channel.machine.granule_bytes
         count = decided(size, "the size of a transfer to scalar memory") * granule // WORD_BYTES
-        words = self._contents(space, source, granule)
+        words = self._contents(space, source, granule) if self.under_way.is_one_run(size, layout) else None
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
@@ -325,6 +343,8 @@ class Memory:
         if source in self._spilled:
             return self._spilled[source]
         for operand in self.operands:
+            if operand.name in self._replaced:
+                continue
             # A transfer counts its address in granules, with 32 bits; the operand's may count rows of 512 bytes.
             for base in {operand.address, operand.address * ROW_BYTES // granule & WORD}:
                 offset = (source - base) * granule // WORD_BYTES
@@ -333,6 +353,15 @@ class Memory:
                     return words[offset:]
         written = self.contents.beginning_at(source, space) if self.runtime or self.port is not None else None
         return written() if written is not None else None
+
+    def replace(self, space: str, destination: "int | Unknown") -> None:
+        """Forgets the contents of the operand in HBM or VMEM to which a transfer goes; if that is unknown, of all."""
+        if isinstance(destination, Unknown):
+            self._replaced.update(operand.name for operand in self.operands if operand.space == space)
+        elif space == "hbm":
+            self._replaced.add(self.operand_name(destination))
+        if space == "vmem":
+            self.contents.replace(destination, is_transfer=True)
 
     def operand_name(self, address: "int | Unknown") -> str:
         """The operand in HBM that holds `address`, which counts granules; "" if that is not known."""

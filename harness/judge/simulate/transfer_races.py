@@ -258,6 +258,11 @@ class UnderWay:
     def _near(self, under_way: Mapping[str, _Pieces], side: Side) -> Iterable[Moving]:
         return under_way[side.space].near(side.pieces) if side.regions else ()
 
+    def is_one_run(self, size: "int | Unknown", layout: "tuple[int | Unknown, ...]") -> bool:
+        """True if the granules of a transfer follow one another on both sides."""
+        strides = self._strides(size, layout)
+        return strides is not None and all(count == 1 for _, _, count in strides.levels)
+
     def _allocations(self, moving: Moving) -> set[int]:
         sides = (side for side in (moving.source, moving.target) if side.space == "vmem")
         size = self._scale * ALLOCATION_SPACING

@@ -34,28 +34,30 @@ published times is not known. With Python 3.12 or newer (`--write` makes all row
 
 _PROTOCOL = """## Which rows are for what
 
-The first hexadecimal digit of a problem's SHA-256 decides (`fidelity_rows.py`): 0, 2, 4, 6, 8 and, since 2026-11-25, 1
-for fitting; a, c, e and, since then, 3 for validation; the rest is not looked at. Twins, which differ in a reduction,
-in residuals or in how group sizes are written, are for what the strictest of them is. Rows that were read before that
-keep their place here, but those with a stricter twin are fitted to no more. Of the flash-attention forward rows the 66
-that were published here before are for fitting, of its other rows those of digit 1. Predictions of validation rows are
-written to `data/fidelity_predictions.tsv` and committed before their times are read: the code refuses to read the time
-of a row without one. Errors of validation rows are those of the predictions, whatever the simulator says today. Where a
-constant or rule has changed since they were read, they are no validation of the new simulator: it is given new
+The first hexadecimal digit of a problem's SHA-256 decides the purpose of its row (`fidelity_rows.py`): 0, 2, 4, 6 and 8
+are for fitting, a, c and e for validation; since 2026-11-25, 1 is for fitting too, and 3 for validation. The rest is
+not looked at. Twins are rows that differ only in a reduction, in residuals or in how group sizes are written; all twins
+have the strictest purpose of any of them. Rows that were read before twins were grouped keep their place here, but a
+row with a stricter twin is no longer used for fitting. Of the flash-attention forward rows, the 66 that were published
+here before are for fitting, and of the others those of digit 1. Predictions of validation rows are written to
+`data/fidelity_predictions.tsv` and committed before their times are read: the code refuses to read the time of a row
+without a prediction. Errors of validation rows are those of the predictions, whatever the simulator says today. If a
+constant or rule has changed since the rows were read, they do not validate the new simulator, which is given new
 rows.{ran}
 
 {without}"""
 
 _FLOOR = """## How well the published times repeat
 
-Five samples of a row repeat to {spread} in the median. That is not how well a time can be known: problems that were
+Five samples of a row repeat to {spread} in the median. A time cannot be known that well: problems that were
 published twice for v7x, months and compilers apart, differ by 4.0 % in the median and 6.5 % at the 90th percentile
-(backward passes: 3.4 % and 14 %). Below that nobody can be right on v7x. Of other chips nothing is known twice."""
+(backward passes: 3.4 % and 14 %). On v7x no prediction can be better than that. For other chips nothing was published
+twice."""
 
-_DIFFERENCES = """## What is compiled otherwise than measured
+_DIFFERENCES = """## How the compiled programs differ from the measured ones
 
-- The compiler: today's, not the one of the measurement. Today's keeps the transposed V of some attention rows on v6e in
-  VMEM, for instance, which saves two passes over HBM, up to a tenth of the time of short sequences.
+- The compiler is today's, not the one of the measurement. For example, today's keeps the transposed V of some attention
+  rows on v6e in VMEM, which saves two passes over HBM, up to a tenth of the time of short sequences.
 - Copies, gathers, scatters, reductions and reshapes that today's compiler would give to the SparseCore are kept on the
   TensorCore, because the simulator has no latency for the SparseCore.
 - The tables of ragged dot's tiles are constants here, computed beforehand; on the device XLA computes them first.
@@ -63,59 +65,61 @@ _DIFFERENCES = """## What is compiled otherwise than measured
   configuration the other way round when they were published: see `fidelity_compile.py`.
 - Chunked cross-entropy with residuals is left out: today's compiler makes two loops of it, one for the loss and one for
   the residuals, and the published times are those without residuals.
-- Gated linear units of bfloat16 are left out since 2026-11-24: libtpu 0.0.50.1 makes a pass over HBM of its own of the
-  product's conversion to float32, 0.0.42.1 does not, so that it moves 14 to 19 % fewer bytes; of all other gated linear
-  units and normalizations the two move the same but for 3 %. At the published bandwidth the bytes of the older program
-  would take 12 % longer than the published times of the three rows of v5p, those of today's 37 %. Seven rows had been
-  read when that was found, and were off by -14 to +41 %.
+- Gated linear units of bfloat16 are left out since 2026-11-24. To convert the product to float32, libtpu 0.0.50.1 makes
+  a separate pass over HBM and 0.0.42.1 does not, so the older program moves 14 to 19 % fewer bytes. In all other gated
+  linear units and normalizations, the two move the same bytes within 3 %. At the published bandwidth, the bytes of the
+  older program would take 12 % longer than the published times of the three rows of v5p, and those of today's program
+  37 % longer. Seven rows had been read when this was found, and were off by -14 to +41 %.
 """
 
 _UNEXPLAINED = """## What is not explained
 
-- That a cross-program prefetch is no part of the published times is inferred: with it, gated linear units on v6e are
-  up to 21 % too slow, without it within 2 %, but for two of ten that become 7 % too fast. Each run was profiled alone,
-  so that it must be the runtime that fetches before it starts the program.
-- Grouped products on v5p are up to 6 % too slow, but two rows, whose first group of eight holds everything, are 8 to
-  9 % too fast.
+- It is inferred that the published times do not include a cross-program prefetch. With the prefetch, gated linear units
+  on v6e are up to 21 % too slow; without it they are within 2 %, except for two of ten, which become 7 % too fast. Each
+  run was profiled alone, so the runtime must fetch before it starts the program.
+- Grouped products on v5p are up to 6 % too slow, except for two rows whose first group of eight holds everything: these
+  are 8 to 9 % too fast.
 - Grouped products on v6e are some 4 % too fast, and up to 14 %. With the constants before these, most of their steps
   took 0.2 to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have three or
-  four buffers instead of two, did not. On v7x it was the same until one transfer alone was limited to 1024 bytes a
-  cycle: a group's weights are fetched in one piece. On v6e no such limit suits all rows (0.65 to 0.8 of the bandwidth
-  would be needed), and 10 % less bandwidth for all reads does as well, so that is put in. A higher cost of every wait
-  is ruled out: attention would be 8 % too slow on v7x.
+  four buffers instead of two, did not. The same was true on v7x until a single transfer was limited to 1024 bytes a
+  cycle (a group's weights are fetched in one piece). On v6e no such limit suits all rows (0.65 to 0.8 of the bandwidth
+  would be needed), and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of
+  every wait is ruled out: attention would be 8 % too slow on v7x.
 - Products of 128 groups with 2048 x 768: four rows on v7x and v6e are 8 to 15 % too fast.
-- Backward attention of 512 rows and head_dim 256 on v7x: 12 % too fast. Sixty percent of it are XLA's copies. With
-  head_dim 64 and 2048 rows, and with 192 for V, it is as much too slow.
-- That a prep of the left operand waits for the matmul before it is ruled out: backward attention would be 60 % and
-  products 30 % too slow.
-- What lacks on v6e goes with the fetches of a group's weights, 0.1 to 0.4 us a megabyte, and more where a block of
-  columns is cut out of wider weights: with the same tiles and 512 columns a row is 1 % too fast, with 2048 14 %.
-- Cross-entropy on v6e: the kernel's forward pass was 9 % too slow until a matmul could wait in front of its unit
-  (`matmul_queue`): a matmul that is late by a few cycles kept the pushes behind it waiting, and these the other unit.
-  Its backward pass is 3 to 12 % too fast, XLA's own 5 to 8 % with rows of either type; on v5p and v7x the same programs
-  are within 2 %. Five percent less bandwidth would halve that, and normalization and gated linear units would be
-  further off. XLA's own with float32 rows was half as slow again as published (+48 to +53 %, and 4 in 10 cycles waits
-  for units) until a transposed push of float32, which has half as many rows as one of bfloat16, took half as long: 4
-  cycles, by the compiler's own spacing.
-- Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows: 20 % too fast on v5p and
-  v6e, 11 % on v7x. The kernel is 94 % of the simulated time on v6e; 41 % of it all is waits for transfers, 2 % for
-  units. On v5p 3 % is waits for transfers and 13 % for units. 0.36 us (v5p), 0.2 us (v6e) and 0.08 us (v7x) lack for
-  each megabyte of weights. The compiler is not the reason unless it is older than two that were tried: libtpu 0.0.42.1
-  and 0.0.50.1 give the same times within 0.4 %.
-- Triangle multiplications without residuals on v7x: published times are 14 to 36 % longer than with residuals, although
-  these are written in addition; simulated times are equal. At 2048 rows those with residuals are within 4 %, those
-  without 16 % too fast. On v5p both have the same published time at 384 rows, and all three rows are within 2 %.
-- Ragged dot v2 of 256 groups of 7168 x 512 on v7x: 9 and 10 % too fast. At most 6 % of their time is waits for
-  transfers, more than half of it waits for units.
-- Gated linear units and triangle multiplications on v6e push their weights so too: with 4 cycles they come out 2 to 3 %
-  too fast, where they were within 2 %. The constants of v6e were fitted with 8; fitted again they mend that, and
-  spoil others ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
-- That a matmul waits in front of its unit on v6e and not on v7x, whose units are alike: there backward attention and
-  grouped products get worse with it ([CALIBRATION.md](CALIBRATION.md)).
-- Ragged dot v2 on v5p takes half of the published time, here on one core of two.
-- That a stream of matmuls is slower than its rows by 1/32 (`matmul_slowdown`) on v5e and v7x, and by 3/64 on v6e, is a
-  fit without a known cause; v5p has none. Without it attention on v7x would lose its bias of 2 %, but grouped products
-  on v6e and backward attention would be 1 to 2 % worse.
+- Backward attention of 512 rows and head_dim 256 on v7x is 12 % too fast; XLA's copies are 60 % of its time. With
+  head_dim 64 and 2048 rows, and with 192 for V, it is too slow by as much.
+- A prep of the left operand cannot be waiting for the matmul before it: backward attention would be 60 % and products
+  30 % too slow.
+- The time that is missing on v6e grows with the fetches of a group's weights: 0.1 to 0.4 us a megabyte, and more if a
+  block of columns is cut out of wider weights. With the same tiles, a row with 512 columns is 1 % too fast, and a row
+  with 2048 columns 14 %.
+- Cross-entropy on v6e: the kernel's forward pass was 9 % too slow until the simulator let a matmul wait in front of its
+  unit (`matmul_queue`). Without that, a matmul that is late by a few cycles delays the pushes behind it, and these
+  delay the other unit. The kernel's backward pass is 3 to 12 % too fast, XLA's own 5 to 8 % with rows of either type;
+  on v5p and v7x the same programs are within 2 %. Five percent less bandwidth would halve these errors, but
+  normalization and gated linear units would be further off. XLA's own with float32 rows was 48 to 53 % too slow, with
+  waits for units in 4 of 10 cycles, until a transposed push of float32, which has half as many rows as one of bfloat16,
+  took half as long: 4 cycles, by the compiler's own spacing.
+- Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows, are 20 % too fast on v5p
+  and v6e, and 11 % on v7x. On v6e the kernel is 94 % of the simulated time; waits for transfers are 41 % of the whole,
+  waits for units 2 %. On v5p waits for transfers are 3 % and waits for units 13 %. For each megabyte of weights, 0.36
+  us (v5p), 0.2 us (v6e) and 0.08 us (v7x) are missing. The compiler is not the reason unless it is older than the two
+  that were tried: libtpu 0.0.42.1 and 0.0.50.1 give the same times within 0.4 %.
+- Triangle multiplications without residuals on v7x have published times 14 to 36 % longer than those with residuals,
+  although residuals are additional writes; their simulated times are equal. At 2048 rows those with residuals are
+  within 4 %, and those without are 16 % too fast. On v5p both have the same published time at 384 rows, and all three
+  rows are within 2 %.
+- Ragged dot v2 of 256 groups of 7168 x 512 on v7x is 9 and 10 % too fast. Waits for transfers are at most 6 % of its
+  time, waits for units more than half.
+- Gated linear units and triangle multiplications on v6e also push float32 weights transposed: at 4 cycles a push they
+  come out 2 to 3 % too fast, where they were within 2 %. The constants of v6e were fitted with 8 cycles; fitting them
+  again removes this error and makes others larger ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
+- On v6e a matmul can wait in front of its unit, and on v7x, whose units are alike, it cannot: there backward attention
+  and grouped products get worse with such a queue ([CALIBRATION.md](CALIBRATION.md)).
+- Ragged dot v2 on v5p, simulated on one of the two cores, takes half of the published time.
+- On v5e and v7x a stream of matmuls is slower than its rows by 1/32, on v6e by 3/64 (`matmul_slowdown`); v5p has no
+  slowdown. The values are fitted and their cause is unknown. Without them, attention on v7x would lose its bias of 2 %,
+  but grouped products on v6e and backward attention would be 1 to 2 % worse.
 """
 
 _VALIDATION = """## Validation rows
@@ -169,8 +173,8 @@ def rows_page(points: list[Point], others: Others) -> str:
 
 _ROWS_INTRO = """# The rows behind FIDELITY.md
 
-[FIDELITY.md](FIDELITY.md) says how near simulated times come to published ones. This page, made by the same command,
-has the rows: which are for what, what they were compiled like, and the error of each."""
+[FIDELITY.md](FIDELITY.md) compares simulated times with published ones. This page, made by the same command, has the
+rows: the purpose of each, how it was compiled, and its error."""
 
 # The way in which each constant was determined; its effect is described in Machine.
 _FOUND_BY = {
@@ -193,7 +197,7 @@ def _simulated() -> list[str]:
 
 def _found_by() -> str:
     lines = [[f"`{field.name}`", _FOUND_BY[field.name]] for field in dataclasses.fields(Calibrated)]
-    return "By hand, one constant at a time, each to the rows that show it:\n\n" + _markdown(
+    return "Constants were fitted by hand, one at a time, each to the rows that show it:\n\n" + _markdown(
         lines, ("constant", "found by")
     )
 
@@ -276,7 +280,8 @@ As they were predicted then:
 
 {_table(earlier)}
 
-The same rows as they are simulated today. No constant was fitted to them, but they had been read when today's were.
+The same rows as they are simulated today. No constant was fitted to them, but they had been read before today's
+constants were fitted.
 
 {_table(now)}"""
 
@@ -412,8 +417,8 @@ def _protocol(points: list[Point], others: Others) -> str:
     usable = others.rows
     ran = Counter("fit" if point.purpose == "fit" else "validation" for point in points)
     text = (
-        f"\n\nOf {usable['fit']} rows for fitting {ran['fit']} were run, of {usable['validation']} for validation "
-        f"{ran['validation']}, the cheapest to compile of each kind; {usable['untouched']} are left alone."
+        f"\n\nOf {usable['fit']} rows for fitting {ran['fit']} were run, and of {usable['validation']} for validation "
+        f"{ran['validation']}: the cheapest to compile of each kind.\n{usable['untouched']} rows are left alone."
     )
     lines = [list(map(str, line)) for line in others.without]
     table = "Rows without a latency:\n\n" + _markdown(lines, ("operation", "chip", "why", "rows")) if lines else ""
@@ -629,10 +634,11 @@ def _pairs(points: list[Point]) -> str:
     ]
     near, ordered = (sum(map(is_so, pairs)) for is_so in (_is_near, _is_ordered))
     head = ("chip", "problem", "which", "measured ratio", "simulated ratio", "error")
-    return f"""Two programs for one problem share errors, so that their ratio should be off by no more than either time.
-Published rows hold such pairs: one problem computed by two operations, of all purposes here. Of {len(pairs)} the
-ratio of {near} is off by no more than the larger plus/minus, and in {ordered} the faster one is told
-rightly. A champion and a candidate mostly differ by less than these.
+    return f"""Two programs for one problem share errors, so their ratio should be off by no more than either time. The
+published rows contain such pairs: one problem computed by two operations. The table has them all, whatever
+the purpose of a row.
+Of {len(pairs)} pairs, the ratio of {near} is off by no more than the larger plus/minus, and in {ordered} the simulator
+names the faster program rightly. A champion and a candidate mostly differ by less than these.
 
 {_markdown(lines, head)}"""
 

@@ -12,8 +12,8 @@ Made by `python -m harness.advice.semantics_page` from `harness/judge/evaluate/t
 it to the table.
 
 Correctness is checked on a CPU, in programs that JAX's Pallas interpreters make of the kernel. This page lists, for
-every operation that a Pallas TPU kernel can hold, what that program computes, what Mosaic compiles the operation to,
-and what sees a difference. An operation that is not listed is refused (`unknown-primitive`).
+every operation that a Pallas TPU kernel can contain, what that program computes, what Mosaic compiles the operation
+to, and which check sees a difference. An operation that is not listed is refused (`unknown-primitive`).
 
 | kind | meaning |
 |---|---|
@@ -23,12 +23,12 @@ and what sees a difference. An operation that is not listed is refused (`unknown
 | refused | by name (`refused-primitive`): nothing here could tell right from wrong |
 
 What the chip does is read off the schedules of libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e,
-v5p, v6e and v7x. A schedule shows which instructions run, not how each of them rounds. Where that is not published,
-the table says so, and the judge takes the pessimistic side: a result that nothing defines (a quotient by zero, an
-index beyond its array, a false hint) is a *mark* on the CPU: NaN, or an integer as large, so that a kernel that uses it
-fails. float16 is refused: no compiler here has code for it. The last section lists what may stand outside of kernels,
-which XLA compiles for either; a primitive counts as listed only if it is JAX's own object of that name. Kernels for
-GPUs are not covered by the other sections.
+v5p, v6e and v7x. A schedule shows which instructions run, not how each of them rounds. If the rounding is not
+published, the table says so, and the judge makes the pessimistic assumption. A result that nothing defines (a quotient
+by zero, an index beyond its array, a false hint) is a *mark* on the CPU: NaN or a very large integer, so that a kernel
+that uses it fails. float16 is refused: no compiler here has code for it. The last section lists the operations that
+may stand outside of kernels, where XLA compiles them for both platforms; a primitive counts as listed only if it is
+JAX's own object of that name. The other sections do not cover kernels for GPUs.
 """
 _OPTIONS = """\
 ## Options of the compiler

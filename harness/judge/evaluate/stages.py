@@ -316,8 +316,9 @@ def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Itera
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
-        # The interpreter checks the others at the second shape, and the composite has the values of all of them. But it
-        # has only one kind of table, and if the programs differ, a kernel may take another path at the full shape.
+        # The interpreter checks the others at the second shape, and the composite has the values of all of them. But
+        # the composite has only one kind of table, and if the programs differ, a kernel may take another path at the
+        # full shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     asked: dict[str, Any] = {

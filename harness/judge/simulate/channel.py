@@ -66,8 +66,8 @@ class Channel:
         A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
         writes alike, and arrives one latency later: transfers overlap their latencies but not
         their bytes. None moves faster than a single transfer can. A transfer `for_all` cores has the
-        bandwidth of all of them. So has a transfer of a core that runs `alone`, but it moves no faster than one
-        transfer can.
+        bandwidth of all of them. A transfer of a core that runs `alone` has it too, but moves no faster than a
+        single transfer can.
         """
         machine = self.machine
         self.transfers += 1

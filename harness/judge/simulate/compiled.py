@@ -27,8 +27,8 @@ class Program:
     VMEM by the number that it hands to `memory.under_way`. In programs of several chips, `identity` has the addresses
     in scalar memory of the words that identify the chip and the core, by their meanings. `kinds` are one operation of
     each kind that uses units, `calls` the `inlined_call` operations, `operands` memory space and address by operand,
-    `outputs` the operands that the op writes. `for_first_core`: no other core runs it. Of the machine, only the number
-    of branch slots affects a program.
+    `outputs` the operands that the op writes. `for_first_core`: no other core runs it. Only the machine's number of
+    branch slots affects a program.
     """
 
     stretches: tuple[Stretch, ...]

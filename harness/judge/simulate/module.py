@@ -32,7 +32,7 @@ _NO_END = "no end that is known"
 # The most runs with different outcomes of decisions that depend on vectors, and the reason if more are needed.
 _MOST_WAYS = 12
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than are run both ways"
-# Of this machine's time, for running both ways of a branch, because one of them may have no end.
+# The limit on this machine's time for running both ways of a branch, because one of them may have no end.
 _BOUND_SECONDS = 5.0
 
 

@@ -36,7 +36,7 @@ _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
 # The symbol of the table with the chip of each partition.
 ASSIGNMENT = "device assignment"
-# The names under which waits for another chip are booked. For what goes there, its own name comes first.
+# The names under which waits for another chip are booked. The name of what is sent there is put in front.
 OTHER_CHIP = "another chip"
 TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
 # The same between the cores of a chip.

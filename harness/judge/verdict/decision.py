@@ -142,7 +142,7 @@ def _measured(
 def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
     """Text that says how sure the interval had to be, and why so sure."""
     missed = 2 * stats.look_error(policy, attempts)
-    # As many digits as it takes to tell it from 100 %.
+    # The digits needed to tell it from 100 %.
     digits = max(0, -math.floor(math.log10(missed)) - 2)
     return (
         f"attempt {attempts} since the last accept, look {paired.looks} of at most {len(policy.looks)}: intervals of "

@@ -11,8 +11,8 @@ gains where there are spikes.
 How sure it must be. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
 chances at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as a / (k
 (k + 1)) on the k-th attempt since the last one (the sum over all k is a), in equal parts on its looks. The price is
-small, since an interval needs pairs like the logarithm of its error: an accept needs at least 14 pairs at the first
-attempt, 33 at the thousandth.
+small, because the number of pairs that an interval needs grows only with the logarithm of 1 / its error: an accept
+needs at least 14 pairs at the first attempt, 33 at the thousandth.
 """
 
 import functools

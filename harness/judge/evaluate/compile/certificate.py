@@ -3,8 +3,8 @@
 kernel.py can change anything in the process that traces it: that process could hand over two unrelated programs, or
 change JAX's rules of lowering. So it hands over the traced program as data. From this data the program that is checked
 on the CPU is derived here, by JAX's own rules. The program for the chip comes from the candidate's process, which knows
-the lines of kernel.py. It must equal, operation by operation and kernels included, what the traced program is lowered
-to here. Around its kernels the traced program must be lowered to the same operations on both platforms.
+the lines of kernel.py. It must equal the lowering of the traced program that is made here, operation by operation,
+kernels included. Around its kernels the traced program must be lowered to the same operations on both platforms.
 """
 
 from dataclasses import fields

@@ -85,7 +85,7 @@ class SeenPrograms:
             if len(data) > min(_MOST_BYTES_OF_ONE, self.most_bytes):
                 return
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Under a name of its own: two processes may keep the same program at once.
+            # The temporary name is unique, because two processes may keep the same program at once.
             temporary = self.directory / f".{key}.{secrets.token_hex(8)}"
             try:
                 temporary.write_bytes(data)

@@ -36,7 +36,7 @@ class _Memory:
     # The arrays in HBM of which blocks were fetched, and their contents before something was written to them.
     fetched: set[Any] = field(default_factory=set)
     before: dict[Any, NDArray[Any]] = field(default_factory=dict)
-    # By buffer without contents at first: true where something was written.
+    # For each buffer that begins without contents: true where something was written.
     written: dict[Any, NDArray[np.bool_]] = field(default_factory=dict)
 
 
@@ -44,7 +44,7 @@ class _Memory:
 class Buffers:
     """The buffers of a run. `comes_early`: a block that is fetched misses all writes of this call to its array.
 
-    `in_front` is the error of an access in front of a buffer: the errors of other chips, which it ends, may hide it.
+    `in_front` is the error of an access in front of a buffer. It ends the other chips, whose errors may then hide it.
     """
 
     comes_early: bool
@@ -95,7 +95,7 @@ def as_on_chip(*, comes_early: bool) -> Iterator[Buffers]:
     for name, method in methods.items():
         setattr(memory, name, _replacement(name, method))
     for name, function in functions.items():
-        # A traced program keeps these functions, so they act by the run that is going on.
+        # A traced program keeps these functions, so they look up the current run when they are called.
         setattr(interpret_pallas_call, name, _with_purpose(name, function))
     try:
         yield _run

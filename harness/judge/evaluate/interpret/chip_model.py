@@ -201,7 +201,7 @@ def _exp2(equation: Equation, _: Chip) -> Model | None:
 
 
 def _power_of_two(exponent: Any) -> Any:
-    """2^exponent in float32, rounded to bfloat16 at once: where programs are compared it counts as one of bfloat16."""
+    """2^exponent in float32, rounded to bfloat16 at once: comparisons of programs count it as a bfloat16 operation."""
     return _narrow(_rounded(lax.exp_p.bind(lax.mul(exponent, _LN_2), accuracy=None)))
 
 

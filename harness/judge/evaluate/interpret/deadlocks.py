@@ -128,7 +128,7 @@ class _Waits:
         return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
 
     def _stuck(self) -> dict[int, str]:
-        """The cores whose wait nothing that is under way can end, each with its wait in words."""
+        """The cores that wait for more than anything under way can bring, each with its wait in words."""
         stuck = {}
         for core, (semaphore, value) in list(self.of_cores.items()):
             count = int(semaphore.count_by_core[core])

@@ -179,7 +179,7 @@ def checked_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip:
 
 
 def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:
-    """The CPU reference program of a traced one, exported. Raises Rejected `not-interpretable`."""
+    """The CPU reference program made from a traced program, exported. Raises Rejected `not-interpretable`."""
     try:
         return bytes(export(closed, shapes, "cpu", chip, fill).serialize())
     except NotImplementedError as error:

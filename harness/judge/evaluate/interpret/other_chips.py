@@ -17,7 +17,8 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from harness.judge.evaluate.interpret.deadlocks import let_others_go_on, wait_with_others
 
 NOT_BEGUN = "CHIP NOT BEGUN"
-# The most ways to take units that are compared. If there are more, only what each sender must have sent counts.
+# The largest number of ways to take units that are compared. If there are more, only what each sender must have sent
+# counts.
 _MOST_WAYS = 4096
 
 
@@ -26,7 +27,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     """A context in which a wait relies only on events that must have happened for its semaphore to reach the count.
 
     Chip `late` ends a wait when no other chip can go on. By then all signals and transfers that do not depend on this
-    wait have begun, so that those which could end it in place of the ones that the kernel means are known.
+    wait have begun. So every one that could end the wait is known, whether or not the kernel means it to.
 
     Within an interpreted kernel it raises RuntimeError (NOT_BEGUN) if a chip copies to another chip, or signals a
     semaphore there other than a barrier's, before a signal from that chip has reached it, directly or through others.

@@ -3,7 +3,7 @@
 Each check and probe runs the program itself, and the runs differ in all that a kernel must not rely on:
 
 - Transfers end in the order in which they were started, in the reverse order, or in a drawn one.
-- Another chip is held back, which ends a wait only when no other chip can go on.
+- A different chip is held back: it ends a wait only when no other chip can go on.
 - Unwritten memory holds NaN, large numbers, or what the last run left there.
 - A block that is fetched has what the kernel wrote to its array, or misses it.
 

@@ -51,7 +51,7 @@ class WatchedRun:
     `reshapes` are the lines with references that are reshaped, `where` the words before each message. If several chips
     run side by side, `late_chip` goes on when no other chip can; None: one chip. `left` is what the last run of this
     kernel left in memory, and after this run what this run left. If `finds_left`, unwritten memory holds what the last
-    run left. `fill` is part of the program as it is traced; `number` replaces NaN in a program that is traced without.
+    run left. `fill` is part of the program as it is traced; `number` replaces NaN in a program traced without a fill.
     If `comes_early`, a block misses all that the kernel writes to the array that it is fetched from.
     """
 

@@ -17,7 +17,7 @@ def simulated(simulation: Simulation) -> Latency:
     if seconds is None:
         reasons = tuple(f"{run.name}: {why}" for run in simulation.runs if run.seconds is None for why in run.unknown)
         return Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=reasons)
-    # What is uncertain is the same in all runs: the errors do not average out.
+    # All runs share their causes of uncertainty, so the errors do not average out.
     off = [run.plus_minus_seconds for run in simulation.runs if run.plus_minus_seconds is not None]
     reasons = (f"mean over timing inputs {', '.join(run.name for run in simulation.runs)}",)
     return Latency(

@@ -1,4 +1,4 @@
-"""The process that runs the simulator; the request names its function, because nothing here imports it."""
+"""The process that runs the simulator; the request names the simulator's function, because nothing here imports it."""
 
 import importlib
 from pathlib import Path

@@ -161,7 +161,7 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
 def _called_by_name(
     function: Callable[..., Any], signature: inspect.Signature, names: Sequence[str], *arrays: Any
 ) -> Any:
-    """The function's result for arrays of these names, in its own order: a jitted one may take no keywords."""
+    """The function's result for arrays of these names, passed in its order: a jitted function may take no keywords."""
     call = signature.bind(**dict(zip(names, arrays, strict=True)))
     return function(*call.args, **call.kwargs)
 

@@ -37,10 +37,10 @@ def semantics(equation: Equation) -> tuple[str, ...]:
 
 
 def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
-    """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with as many cores.
+    """The params of a Pallas call with which TPU interpret mode walks its grid as a chip with its cores would.
 
-    The interpreter splits the steps of the leading parallel axes between the cores, in another order than theirs
-    (`grid_order`). Raises Rejected `not-interpretable` if steps of a later axis would be split, which the
+    The interpreter splits the steps of the leading parallel axes between the cores, in the order that `grid_order`
+    gives. Raises Rejected `not-interpretable` if steps of a later axis would be split, which the
     interpreter cannot do; on one core they run in order.
     """
     mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]

@@ -271,7 +271,7 @@ def _is_row_by_row(equation: Equation) -> bool:
     """True for a float32 product of each row with one row of the other operand, such as sum(o * do) of each query.
 
     Both operands have only axes that are batched or summed, so XLA multiplies element by element and adds up, all in
-    float32, whatever the precision asks: libtpu 0.0.42.1 and 0.0.50.1 compile no product of matrices from it.
+    float32, whatever precision is asked for: libtpu 0.0.42.1 and 0.0.50.1 compile no product of matrices from it.
     """
     if equation.primitive.name != "dot_general" or any(var.aval.dtype != jnp.float32 for var in equation.invars):
         return False

@@ -73,7 +73,7 @@ _NAMES_OF_SHARDING = frozenset(
         "with_sharding_constraint",
     )
 )
-# Functions that a candidate calls to be another program if there are several devices.
+# Functions by which a candidate can be another program on a machine with several devices.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
@@ -104,7 +104,7 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
-        # Refused as such later; there, names of axes mean the cores of one chip.
+        # Kernels over cores are refused later, under a kind of their own; in them, names of axes mean a chip's cores.
         return
     if chip.mesh:
         _refuse_where_not_all_come(jaxpr)

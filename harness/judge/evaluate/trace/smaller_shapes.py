@@ -15,8 +15,8 @@ from harness.sandbox.messages import Rejected
 
 # Operations that order reads and writes of memory in another way than the steps of a grid.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
-# A step in TPU interpret mode takes 1.5 ms beside its arithmetic, so this many take three seconds. More are interpreted
-# only if the steps of a reduced shape cannot stand for them.
+# A step in TPU interpret mode takes 1.5 ms in addition to its arithmetic, so this many steps take three seconds. More
+# are interpreted only if the steps of a reduced shape cannot stand for them.
 _INTERPRETED_STEPS = 2048
 
 

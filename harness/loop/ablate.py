@@ -121,7 +121,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time without any of the changes, and why there is none; for accepted attempts, the baseline's."""
+        """The time without any of the changes, and why it is missing, if so; for accepted attempts, the baseline's."""
         if self._pieces.attempt is None:
             evidence = self._texts.evidence("baseline", self._pieces.asked[0].before, checked=False)
         elif not self._is_clean(self._pieces.asked):

@@ -38,7 +38,7 @@ from harness.sandbox.messages import Done
 
 # Draws of each kind of input before the best ones are changed.
 _ROUNDS = 2
-# Afterwards one draw in this many is new, so that the search does not get stuck.
+# After these rounds one input in this many is drawn anew, so that the search does not get stuck.
 _NEW = 3
 # The number of best inputs that are changed.
 _KEPT = 6
@@ -131,7 +131,7 @@ class AttackedKernel:
         )
 
     def _ask(self, child: Child, task: str, request: object, reply_type: type, limit: float) -> Any:
-        """The child's reply. Raises RatchetError with the failure's kind if there is none: nothing to attack then."""
+        """The child's reply. Raises RatchetError with the failure's kind if the reply is a failure."""
         self.children.ask(child, task, "correctness", task, request, reply_type, limit)
         _, reply = self.children.wait()
         if isinstance(reply, Failure):

@@ -192,7 +192,7 @@ def _of_commands(profile_data: Path) -> list[_Removal]:
 
 
 def _attempt(name: str) -> int | None:
-    """The attempt whose kernel it is about: 3 for `0003` or `0003-simulated-v5e.trace.json.gz`, else None."""
+    """The attempt in an entry's name: 3 for `0003` or `0003-simulated-v5e.trace.json.gz`; None if it names none."""
     match = _ATTEMPT.fullmatch(name)
     return int(match[1]) if match else None
 

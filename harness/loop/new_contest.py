@@ -35,7 +35,7 @@ def new(
     repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
 
     - as `scaffold.scaffold` and `existing` do, and if a commit cannot be made;
-    - `formula-from` if `around` is combined with the template of any operation, which states none of its own;
+    - `formula-from` if `around` is combined with the template `formula`, which states no operation;
     - `bad-prepare` if the constants make no problem;
     - `weak-contest` if their problem cannot tell right from wrong;
     - `does-not-trace` if the template's kernel.py does not trace with these constants, or if no way of

@@ -61,7 +61,7 @@ def _program_of(hint: Hint, evidence: Evidence) -> Evidence:
 def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
     """`hint`, which is about copies, with the arrays that are copied around the kernel of `evidence`.
 
-    Without the remedy for copies in the same layout if there is none.
+    If no array is copied in the layout that it has, the remedy for such copies is left out.
     """
     dumps = dump_directory.of(evidence, contest)
     try:

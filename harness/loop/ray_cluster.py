@@ -30,7 +30,8 @@ from harness.loop import screening
 from harness.loop.bench import Say
 from harness.loop.screening import Answer, Place, Places, Request
 
-# Seconds between questions whether an actor is alive, and for its answer; Ray itself notices a dead machine.
+# The time between two questions whether an actor is alive, and the limit for the answer; Ray itself notices a dead
+# machine.
 _PULSE_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 # Time for an actor to remove its files.

@@ -31,11 +31,12 @@ Settings = tuple[Setting, ...]
 Method = Literal["tpe", "random"]
 # The number of an earlier run's fastest settings that may still be judged.
 _FASTEST = 3
-# A space has some hundred settings and a search some dozen: few at random, then each the best of many.
+# A space has some hundred settings and a search tries some dozen. So only a few are drawn at random; each later setting
+# is the best of many candidates.
 _AT_RANDOM, _WEIGHED = 6, 96
 # Optuna's exceptions for a journal with lines that it did not write.
 _DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-# A search may ask for known settings so often before a new one is drawn for it.
+# The number of times that a search may ask for known settings before a new one is drawn for it.
 _REPEATS = 20
 
 

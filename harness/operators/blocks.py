@@ -15,8 +15,8 @@ Kind = TypeVar("Kind")
 # The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
 # of the larger powers of two that kernels choose.
 BLOCK = 128
-# The shortest block: one in 80 numbers of eight bits is zero, and only three of eight rows of attention's composite
-# weigh all keys alike.
+# The shortest block. In a shorter one a change might move nothing: one in 80 numbers of eight bits is zero, and only
+# three of eight rows of attention's composite weigh all keys alike.
 _LEAST = 8
 # Lengths of reduced shapes: at the shortest there are two of the smallest blocks.
 SHORTEST = 2 * BLOCK
@@ -25,8 +25,8 @@ SHORTEST = 2 * BLOCK
 def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
     """The first and last row of every group of `length` rows, and some of each equal stretch; all if `budget` allows.
 
-    Of each stretch: one random row, and the first and last row of the block of 128 that contains it. There are as many
-    stretches as blocks, or fewer to keep to about `budget` rows of a group.
+    From each stretch it takes one random row, and the first and last row of the block of 128 that contains it. There
+    are as many stretches as blocks, or fewer to keep to about `budget` rows of a group.
     """
     if length <= budget:
         return np.arange(groups * length)

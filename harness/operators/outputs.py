@@ -1,7 +1,7 @@
 """All outputs of a problem as one matrix, whose rows hold the rows of several outputs side by side.
 
-It has as many rows as the output with the fewest. Of an output with n times as many rows, n successive rows stand side
-by side in one row of the matrix.
+It has as many rows as the output with the fewest. If an output has n times as many rows, n successive rows of it stand
+side by side in one row of the matrix.
 """
 
 from collections.abc import Iterator, Sequence

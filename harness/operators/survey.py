@@ -87,7 +87,7 @@ def checksum_errors(
     n, k = b.shape[1], len(b)
     signs = random_signs(n, seed)
     checks, squares = [], []
-    # As many columns as fit, in whole blocks.
+    # The number of columns that fit, in whole blocks.
     width = max(1, _PART // max(k, 1) // BLOCK) * BLOCK
     for start in range(0, n, width):
         some = slice(start, start + width)

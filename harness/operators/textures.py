@@ -38,12 +38,13 @@ ALL = "outliers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texture:
-    """The contents of one matrix: N(0, noise^2) times `scale`, with some differences.
+    """The contents of one matrix: N(0, noise^2) times `scale`, changed as the other fields say.
 
-    Rows and columns are e^(-spread u) times as large, u uniform in [0, 1); each has a mean of its own of up to
-    `offset`; `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere,
-    are `spike`, and no column gets a second one before each has one; a share `zeros` of the elements is zero, and so
-    are shares of whole rows and columns, but never a vector.
+    - Rows and columns are e^(-spread u) times as large, u uniform in [0, 1).
+    - Each row and column has its own mean of up to `offset`.
+    - `channels` of the columns are `channel_factor` times as large.
+    - `spikes` elements of each row, anywhere, are `spike`; no column gets a second one before each has one.
+    - A share `zeros` of the elements is zero, and so are shares of whole rows and columns, except in a vector.
     """
 
     noise: float = 1.0
@@ -155,7 +156,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     if rows > 1:
         for empty, share in ((array, texture.empty_rows), (array.T, texture.empty_columns)):
             if share:
-                # Half of the rows or columns at borders of blocks too, because kernels may look only at these.
+                # Half of the rows or columns at borders of blocks are emptied too: kernels may look only at these.
                 edges = borders(len(empty))
                 empty[random.random(len(empty)) < share] = 0
                 empty[edges[random.random(len(edges)) < 0.5]] = 0
@@ -174,8 +175,8 @@ def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generat
     if not total:
         return
     dealt = np.concatenate([random.permutation(rows.shape[1]) for _ in range(-(-total // rows.shape[1]))])[:total]
-    # At the seam of two deals neighbouring rows may share a column. Rarely one row gets a column twice, and so one
-    # fewer.
+    # At the seam of two deals neighbouring rows may share a column. Rarely one row gets a column twice, and so has one
+    # spike fewer.
     rows[np.repeat(np.arange(len(rows)), count), dealt] = size * random.choice([-1.0, 1.0], total)
 
 

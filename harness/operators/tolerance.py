@@ -248,8 +248,8 @@ def check(
     if isinstance(problem, Divided):
         rows = np.union1d(rows, problem.border_rows(inputs))
     if mode == "device" or (mode == "full" and family in problem.families(full=True)):
-        # Once in a verdict: which rows are wrong only at the contest's own shape does not depend on the family of
-        # inputs.
+        # One family of a verdict is enough: rows that are wrong only at the contest's own shape are wrong with every
+        # family of inputs.
         rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
         refined(problem, inputs, rows, columns, with_shared(problem, inputs, rows, columns, output_errors))

@@ -399,7 +399,7 @@ class AttentionBackward(Operator, Recipes):
     def _pieces(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]]:
-        """Yields, for some rows of one key/value head at a time, places in the result, positions and its arrays."""
+        """Yields some rows of one key/value head at a time: places in the result, positions, and the head's arrays."""
         kv_heads, positions = np.divmod(rows, self.sequence)
         chunk = max(1, _CHUNK_PAIRS // (self._group * self.sequence))
         groups = list(self._groups(inputs))
@@ -411,7 +411,7 @@ class AttentionBackward(Operator, Recipes):
                 yield places, positions[places], arrays
 
     def _groups(self, arrays: Sequence[Values]) -> Iterator[tuple[Values, ...]]:
-        """For each key/value head its part of these arrays; of queries' arrays, the heads that read it in turn."""
+        """The part of these arrays for each key/value head; for queries, all heads that read it, one after another."""
         columns = [() if place == _LSE else (self.head_dim,) for place in range(len(arrays))]
         return zip(
             *(array.reshape(self.kv_heads, -1, *some) for array, some in zip(arrays, columns, strict=True)), strict=True

@@ -148,7 +148,7 @@ class _Drawn:
     def _parts(
         self, output: int, positions: range, head: int | None = None, columns: range | None = None
     ) -> Iterator[Part]:
-        """These positions and columns (None: all) in one output; of dq those of `head` (None: the probe's own)."""
+        """These positions and columns (None: all) in one output; for dq, those of `head` (None: the probe's own)."""
         beside, offset = self._beside(output)
         columns = range(self._head_dim) if columns is None else columns
         number = self._kv_head if output != _DQ else self._head if head is None else head
@@ -184,5 +184,5 @@ class _Drawn:
                 yield from parts_of_rows(rows, range(offset, offset + self._head_dim), beside)
 
     def _beside(self, output: int) -> tuple[int, int]:
-        """How many rows of an output stand in one row of all outputs, and the first column there."""
+        """The number of an output's rows that stand in one row of all outputs, and the first column there."""
         return (self._group, 0) if output == _DQ else (1, (self._group + output - 1) * self._head_dim)

@@ -36,7 +36,7 @@ LIMITS = {
 # place; each key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
-# In deviations: about what the largest of hundreds or thousands of normal numbers is, and of as many more.
+# The range of a query's assumed largest score, in deviations: about the largest of ten to some hundred normal numbers.
 _LARGEST = (1.5, 3.0)
 # The number of channels needed to hit a score exactly, the factor by which the second is smaller in the keys, and the
 # bits of a bfloat16's fraction.

@@ -36,7 +36,7 @@ _LOUD = 2.0**40
 class TopK(Operator, ExactAnswers, textures.Textured):
     """The `k` largest elements of each row of x [rows, columns], the largest first, and their columns.
 
-    Outputs: values [rows, k] in `dtype`, indices [rows, k] int32. Of equal elements the one of the lower column comes
+    Outputs: values [rows, k] in `dtype`, indices [rows, k] int32. If elements are equal, the lower column comes
     first. Both are compared exactly. x has no negative zero, which some hardware takes for less than zero, and is above
     the least number of its dtype. Raises UsageError `bad-problem` where k is more than the columns.
     """

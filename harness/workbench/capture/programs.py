@@ -380,7 +380,7 @@ def lower(request: LowerRequest) -> LowerReply:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
     # A device of another machine is named in the shardings of arguments; a function without arguments gets an unused
-    # one for that.
+    # argument for that.
     sharding, platforms, extra = None, None, 0
     if request.topology is not None:
         topology = _topology(request.topology, request)

@@ -25,7 +25,7 @@ _OTHER_EUP, _ELEMENTWISE, _RESULTS, _SCALAR, _ELSE = (
     "scalar work",
     "everything else",
 )
-# Purposes by the unit of an operation, with which the name of a stall begins too (judge/simulate/functional_units.py).
+# Purposes by the unit of an operation; the name of a stall begins with the unit (judge/simulate/functional_units.py).
 _UNITS = {
     "MXU": MATMULS,
     "XLU": REDUCTIONS,

@@ -24,7 +24,7 @@ from harness.workbench.tables import Field, Fields, table, table_of
 _NOTABLE_OVERHEAD = 1.1
 # With less of a matrix unit filled, its product takes notably longer.
 _FULL = 0.995
-# Nor is padding of a value that takes no more than this: one tile of 8 x 128 words.
+# Padding of a value that takes no more than this (one tile of 8 x 128 words) is not worth a line either.
 _NOTABLE_BYTES = 4096
 
 

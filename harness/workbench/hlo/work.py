@@ -47,7 +47,7 @@ _Places = list[tuple[Computation, Instruction]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionWork:
-    """The work of one execution of an instruction; None is not known.
+    """The work of one execution of an instruction; None: not known.
 
     `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0, padding
     included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed`: a kernel's own cost

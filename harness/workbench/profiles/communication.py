@@ -28,7 +28,7 @@ _FUSE = "xla_tpu_enable_async_collective_fusion"
 _OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
 _OFFLOADING = " or ".join(chips.having(lambda row: row.workbench.offloads_collectives))
 _WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
-# Ours, after the protocol's red flag for idle time: it is a stall to wait for this share of a collective's flight.
+# Ours, after the protocol's red flag for idle time: a wait for this share of a collective's flight counts as a stall.
 _STALL = 0.10
 # Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
 _NEAR, _HALF = 0.9, 0.5
@@ -119,7 +119,7 @@ _EXPOSED = Analysis(
     ),
     empty=_NONE,
 )
-# A TPU's flags to try for each kind of collective that is waited for, and whether nothing overlaps at all.
+# Notes for a TPU: the flags to try for each kind of collective that is waited for, and the base flag if none overlaps.
 _STALLS = f"""
     with kinds as (
         select kind, sum(flight_seconds) as flight, sum(waited_seconds) as waited
@@ -193,9 +193,9 @@ _AXES = Analysis(
     ),
     empty=_NONE,
 )
-# What each axis of the mesh is for, by the kinds of its collectives and the passes that they stand in. Ours: programs
-# gather sharded weights in both passes and scatter their gradients once; they add up gradients once, and activations in
-# both passes.
+# The purpose of each axis of the mesh, by the kinds of its collectives and the passes that they stand in. The rule is
+# ours: programs gather sharded weights in both passes and scatter their gradients once; they add up gradients once, and
+# activations in both passes.
 _PARALLELISM = Analysis(
     name="parallelism",
     title="What each axis is for",

@@ -6,7 +6,7 @@ from harness.workbench.profiles.database import Database, Row, database_of
 from harness.workbench.profiles.memory import peak_of
 from harness.workbench.profiles.op_times import comparable
 
-# What runs on the matrix units, as far as XLA counts it.
+# Operations that run on the matrix units, as far as XLA counts their FLOPs.
 _ON_MXU = "class in ('matmul', 'attention', 'custom kernel')"
 # Operations by name, those of all modules together, because module numbers change from run to run.
 _SIDE = """
@@ -17,9 +17,9 @@ _SIDE = """
 _SIDES = (
     "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
 )
-# Operations of one name are a pair. Of the rest, two are a pair if each is the only one on its side with their
-# category, tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one capture may be
-# `fusion.9` of the other.
+# Operations of one name are a pair. Two others are a pair if each is the only one left on its side with their category,
+# tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one capture may be `fusion.9` of the
+# other.
 _PAIRS = """
     create or replace temp view pairs as
     with named as (select *, count(*) over (partition by name) = 1 as is_alone from sides),
@@ -117,7 +117,7 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     return tables(first, _COMPARISON, why, **words)
 
 
-# A capture's figures, NULL where it does not say one. Times are of one step of one device; `step` is that of the
+# A capture's figures, NULL for those that it does not state. Times are of one step of one device; `step` is that of the
 # slowest device: the others wait for it. MXU: FLOPs of matmuls and kernels over what the peak allows in all steps.
 _FIGURES = f"""
     with by_device as (

@@ -15,8 +15,8 @@ from harness.records import Execution
 _PICOSECONDS = 1e12
 # Opcodes whose cost XLA does not know: 0 means unknown there.
 _OPAQUE = "custom-call"
-# XProf's op_metrics.proto. Of its numbers of memories one is known: every operation that only reads HBM has it, and
-# none that only accesses the host's memory.
+# XProf's op_metrics.proto. It numbers memories, and one number is known: every operation that only reads HBM has it,
+# and none that only accesses the host's memory.
 _ACCESSES = {
     "MemoryAccessBreakdown": (("accesses", 1, "MemoryAccess*"),),
     "MemoryAccess": (("operation_type", 1, "int64"), ("memory_space", 2, "uint64"), ("bytes_accessed", 3, "uint64")),

@@ -37,7 +37,7 @@ _SPIKES = 3
 # is a leak or a cache. A moment with 1.5 times the usual level is worth a look. Free memory of which a third is in
 # pieces is hard to use.
 _GROWTH, _SPIKE, _FRAGMENTATION = 0.10, 1.5, 0.30
-# Ours: a rise of less than this part of the forward half's most does not count as recomputation.
+# Ours: a rise of less than this part of the forward half's maximum does not count as recomputation.
 _RISE = 0.05
 
 
@@ -142,7 +142,7 @@ MEMORY = (
         origin="static",
     ),
 )
-# Of the chosen module, as the compiler planned it.
+# Analyses of the chosen module's memory, as the compiler planned it.
 MEMORY_PLANNED = (
     _planned(
         name="composition",

@@ -13,7 +13,7 @@ SMALL = "small buffers"
 AGAIN, BACKWARD, _FORWARD = "rematted_computation", "transpose(", "jvp("
 # A dimension as long as a vocabulary (protocol, section 6).
 VOCABULARY_ELEMENTS = 100_000
-# 16 (protocol, section 5).
+# 16 bytes (protocol, section 5).
 TRAINING_BYTES_PER_PARAMETER = sum(width for _, width in TRAINING_BYTES)
 
 _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")

@@ -86,7 +86,7 @@ def overview(capture: Capture, useful_flops: float | None = None, top: int = 5) 
     }
     shown, longest = tables(capture, (_DEVICES, _LONGEST), **words)
     if not shown.rows:
-        # Also where nothing ran.
+        # The notes are kept even if nothing ran.
         shown = replace(shown, title=capture.name, notes=tuple(words["left_out"]))
     program, scale = _program(capture, useful_flops)
     return shown, program, longest, *host_transfers(capture), _summary(capture, scale)

@@ -140,5 +140,5 @@ def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     database.add(
         "needs", _NEEDED, [(what, has, used, how) for (what, _, used, how), has in zip(_NEEDS, there, strict=True)]
     )
-    # Also of a capture in which nothing ran.
+    # The tables are made even for a capture in which nothing ran.
     return tables(database, (_PLANES, _LINES, _MISSING), is_about_devices=False, top=top)

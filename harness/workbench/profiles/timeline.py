@@ -66,7 +66,7 @@ _LARGEST = Analysis(
     name="largest_gaps",
     title="Largest gaps",
     columns="device;start_seconds=at;seconds=gap;place=where;before=after this;after=before this;host=host meanwhile",
-    # Of the host's periods that cover most of a gap the shortest says most; a step's annotation says nothing.
+    # If several of the host's periods cover most of a gap, the shortest says most; a step's annotation says nothing.
     query=f"""
         with shown as (
             select row_number() over (order by seconds desc, device, start_seconds) as at_, * from gaps

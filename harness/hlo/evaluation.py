@@ -134,7 +134,7 @@ class _Writer:
         if instruction.shape.plain == _TOKEN:
             return ()
         if opcode == "get-tuple-element" and frame is self.main:
-            # Of a tuple that a branch receives, only this one array has to be known.
+            # A branch may receive a tuple: only this one array of it has to be known.
             handed = self._module.branch_operands.get(instruction.operands[0].name)
             if handed is not None and handed.opcode == "tuple":
                 return self.place(handed.operands[instruction.number or 0].name, frame)

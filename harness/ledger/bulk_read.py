@@ -58,7 +58,7 @@ def _logged(place: Place) -> Iterator[Held]:
     try:
         commits = history.log_commits(place)
     except RatchetError:
-        # Of a damaged log: `rows` has reported it, and the files are still shown.
+        # The log is damaged: `rows` has reported it, and the files are still shown.
         return
     for start in range(0, len(commits), _BATCH):
         batch = commits[start : start + _BATCH]

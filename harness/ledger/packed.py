@@ -32,7 +32,7 @@ from harness.records import Row
 
 VERSION = 1
 _MOST_COMPLAINTS = 20
-# At the beginning of a line that is cut off or damaged: the number must not be given to another attempt.
+# The number at the beginning of a line. It is read even if the line is cut off or damaged: no other attempt may get it.
 _NUMBER = re.compile(rb'\{"number":([0-9]{1,18}),')
 
 

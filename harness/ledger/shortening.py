@@ -32,7 +32,7 @@ from harness.ledger.codec import RecordError, compact
 # 42 bits: if two clones each share a thousand values of their own, two values get the same name in one of four million
 # merges. The reader names such values instead of mixing them up.
 _NAME_LENGTH = 7
-# Of the JSON text of a value, in characters: below this a name saves next to nothing.
+# If the JSON text of a value has fewer characters than this, a name for it saves next to nothing.
 _LEAST = 16
 # A definition costs its name twice, quotes, a colon and a comma.
 _DEFINITION = 2 * _NAME_LENGTH + 6

@@ -24,7 +24,7 @@ _SETTINGS_OF_LIBRARIES = (
     "/etc/localtime",
     "/etc/gai.conf",
     "/usr/share/zoneinfo",
-    # Of OpenSSL, which hashlib loads: the file itself on Debian, Fedora, Arch, and the file that Fedora's includes.
+    # OpenSSL's settings, which hashlib loads: the file on Debian, Fedora and Arch, and the file that Fedora's includes.
     "/etc/ssl/openssl.cnf",
     "/etc/pki/tls/openssl.cnf",
     "/etc/crypto-policies/back-ends/opensslcnf.config",

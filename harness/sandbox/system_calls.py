@@ -54,7 +54,7 @@ ALLOWED: dict[str, str] = {
         epoll_ctl 233 21  epoll_wait 232 -  epoll_pwait 281 22  epoll_pwait2 441 441  eventfd 284 -  eventfd2 290 19
         pipe 22 -  pipe2 293 59  sendto 44 206  recvfrom 45 207
     """,
-    # Files by path: Landlock decides which of them. Of the others only names, sizes and times can be learnt.
+    # Files by path: Landlock decides which. Only names, sizes and times of the others can be learnt.
     "files": """
         open 2 -  openat 257 56  creat 85 -  stat 4 -  lstat 6 -  newfstatat 262 79  statx 332 291  access 21 -
         faccessat 269 48  faccessat2 439 439  readlink 89 -  readlinkat 267 78  statfs 137 43  fstatfs 138 44
@@ -62,7 +62,7 @@ ALLOWED: dict[str, str] = {
         rmdir 84 -  unlink 87 -  unlinkat 263 35  rename 82 -  renameat 264 38  renameat2 316 276  link 86 -
         linkat 265 37  symlink 88 -  symlinkat 266 36  truncate 76 45  umask 95 166
     """,
-    # What the process is, and random bits.
+    # Questions about the process itself, and random bits.
     "questions": """
         getpid 39 172  gettid 186 178  getppid 110 173  getuid 102 174  geteuid 107 175  getgid 104 176  getegid 108 177
         getresuid 118 148  getresgid 120 150  getgroups 115 158  getpgid 121 155  getpgrp 111 -  getsid 124 156

@@ -38,7 +38,7 @@ _SPREAD = 0.005
 # The noise of a shared machine: the median of 20 pairs is off by more than the minimum effect in every third paired
 # benchmark.
 _ROUGH_SPREAD = 0.03
-# As many attempts that change nothing as one long night brings.
+# The number of attempts that change nothing in one long night.
 _NULL_ATTEMPTS = 100
 
 

@@ -38,7 +38,7 @@ _SETTINGS = {
     "transposed": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
     "backward": (("HEADS", "2"), ("SEQUENCE", "512")),
     "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
-    # So many heads that read the same keys that their sum shows how it is rounded.
+    # Enough heads read the same keys that the sum over them shows how it is rounded.
     "backward_shared": (("HEADS", "16"), ("KV_HEADS", "2"), ("SEQUENCE", "256")),
     "paged": (("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     "ragged": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
@@ -58,9 +58,9 @@ _SETTINGS = {
     "fp8_weights": (*(("M", "512"), ("N", "512"), ("K", "512")), ("WEIGHTS", '"float8_e4m3fn"'), ("CHIP", '"v6e"')),
     "rmsnorm": (("ROWS", "256"),),
     "top_k": (("ROWS", "512"),),
-    # More elements in a lane than are chosen of a row.
+    # A lane has more elements than are chosen from a row.
     "top_k_wide": (("ROWS", "512"), ("COLUMNS", "1024")),
-    # More steps of 16 rows than are interpreted if no late step can differ from the first.
+    # There are more steps of 16 rows than are interpreted if no late step can differ from the first.
     "rmsnorm_long": (("ROWS", "36864"), ("COLUMNS", "256"), ("RESIDUAL", "False")),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
@@ -69,9 +69,9 @@ _SETTINGS = {
     "training": (("HEADS", "2"), ("SEQUENCE", "512")),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
     "words": (("TOKENS", "512"), ("MODEL", "512"), ("VOCABULARY", "512")),
-    # So many words that a rounding of each averages out, and so long sums that few rows are compared.
+    # There are enough words for roundings to average out, and sums are long enough that only some rows are compared.
     "words_many": (("TOKENS", "512"), ("MODEL", "2048"), ("VOCABULARY", "16384")),
-    # So many rows that not all are compared with float64.
+    # There are too many rows for all to be compared with float64.
     "plain_long": (("SEQUENCE", "3072"),),
     "backward_long": (("HEADS", "1"), ("SEQUENCE", "2048")),
     "matmul_long": (("M", "24576"), ("N", "512"), ("K", "512")),
@@ -79,7 +79,7 @@ _SETTINGS = {
     "swiglu_long": (("TOKENS", "8192"), ("MODEL", "512"), ("HIDDEN", "512")),
     "distances": (),
 }
-# Contests made from another template than attention's.
+# The templates of contests that are not made from attention's.
 _TEMPLATES = {
     "window": "attention-causal",
     "packed": "attention-packed",

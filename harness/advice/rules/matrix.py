@@ -155,7 +155,7 @@ def half_filled(seen: Observed) -> RuleCase | None:
         # One of the two matmuls would take `filled` times its time.
         gain=busy / 2 * (1 - filled) if seen.run else None,
         gain_source=SCHEDULE,
-        # Of three attempts two lost (benchmarks/RULES.md).
+        # Two of three attempts lost (benchmarks/RULES.md).
         weight=0.5,
         knob="transposed output",
     )

@@ -236,7 +236,7 @@ def _pages(seen: Observed) -> tuple[str, ...]:
     ceiling="memory",
 )
 def fill_and_drain(seen: Observed) -> RuleCase | None:
-    """A grid of so few steps that its first fetch and its last write are a good part of the time."""
+    """A grid with so few steps that its first fetch and its last write are a good part of the time."""
     ends = sum(seen.parts("fill and drain").values())
     if ends < _NOTABLE_SHARE or seen.steps >= _MANY_STEPS:
         return None

@@ -18,9 +18,9 @@ _PACKED = 1.5
 _NOTABLE_SHARE = 0.05
 # A core that waits for transfers a third of the time has slots to spare for spills.
 _MUCH_WAITING = 0.33
-# So much waiting hides spills that take hardly a bundle of their own.
+# Waiting for this share of the time hides spills that take hardly a bundle of their own.
 _SOME_WAITING = 0.1
-# If so few bundles hold only spills, most of the other bundles would be there without spills too.
+# If no larger share of the bundles holds only spills, most of the other bundles would be there without spills too.
 _FEW_BUNDLES = 0.01
 
 

@@ -11,7 +11,7 @@ from harness.judge.verdict.roofline import SMALL_GAP
 from harness.units import decimal, percent, seconds
 
 _SAME_IDEA_ATTEMPTS = 5
-# What a stream of transfers reaches at most: the published matmul and copy benchmarks stay below it.
+# The most bandwidth that a stream of transfers reaches: the published matmul and copy benchmarks stay below it.
 _SATURATED_HBM = 0.90
 _LEAST_TRAFFIC = 1.10
 

@@ -42,7 +42,7 @@ def cross_lane(seen: Observed) -> RuleCase | None:
         "axis: plain vector operations",
         gain=share,
         gain_source=SCHEDULE,
-        # Both products change with the scores: of four attempts three lost (benchmarks/RULES.md).
+        # Both products change with the scores: three of four attempts lost (benchmarks/RULES.md).
         weight=0.5,
         knob="transposed scores",
     )
@@ -182,7 +182,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
         # One of the vector operations that such a line does for each exponential.
         gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
         gain_source=SCHEDULE,
-        # Of five attempts two lost (benchmarks/RULES.md).
+        # Two of five attempts lost (benchmarks/RULES.md).
         weight=0.5,
         knob="exp2",
     )

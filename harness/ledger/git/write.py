@@ -21,7 +21,7 @@ from harness.ledger.git.command import attempted, run
 # Editors and prompts hold index.lock for moments when they refresh; who holds it longer does real work.
 _INDEX_PATIENCE_SECONDS = 3.0
 _INDEX_PAUSE_SECONDS = 0.05
-# What a user may have switched on for the index must be off for a private one.
+# Settings that a user may have switched on for the index must be off for a private index.
 _PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untrackedCache=false", "index.sparse=false")
 
 

@@ -71,7 +71,7 @@ _HARNESS = Path(__file__).parents[1] / "harness"
 # Planted candidates, some of them no programs, and templates.
 _KERNELS = re.compile(r"/(candidates|templates|existing)/")
 
-# Of one run of the tests, and of the processes that it starts: programs that were seen, in nobody's home.
+# The cache of seen programs for one run of the tests and the processes that it starts, outside of the user's home.
 _CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 # Ids of all tests in the order of collection, before any is deselected.
@@ -93,7 +93,7 @@ def _is_left_out(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that the quick run leaves out are not even imported for it."""
+    """True for files that the quick run leaves out, so that they are not even imported."""
     return True if config.getoption("quick") and _is_left_out(collection_path) else None
 
 
@@ -104,7 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="ratchet-tests-")
         os.environ["XDG_CACHE_HOME"] = config.stash[_CACHE].name
     else:
-        # What one worker has judged is unknown to the other: a result would depend on which is faster.
+        # Workers do not share judged programs: otherwise a result would depend on which worker is faster.
         os.environ["XDG_CACHE_HOME"] += f"/{config.workerinput['workerid']}"
 
 
@@ -139,7 +139,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def judged_contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest of a norm with a baseline, judged once for all files of a process; tests change copies."""
-    # What the quick run does not need it does not import.
+    # The quick run does not import what it does not need.
     from loop_fixtures import norm_contest, ratchet
 
     folder = norm_contest(tmp_path_factory.mktemp("judged") / "a contest")

@@ -123,7 +123,7 @@ def test_waits_for_busy_units() -> None:
     words = text(evidence(2.0e-3, bq=1024, simulation=replace(run, units=idle)))
     assert "waits for busy units 45.0% of the time (simulated) while the MXU is busy only 13.0% of it" in words
     assert "raise the key/value block (rows of k's block, now 256) to 1024" in words
-    # Where the MXU itself is what is waited for, nothing is wrong; large blocks are not made larger.
+    # If the kernel waits for the MXU itself, nothing is wrong; large blocks are not made larger.
     assert "busy units" not in text(evidence(2.0e-3, bq=1024, simulation=run))
     assert "busy units" not in text(evidence(2.0e-3, bq=1024, bkv=2048, simulation=replace(run, units=idle)))
 
@@ -134,7 +134,7 @@ def test_the_same_change_is_suggested_once() -> None:
     idle = tuple(replace(unit, busy_cycles=0.13 * cycles) if unit.name == "MXU" else unit for unit in run.units)
     words = text(evidence(3.0e-3, simulation=replace(run, units=idle)))
     assert words.count("raise the key/value block") == 1
-    # The stalls bound the gain more closely than the gap does, so they speak.
+    # The stalls bound the gain more closely than the gap does, so the hint on stalls is shown.
     assert "waits for busy units" in words
 
 
@@ -156,7 +156,7 @@ def test_work_around_the_kernel() -> None:
     ]
     remarks = [line.remark for line in counter_lines(replace(brought, simulation=run)) if line.name == "copy"]
     assert remarks[0].startswith("whole buffers copied in HBM")
-    # Where no op bears the kernel's name, none can be told from it.
+    # If no op has the kernel's name, it is unknown which op is the kernel.
     assert "around" not in text(replace(kernel, simulation=simulation(0.80e-3, ops=(copy,))))
 
 
@@ -290,7 +290,7 @@ def test_each_kind_of_failure_has_a_remedy_of_its_own(stage: Stage) -> None:
     kinds = kinds_of(stage)
     assert len(kinds) > 2
     by_stage = next_step(Failure(stage=stage, kind="never heard of", message=""))
-    # One remedy of a stage for all its kinds told whoever used an option to move arithmetic into the Pallas call.
+    # A remedy for all kinds of a stage would tell the user of an option to move arithmetic into the Pallas call.
     assert {kind for kind in kinds if next_step(Failure(stage=stage, kind=kind, message="")) == by_stage} <= {
         "no-module"
     }
@@ -307,7 +307,7 @@ def test_products_in_one_pass_are_named_where_float32_is_asked_for() -> None:
     inputs = tuple(replace(array, dtype="float32") for array in wrong.problem.inputs)
     (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, inputs=inputs, outputs=outputs)))
     assert "cast up" not in hint.suggestion
-    # Where the outputs are bfloat16, one pass is as exact as they are.
+    # If the outputs are bfloat16, one pass is as exact as they are.
     assert "precision" not in hints_of(wrong)[0].suggestion
 
 
@@ -401,7 +401,7 @@ def test_times_read() -> None:
 
 
 def test_no_two_hints_turn_the_same_knob() -> None:
-    """Spills ask for a smaller key block, many stalls for a larger one: only the stronger one speaks."""
+    """Spills ask for a smaller key block, many stalls for a larger one: only the stronger hint is shown."""
     spilling = simulation(6e-3, executed_spills=2_000_000, executed_fills=2_000_000, unit_stall_cycles=4e6)
     suggestions = [hint.suggestion for hint in hints_of(replace(evidence(6e-3, bq=1024), simulation=spilling))]
     assert sum("key/value block" in suggestion for suggestion in suggestions) == 1

@@ -1,4 +1,4 @@
-"""Edits of one constant: which are advised, how simulating them ranks the hints, and that it is done with real ones."""
+"""Edits of one constant: the advised edits, how simulating them ranks the hints, and a simulation of real ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_an_edit_is_made_where_the_program_has_that_block() -> None:
 
 @pytest.mark.slow
 def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) -> None:
-    """BQ 128 -> 512 brings nearly half; the constants are found by what they make of the blocks."""
+    """BQ 128 -> 512 saves nearly half; constants are found by their effect on the blocks."""
     contest = contests.load(committed_contest(tmp_path / "contest"))
     kernel = Candidate(text=contest.candidate().text.replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n")
     base = Bench(contest=contest, checked=False).judge(kernel, "judge")

@@ -54,7 +54,7 @@ def edited(*edits: tuple[str, str]) -> str:
 )
 def test_kinds(edits: list[tuple[str, str]], kinds: tuple[str, ...]) -> None:
     assert kinds_of_change(KERNEL, edited(*edits)) == kinds
-    # What is undone is of the kinds that were done.
+    # Undoing an edit is a change of the same kinds.
     assert kinds_of_change(edited(*edits), KERNEL) == kinds
 
 
@@ -74,7 +74,7 @@ def test_casts_that_move_with_the_body_are_no_change_of_dtype() -> None:
     )
     assert kinds_of_change(whole, strips) == ("body",)
     assert kinds_of_change(whole, strips.replace("float32", "bfloat16")) == ("dtype", "body")
-    # The same casts at other places of the same body are one.
+    # The same casts at other places of the same body are a change of dtype.
     swapped = whole.replace("y.dtype", "_").replace("jnp.float32", "y.dtype").replace("_", "jnp.float32")
     assert kinds_of_change(whole, swapped) == ("dtype",)
 

@@ -1,4 +1,4 @@
-"""The problem's names for what the compiler calls otherwise: only where they are certain."""
+"""The problem's names for operands that the compiler renames: used only if they are certain."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from harness.records import Window
         ("operand wait `args_1_.3`", "operand wait `k`"),
         ("args_2_", "v"),
         ("fill and drain `naive.1 output`", "fill and drain `o`"),
-        # The problem has three inputs, and these are others' names.
+        # The problem has three inputs, and these names belong to others.
         ("args_3_.1", "args_3_.1"),
         ("my_args_0_.3", "my_args_0_.3"),
         ("args_0_.3.remat", "args_0_.3.remat"),

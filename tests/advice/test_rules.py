@@ -149,7 +149,7 @@ SHOWN = {
         Case(lambda: evidence(3.0e-3), ("8,192 grid steps of 366.21 ns", "now 256) to 1024")),
         Case(lambda: saved(NAIVE), ("8,192 grid steps of 646.82 ns", "75.1%")),
         Case(lambda: rowwise(1e-3, block=8), ("1,024 grid steps", "make the blocks larger")),
-        # Pages, which no constant makes larger.
+        # These are pages, which no constant makes larger.
         Case(
             lambda: with_table(with_window(rowwise(5e-3, block=1), 0, fetches=None)),
             ("8,192 grid steps", "one block of x, in places that a table names", "take several of these blocks"),
@@ -160,7 +160,7 @@ SHOWN = {
             lambda: with_parts(evidence(0.9e-3, bq=8192, bkv=8192), ("fill and drain", "q", 0.12)),
             ("12.0% of the cycles", "only 4 steps", "more steps cost", "4096 and 16384 along axis 0 of q's block"),
         ),
-        # A step for each head: there is half of no block of one.
+        # There is a step for each head: a block of one head cannot be halved.
         Case(
             lambda: with_parts(heads_alone(), ("fill and drain", "q", 0.12)),
             ("the grid cuts no block", "one more axis that cuts the rows of q's, now 1 x 8192 x 128"),
@@ -210,7 +210,7 @@ SHOWN = {
             ),
             ("-> make the second-to-last size, 12, a multiple of 8",),
         ),
-        # VMEM is nearly full, so that one row in a tile is worth a word, and no more time than is waited for it.
+        # VMEM is nearly full, so one row in a tile is reported; the gain is at most the wait for it.
         Case(
             lambda: with_call(wide_rows(), vmem_limit_bytes=9 << 20),
             ("w's block bfloat16[1 x 65536]", "2.0x its values", "one dimension, with a block of (65536,)"),
@@ -305,7 +305,7 @@ SHOWN = {
             lambda: with_run(evidence(2e-3, bq=1024), unit_stall_cycles=0.9e6, units=saved(NAIVE).simulation.units),  # type: ignore[union-attr]
             ("30.0% of the time", "now 256) to 1024"),
         ),
-        # Four times as large would fit into VMEM, and is more than kernels do well with.
+        # A block four times as large would fit into VMEM, but is larger than what works well.
         Case(
             lambda: with_run(
                 evidence(2e-3, bq=512, bkv=1024),
@@ -372,7 +372,7 @@ SILENT = {
     "spills": [
         Case(lambda: spilling(0.8e-3, 12_000)),
         Case(lambda: saved(NAIVE)),
-        # What waits for transfers has slots to spare.
+        # A kernel that waits for transfers has slots to spare.
         Case(lambda: with_run(spilling(0.8e-3, 120_000), dma_wait_cycles=0.7 * 0.8e-3 * 1.5e9)),
         # A little waiting hides spills that take no bundle of their own.
         Case(
@@ -386,7 +386,7 @@ SILENT = {
     ],
     "bubbles": [
         Case(lambda: with_parts(good(), ("unit stall", "MXU result", 0.03))),
-        # What waits for operands or fills the pipeline has rules of its own.
+        # Waits for operands, and filling the pipeline, have their own rules.
         Case(lambda: with_parts(good(), ("operand wait", "k", 0.3))),
         # Nothing is waited for: no unit could be named.
         Case(lambda: with_parts(good(), ("launch", "", 0.3))),
@@ -426,7 +426,7 @@ SILENT = {
         # A product for each of four heads of a block, one softmax for all; pages that are copied by hand.
         Case(lambda: with_counts(with_window(good(), 0, block_shape=(4, 512, 128)), matmul=8)),
         Case(lambda: by_hand(with_counts(good(), matmul=32))),
-        # An unrolled loop shows everything as often.
+        # In an unrolled loop all counts are as large.
         Case(lambda: saved(PIECES)),
         Case(lambda: saved(CHAMPION)),
         Case(lambda: rowwise(0.3e-3)),
@@ -435,7 +435,7 @@ SILENT = {
         Case(lambda: saved(PIECES)),
         Case(lambda: saved(CHAMPION)),
         Case(lambda: rowwise(0.3e-3)),
-        # One line has those of the scores, another those that rescale sums.
+        # One line has the exponentials of the scores, another those that rescale sums.
         Case(
             lambda: with_lines(
                 with_run(with_counts(good(), exp=9), mxu_flops=4 * 128 * 1024 * 100_000),
@@ -453,7 +453,7 @@ SILENT = {
         Case(lambda: with_window(good(), 1, block_shape=(512, 1), vmem_bytes=2 * 512 * 128 * 2)),
         # A row that is fetched once, while VMEM is mostly free.
         Case(lambda: with_call(wide_rows(), vmem_limit_bytes=100 << 20)),
-        # A row of 8 KiB in the way of nothing, however full VMEM is.
+        # A row of 8 KiB matters little, however full VMEM is.
         Case(lambda: with_call(rowwise(0.35e-3), vmem_limit_bytes=9 << 20)),
         # Whole tiles of 8 rows, though not of 16.
         Case(lambda: with_call(with_window(good(), 1, block_shape=(520, 128)), vmem_limit_bytes=1 << 20)),
@@ -525,7 +525,7 @@ SILENT = {
         # Memory binds: arithmetic that is not on the critical resource costs no time.
         Case(lambda: covering(1.75, rowwise(0.35e-3))),
         Case(lambda: replace(covering(1.75, rowwise(0.35e-3)), simulation=None)),
-        # Of a problem that credits one operation for each element, nobody counted what a kernel does.
+        # A problem that credits one operation for each element does not count what a kernel does.
         Case(lambda: with_slots(covering(9.0, rowwise(0.35e-3, flops=1)), VALU=0.9)),
         Case(lambda: covering(1.2, outer_product(64, 2))),
         Case(lambda: covering(2.0, evidence(0.9e-3, bq=2048, problem=CAUSAL))),
@@ -580,7 +580,7 @@ SILENT = {
     ],
     "transposed pushes": [
         Case(lambda: with_lines(rowwise(0.9e-3), (20, 0.6, {"MXU": 4096}))),
-        # Keys are contracted so.
+        # Keys are contracted in this way.
         Case(lambda: with_lines(good(), (20, 0.6, {"MXU": 4096, "MXU transposed push": 40_000}))),
         # Pages, or whatever else the kernel copies itself: there is no array outside to transpose.
         Case(lambda: by_hand(with_lines(rowwise(0.9e-3), (20, 0.6, {"MXU": 4096, "MXU transposed push": 40_000})))),
@@ -590,7 +590,7 @@ SILENT = {
         Case(lambda: rowwise(0.3e-3)),
         # The output is transposed already, with row sums beside it.
         Case(lambda: with_run(saved(V6E), mxu_flops=round(1.56 * saved(V6E).problem.work.matmul_flops))),
-        # As here, with hidden scores computed; their exponentials are of float32, or of bfloat16, two in a word.
+        # Hidden scores are computed here too; exponentials are float32, or bfloat16 with two in a word.
         Case(lambda: triangle(executed=3.0, computed=2.0)),
         Case(lambda: triangle(executed=3.0, computed=2.0, packed=2)),
     ],
@@ -599,7 +599,7 @@ SILENT = {
 
 
 def triangle(*, executed: float, computed: float, packed: int = 1) -> Evidence:
-    """A causal kernel on v6e: so many times the useful FLOPs and scores; exponentials `packed` in a word."""
+    """A causal kernel on v6e: multiples of the useful FLOPs and scores, and the exponentials in a word."""
     pairs = CAUSAL.work.matmul_flops // (4 * 128)
     problem = replace(CAUSAL, work=replace(CAUSAL.work, exponentials=pairs))
     scores = round(computed * pairs / 1024)
@@ -618,7 +618,7 @@ def waiting(kernel: Evidence) -> Evidence:
 
 
 def over_links(*, waits: float = 0.24e-3, busiest: int = 12 << 20) -> Evidence:
-    """A product on four chips of v5e, of 0.4 ms: so long a wait for other chips, and so many bytes on one link."""
+    """A product of 0.4 ms on four v5e chips, with these waits for other chips and these bytes on the busiest link."""
     kernel = evidence(0.4e-3, problem=AllGatherMatmul(m=2048, n=4096, k=4096).statement())
     run = kernel.simulation
     assert run is not None
@@ -688,7 +688,7 @@ def test_operations_around_a_kernel_without_a_name_are_told_from_it() -> None:
     (words,) = [hint for hint in hints if hint.rule == "copies"]
     assert "2 operations outside the kernel, `copy.5`, `gather_fusion`, take 300.000 us" in words.observation
     assert "by index inside the kernel" in words.suggestion
-    # They may be what waits.
+    # These operations may be the ones that wait.
     assert not [hint for hint in hints if hint.rule == "DMA waits"]
     assert [hint for hint in advised(with_run(kernel, ops=ops[:1])) if hint.rule == "DMA waits"]
     # Two operations that may be the kernel's.
@@ -701,16 +701,16 @@ def test_a_causal_body_under_a_condition_is_not_told_to_skip() -> None:
     finding = looked("masked blocks", Case(lambda: with_run(kernel, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops))))
     assert finding is not None
     assert "pl.when" not in finding.suggestion
-    # A third is computed in vain; half the key block takes a third of that away.
+    # A third of the work is useless; half the key block removes a third of that.
     assert finding.gain == pytest.approx(1 / 9)
-    # It speaks beside a hint about the block as a whole, whose gain nobody knows.
+    # It is shown beside a hint about the whole block, whose gain is unknown.
     hints = advised(with_run(kernel, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops)))
     assert [hint.rule for hint in hints] == ["masked blocks", "re-reads", "no overlap"]
     assert {hint.gain for hint in hints[1:]} == {None}
 
 
 def test_half_filled_units_leave_open_whether_masked_blocks_are_skipped() -> None:
-    """On v6e a product of 128 columns fills half of the unit: 3x the useful work is all of it, or half of it twice."""
+    """On v6e, 128 columns fill half of the unit: 3x the useful work may be the whole square, or half of it twice."""
     kernel = on_chip("v6e", covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL)))
     all_of_it = with_run(kernel, mxu_flops=round(3.0 * CAUSAL.work.matmul_flops))
     finding = looked("masked blocks", Case(lambda: all_of_it))
@@ -724,7 +724,7 @@ def test_padding_costs_no_more_than_its_transfers_and_the_wait_for_them() -> Non
     waiting = with_parts(wide_rows(), ("fill and drain", "w", 0.01), ("fill and drain", "x", 0.2))
     finding = looked("misaligned blocks", Case(lambda: with_call(waiting, vmem_limit_bytes=9 << 20)))
     assert finding is not None
-    # It is moved once, in 0.16 us: what counts is the room, and what that is worth is not known.
+    # It is moved once, in 0.16 us: only its room matters, and the gain of that is unknown.
     assert finding.gain is None
     often = with_window(waiting, 1, fetches=640)
     finding = looked("misaligned blocks", Case(lambda: with_call(often, vmem_limit_bytes=9 << 20)))
@@ -861,7 +861,7 @@ def test_a_transpose_that_saves_transposed_pushes_is_let_be() -> None:
     assert "copies" in [hint.rule for hint in advised(moving)]
     transposing = replace(moving, trace=replace(trace, transposes=("kernel.py line 20",)))
     assert "copies" not in [hint.rule for hint in advised(transposing)]
-    # One that spares nothing inside is not.
+    # A transpose that saves nothing inside the kernel is not advised.
     pushing = with_lines(transposing, (20, 0.6, {"MXU": 4096, "MXU transposed push": 10}))
     assert "copies" in [hint.rule for hint in advised(pushing)]
 
@@ -1020,7 +1020,7 @@ def test_bubbles_behind_a_unit_that_always_works_are_bounded_by_what_it_leaves(
 
 
 def test_re_reads_of_an_operand_are_mended_by_blocks_of_the_others() -> None:
-    """Rows of a are the axis that b lacks: a larger block of them reads b less often, and nothing else does."""
+    """Only rows of a are an axis that b lacks: only a larger block of them reads b less often."""
     kernel = outer_product(640, 2)
     finding = looked("operand re-reads", Case(lambda: kernel))
     assert finding is not None
@@ -1029,7 +1029,7 @@ def test_re_reads_of_an_operand_are_mended_by_blocks_of_the_others() -> None:
 
 
 def test_lengths_that_are_equal_do_not_make_the_sum_of_a_product_a_remedy() -> None:
-    """Lengths tell nothing if m and k are equal: a block of k is read as often whatever its size."""
+    """If m and k are equal, lengths do not tell them apart: a block of k is read equally often at any size."""
     kernel, sums = outer_product(640, 2), 160
     (a, b), (output,) = kernel.problem.inputs, kernel.problem.outputs
     m, n = output.shape

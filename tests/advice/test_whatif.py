@@ -1,4 +1,4 @@
-"""Another chip for the same schedule: factors of one change nothing, and each resource helps what waits for it."""
+"""Another chip for the same schedule: factors of one change nothing, each resource helps what it limits."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`benchmarks/calibrate.py`: planted constants are recovered, and those that no program feels are said to be free."""
+"""`benchmarks/calibrate.py`: planted constants are recovered, and constants that affect no program are called free."""
 
 import dataclasses
 import json
@@ -74,7 +74,7 @@ def test_the_page_has_every_constant_and_operation(fit: calibrate.Fit) -> None:
 def test_the_page_is_what_its_figures_give() -> None:
     results = json.loads(calibrate.RESULTS.read_text(encoding="utf-8"))
     assert calibrate.page(results) == calibrate.PAGE.read_text(encoding="utf-8")
-    # What is fitted is not what is used: the page compares with the constants as they are.
+    # The fitted constants are not the ones in use: the page compares both.
     for chip_name, result in results.items():
         todays = {name: value for name, value in calibrate.today(chip_name).items() if name in calibrate.SPACE}
         assert {name: constant["today"] for name, constant in result["constants"].items()} == todays

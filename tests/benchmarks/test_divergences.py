@@ -1,4 +1,4 @@
-"""Kernels that are two programs, and unusual honest ones: a drawn handful of each goes the way that the judge goes."""
+"""Kernels that are two programs, and unusual honest ones: a drawn handful of each, judged as kernels are."""
 
 import random
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.records import Certificate, Failure
 
 pytestmark = pytest.mark.long
 
-# Another handful with every version of the judge would tell more, and a test that fails now and then less.
+# A new handful for each version of the judge would test more, but a test that fails now and then is worth less.
 DRAW = random.Random(44)
 TWO_PROGRAMS, ONE_PROGRAM = [*divergences.divergences()], [*divergences.honest()]
 

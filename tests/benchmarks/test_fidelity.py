@@ -167,12 +167,12 @@ def test_the_page_shows_its_figures() -> None:
         for kind, rows in statistics.grouped(here, lambda point: point.kind).items():
             chip_summary = statistics.summary(rows)
             lines = [line for line in table.splitlines() if line.startswith(f"| {kind} ")]
-            # The page that people read has no sum of an operation that one chip has.
+            # The page that people read has no sum for an operation that only one chip has.
             line = next((line for line in lines if "| all " in line), lines[0])
             assert "| all " in line or len({point.chip for point in rows}) == 1
             cells = [cell.strip() for cell in line.split("|")]
             assert cells[3] == str(chip_summary.rows)
-            # The figures that are kept are rounded, the page's are rounded once more.
+            # The stored figures are rounded; the page rounds them once more.
             shown = [float(cell.removesuffix(" %")) for cell in cells[4:6]]
             assert shown == pytest.approx([100 * chip_summary.median, 100 * chip_summary.most], abs=0.051)
 
@@ -254,7 +254,7 @@ def test_what_has_fewer_than_five_validation_rows_is_said_to_be_unvalidated() ->
     few = {
         chip_name: names.split(", ") for chip_name, _, names in (part.partition(": ") for part in sentence.split("; "))
     }
-    # What no chip has enough of is said once, and v6e lacks nothing else: it has five products of bfloat16.
+    # Kinds that no chip has enough of are named once, and v6e lacks no other: it has five bfloat16 products.
     assert set(few) == {"all chips", "v5e", "v5p", "v7x"}
     assert few["v5e"] == few["v5p"] == ["everything"]
     assert {"normalization", "f32"} <= set(few["all chips"])
@@ -283,7 +283,7 @@ def test_the_scatter_of_errors_is_found_by_chip_and_by_operation_called() -> Non
     scatter = statistics.spread(rows)
     assert scatter.by_chip == {"v6e": pytest.approx(0.05, rel=0.25), "v7x": pytest.approx(0.02, rel=0.25)}
     assert scatter.operation_seconds == pytest.approx(1e-6, rel=0.25)
-    # However exact the rows are, short programs get their fixed part.
+    # However exact the rows are, short programs get their fixed part of the uncertainty.
     exact = statistics.spread([replace(point, measured_seconds=point.simulated_seconds) for point in rows])
     assert exact.operation_seconds == pytest.approx(0.25e-6)
     assert scatter.of(rows[0]) == pytest.approx(np.hypot(scatter.by_chip["v6e"], scatter.operation_seconds / 1e-3))

@@ -211,7 +211,7 @@ def test_the_page_has_the_kept_peers_of_other_operators(tmp_path: Path, monkeypa
     ]
     (tmp_path / "peers.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     monkeypatch.setattr(titles, "KEPT", tmp_path / "peers.tsv")
-    # Not what the ratio was when the peer was timed.
+    # The ratio is today's, not that of the day on which the peer was timed.
     champions = {"swiglu": 0.94e-3, "matmul": 2.04e-3}
     monkeypatch.setattr(pages, "champion_seconds", lambda folder: champions.get(folder.name))
     text = pages.page(plan(), planted(flash=0.8e-3, ours=0.6e-3), {}).split("## Other operators")[1].split("\n## ")[0]

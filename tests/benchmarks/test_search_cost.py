@@ -1,4 +1,4 @@
-"""The grids that searches are held against: complete, and read as they are meant."""
+"""The grids that searches are compared with: complete, and read as they are meant."""
 
 from math import inf
 from pathlib import Path

@@ -54,7 +54,7 @@ PREDICTED = Predicted(
 
 
 def problem(*seconds: float | None, roles: str = "published near drawn") -> Problem:
-    """One with so many candidates."""
+    """A problem with this many candidates."""
     rows = zip("abc", seconds, roles.split(), strict=False)
     return Problem(rows=tuple(dataclasses.replace(PREDICTED, row=n, seconds=s, role=r) for n, s, r in rows))
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 PAGE = Path(PROJECT) / "docs" / "ADD_A_CHIP.md"
 NAME = "v9x"
-# The page's file is compiled for as this chip is: its program is the same, and half of its time is right.
+# The page's chip is compiled for in the same way as this one: the programs are the same, and half its time is right.
 LIKE = "v5e"
 LABEL = f"[simulated {NAME}, not calibrated]"
 
@@ -29,7 +29,7 @@ def printed_by(where: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A contest for the new chip, in a folder of a harness that has nothing new but the page's file; judged twice."""
+    """A contest for the new chip, judged twice; its harness has the page's file in addition, and nothing else new."""
     home = tmp_path_factory.mktemp("new-chip")
     copy_harness(home, "candidates")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -1,4 +1,4 @@
-"""The rows of chips: what they must have, what they say that they lack, and that nothing else names a chip."""
+"""The rows of chips: what they must have, what they state to lack; and nothing else names a chip."""
 
 import ast
 from dataclasses import replace
@@ -15,7 +15,7 @@ from harness.judge.simulate.machine import machine_of
 from harness.records.report_words import simulated, source_label, with_chip
 
 PACKAGE = Path(harness.__file__).parent
-# Rows; contests, each for a chip of its own choice; kernels that are planted for several chips.
+# The rows, contests (each chooses its chip), and kernels that are planted for several chips.
 CHOOSING = ("chips", "templates", "selftest")
 
 
@@ -47,7 +47,7 @@ def test_times_of_a_chip_that_nothing_was_fitted_to_say_so() -> None:
     assert simulated("v5e") == "simulated v5e"
     assert with_chip("measured", "v4") == "measured v4"
     assert source_label("measured cpu", "v4") == "measured cpu, says nothing about a TPU"
-    # Of a record made for a chip that is not here.
+    # The label of a record that was made for an unknown chip.
     assert simulated("v99") == "simulated v99"
 
 
@@ -61,5 +61,5 @@ def test_no_code_beside_the_rows_names_a_chip() -> None:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and node.value in chips.names()
     }
-    # The chip that is meant where nothing names one.
+    # The default chip is named here.
     assert naming == {"hardware.py"}

@@ -29,7 +29,7 @@ def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words
 
 @pytest.fixture
 def contest(tmp_path: Path) -> Iterator[Path]:
-    """A committed contest of its own, small enough to be judged quickly."""
+    """A committed contest, small enough to be judged quickly."""
     folder = committed_contest(tmp_path / "contest")
     kernel = (folder / "kernel.py").read_bytes()
     yield folder

@@ -131,7 +131,7 @@ def test_every_verb_takes_quiet_but_the_one_whose_options_are_pytests() -> None:
 
 @pytest.mark.long
 def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
-    """In one process: what the --help of any verb or subcommand imports, all of them import."""
+    """All parsers are made in one process, so an import by one verb's --help shows for all."""
     program = (
         "import sys; from harness.shell.catalogue import EVERY; "
         "[parser.format_help() for verb in EVERY.values() for _, parser in verb.parsers()]; "
@@ -239,7 +239,7 @@ def test_an_empty_contest_says_how_to_begin(
 def test_the_shell_knows_no_verb_by_name() -> None:
     for path in sorted((Path(PROJECT) / "harness" / "shell").glob("*.py")):
         words = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
-        # A message is typed instead of the one, documents have a field called as the other; a group may be called so.
+        # A message is typed instead of `experiment`, and documents have a field `schema`; groups may have these names.
         assert words & {*EVERY} - {*GROUPS} <= {"experiment", "schema"}, path.name
 
 
@@ -248,7 +248,7 @@ def test_the_shell_knows_no_verb_by_name() -> None:
     "words", ["status", "results --json", "show 9999", "show --no-such-option", "judge --chip v9", ""]
 )
 def test_a_forked_command_is_what_a_process_of_its_own_is(words: str, tmp_path: Path) -> None:
-    """tests/support/forked_commands.py runs most commands of the tests; here is one of each kind of ending."""
+    """tests/support/forked_commands.py runs most commands of the tests; one of each kind of ending is run here."""
     arguments = ("-C", PROJECT, *words.split())
     environment = {**os.environ, "PYTHONPATH": PROJECT}
     assert forked_commands.can_fork(environment)

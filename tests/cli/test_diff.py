@@ -1,4 +1,4 @@
-"""Two kernels held against each other: real records of this repository's contests, and edits of their texts."""
+"""Two kernels compared: real records of this repository's contests, and edits of their texts."""
 
 import dataclasses
 import json
@@ -51,7 +51,7 @@ def test_a_line_is_held_against_its_like_wherever_it_stands() -> None:
     assert (moved.before_line, moved.after_line) == (28, 29)
     before = side(4)
     shifted = compare(before, side(4, b"# one more line\n" * 3 + before.candidate.text), "").programs[0]
-    # The text moved down, the record did not: what has no like in the record costs nothing there.
+    # The text moved down, the record did not: lines without a counterpart in the record have no cost.
     assert all(
         line.before_line is None or line.before_line + 3 == line.after_line for line in shifted.lines if line.file
     )
@@ -67,7 +67,7 @@ def test_a_line_that_one_text_lacks_is_new_or_gone() -> None:
 
 
 def test_a_rewritten_line_stands_beside_the_one_it_is_most_like() -> None:
-    """Lines put before it and an indentation do not move its cycles to another line's text."""
+    """Lines inserted before it, and indentation, do not move its cycles to another line."""
     before = side(4)
     lines = before.candidate.source.splitlines()
     numbers = {line.before_line for line in compare(before, before, "").programs[0].lines if line.file}
@@ -78,7 +78,7 @@ def test_a_rewritten_line_stands_beside_the_one_it_is_most_like() -> None:
     pair = line_of(compare(before, side(4, text.encode()), ""), "y_ref[some, :] =")
     assert (pair.before_line, pair.after_line) == (at, at + 3)
     assert pair.before_cycles > 0
-    # A line that is like none of those in its place is gone.
+    # A line that resembles none of the lines in its place counts as removed.
     other = "\n".join([*lines[: at - 1], "    pass", "    return", *lines[at:]]) + "\n"
     gone = line_of(compare(before, side(4, other.encode()), ""), "y_ref[...] =")
     assert (gone.before_line, gone.after_line) == (at, None)

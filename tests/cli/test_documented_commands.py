@@ -22,10 +22,10 @@ from harness.shell.main import place_of_verb
 
 BLOCKS = tuple(blocks())
 COMMANDS = tuple(command for block in BLOCKS for command in block)
-# Those that show what they print run in test_protocol_page.py.
+# Pages that show what their commands print are run by test_protocol_page.py.
 _SHOWN = {"docs/PROTOCOL.md", "docs/PROFILING.md"}
 RUN_HERE = tuple(block for block in BLOCKS if not (block[0].page in _SHOWN and block[0].is_shown))
-# A change may turn out slower, or too near to tell. What judges, replays or checks must find all well.
+# A change may turn out slower, or too close to call. Verbs that judge, replay or check must find no fault.
 _VERDICTS = {0, 1, 3}
 _JUDGING = ("experiment:",)
 
@@ -38,7 +38,7 @@ def misunderstanding(command: Command) -> str:
     """Why a command cannot be run, found cheaply: the verb's own parser takes its words, and named files are there."""
     words = shlex.split(command.run_as)
     if words[0] == "./ratchet.sh":
-        # What the shell keeps for itself begins with one of these.
+        # The shell's own part of a line begins with one of these.
         rest = list(itertools.takewhile(lambda word: word not in {"<", ">", "2>&1", "|"}, words[1:]))
         place = place_of_verb(rest)
         if place is None:
@@ -109,11 +109,11 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ratchet(folder, "experiment: BQ 256", "--set", "BQ=256", expect=0, environment=home)
     ratchet(folder, "experiment: BKV 512", "--set", "BKV=512", expect=0, environment=home)
     ratchet(folder, "experiment: BQ 128 again", "--set", "BQ=128", expect=1, environment=home)
-    # Captures to look into: of simulated runs, and of one on this CPU.
+    # Captures to look into: of simulated runs, and of a run on this CPU.
     for number in ("3", "4"):
         ratchet(folder, "timeline", number, expect=0, environment=home)
     ratchet(folder, "profile", expect=0, environment=home)
-    # Somebody else's: of four chips, one of memory as a file, the program and its launch script.
+    # Somebody else's files: a capture of four chips, a memory capture, a program and its launch script.
     four_devices_run(folder / "theirs")
     shutil.move(memory_run(folder / "memory"), folder / "host.xplane.pb")
     for program in ("train.py", "run.py"):
@@ -126,7 +126,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", RUN_HERE, ids=lambda block: name(block[0]))
 def test_documented_commands_run(block: tuple[Command, ...], stand: Path, tmp_path: Path) -> None:
-    """Each block in a copy of the project of its own, its commands one after the other, as they are printed."""
+    """Runs each block in its own copy of the project: its commands one after the other, as they are printed."""
     folder = tmp_path / "project"
     shutil.copytree(stand, folder, symlinks=True)
     environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(folder)}

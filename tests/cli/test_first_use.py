@@ -61,7 +61,7 @@ def test_an_offline_machine_is_told_what_setting_up_takes(clone: Path, tmp_path:
     assert done.returncode == 4, done.stderr
     assert "it takes a network (behind a proxy, set HTTPS_PROXY)" in done.stderr
     assert "1.7 GB of room at" in done.stderr
-    # What was begun is no environment: the next run begins again.
+    # An environment that was only begun is not used: the next run begins again.
     assert not (clone / ".venv" / ".ratchet-stamp").exists()
 
 
@@ -79,7 +79,7 @@ def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:
         f'#!/bin/sh\nif [ "$2" = venv ]; then echo "No module named venv" >&2; exit 1; fi\nexec {real} "$@"\n'
     )
     python.chmod(0o755)
-    # The script asks for its sys.executable, which is the real one; so that one says it is this.
+    # The script asks Python for sys.executable, which would be the real one: this Python answers with its own path.
     python.write_text(
         python.read_text().replace(f'exec {real} "$@"', f'[ "$1" = -c ] && echo {python} || exec {real} "$@"')
     )
@@ -89,7 +89,7 @@ def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:
 
 
 def test_a_copied_folder_runs_its_own_harness(clone: Path) -> None:
-    """Also where an environment of the form before names the folder that it was made in."""
+    """This holds also if an environment of the former kind names the folder that it was made in."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", clone / ".venv"], check=True)
     lock_bytes = (clone / "requirements.lock").read_bytes()
     lock = subprocess.run(["cksum"], input=lock_bytes, capture_output=True, check=True).stdout.decode()

@@ -1,4 +1,4 @@
-"""Ten thousand mutated files of those that others hand over: no bug's exit, and never more than the limits allow."""
+"""Ten thousand mutations of files that strangers hand over: no exit code of a bug, and no limit exceeded."""
 
 import contextlib
 import gzip
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROJECT = Path(__file__).parents[2]
-# What breaks parsers: huge numbers, brackets, quotes, ends, signs that begin a comment, other words of the grammars.
+# Text that breaks parsers: huge numbers, brackets, quotes, line ends, beginnings of comments, words of the grammars.
 _PIECES = (
     b"99999999999999999999", b"2147483647", b"-1", b"0", b"9" * 5000, b"9" * 400, b"{", b"}", b"(" * 200, b"[" * 2000,
     b'"', b"\\", b"/*", b"'", b"<=", b"...", b"=", b",", b"\0", b"\xff", b"\n", b"%",
@@ -43,7 +43,7 @@ def texts(pattern: str, most: int = 40_000) -> list[bytes]:
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
-    """The bytes with one to six edits: something put in, taken away, repeated, moved, or a bit turned."""
+    """The bytes with one to six edits: text inserted, removed, repeated or moved, or a bit flipped."""
     for _ in range(draw.randint(1, 6)):
         at, end = draw.randrange(len(data) + 1), draw.randrange(len(data) + 1)
         length = draw.choice((1, 4, 40, 400))
@@ -118,7 +118,7 @@ def script(folder: Path, data: bytes) -> list[str]:
 
 
 def exit_code(words: list[str]) -> tuple[int, str]:
-    """Of one command line, in this process."""
+    """The exit code of one command line, run in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         if words[0] == "record":
@@ -193,7 +193,7 @@ def test_no_edit_of_a_real_file_is_a_bug_or_takes_more_than_its_share(
     monkeypatch.setenv("RATCHET_MAX_SECONDS", "2")
     monkeypatch.chdir(tmp_path)
     files, verb = saved(name)
-    # What a verb imports is imported once, here.
+    # The verb's imports are made once, here.
     exit_code(verb(tmp_path, files[0]))
     for number in range(count):
         draw = random.Random(f"{name} {number}")

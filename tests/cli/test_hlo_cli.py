@@ -198,7 +198,7 @@ def test_a_capture_explains_its_modules(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_of_several_modules_it_is_the_one_that_ran_longest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The module that only made the inputs may be the larger one."""
+    """The module that only makes the inputs may be the largest."""
     step = gzip.decompress(STEP.read_bytes())
     stored = metadata_plane({"jit_make(7)": step, "jit_call(8)": modules("naive")[0].read_bytes(), "jit_call(9)": step})
     ops = [

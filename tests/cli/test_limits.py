@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 PROJECT = Path(harness.__file__).parents[1]
 SCHEDULES = Path(__file__).parents[1] / "fixtures" / "schedules"
-# Of all that a verb may take of memory; a quarter more than the limit, for the moment until it is seen.
+# The most memory that a verb may take: a quarter above the limit, because checks come at intervals.
 MOST_BYTES = int(1.25 * (1 << 30))
 
 
@@ -34,7 +34,7 @@ class Ran:
     peak_bytes: int
 
 
-# A process counts the memory of the one that it was forked from: this small one stands between it and the tests.
+# A process counts the memory of the process that forked it, so a small process stands between it and the tests.
 _BETWEEN = """
 import os, resource, sys
 told, seconds, *words = sys.argv[1:]
@@ -49,7 +49,7 @@ os.write(int(told), " ".join(map(str, figures)).encode())
 
 
 def ran(*words: str, seconds: int = 100, **variables: str) -> Ran:
-    """One command line in a process of its own, with what it and its children took."""
+    """The result of one command line in its own process, with the resources that it and its children used."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         reading, writing = os.pipe()
         subprocess.run(
@@ -70,7 +70,7 @@ def ran(*words: str, seconds: int = 100, **variables: str) -> Ran:
 
 
 def calls(opcode: str, attribute: str, count: int, times: int) -> str:
-    """A module of `count` computations, each of which calls the one before so many times."""
+    """A module of `count` computations, each of which calls the one before it `times` times."""
     lines = ["HloModule calls", "c0 {", " p = f32[8] parameter(0)", " ROOT q = f32[8] add(p, p)", "}"]
     for number in range(1, count):
         lines += [f"c{number} {{", " v0 = f32[8] parameter(0)"]
@@ -209,7 +209,7 @@ def test_a_number_of_more_digits_than_python_reads_is_refused_in_words(tmp_path:
 
 @pytest.mark.slow
 def test_a_table_that_xla_never_finishes_is_ended_from_outside(tmp_path: Path) -> None:
-    """A loop in the module's own text runs in XLA, where no check of the simulator is heard."""
+    """A loop in the module's own text runs in XLA, where the simulator's checks do not reach it."""
     folder = tmp_path / "dumps"
     folder.mkdir()
     for packed in (SCHEDULES / "libtpu-0.0.50.1" / "v5e-planned-1024").iterdir():

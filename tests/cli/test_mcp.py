@@ -43,7 +43,7 @@ READING = {
 }  # fmt: skip
 WRITING = {"evaluate", "run_experiment", "sweep", "tune", "table", "attack", "replay", "rescale"}
 OVERWRITING = {"checkout", "undo", "revoke"}
-# What each reading tool needs to answer in the contest of these tests.
+# The arguments that each reading tool needs in the contest of these tests.
 NEEDED: dict[str, dict[str, Any]] = {
     "hlo": {"what": "f32[3,5]{1,0:T(2,2)}"}, "lines": {"number": 1}, "diagnose": {"number": 1}, "whatif": {"what": 1},
     "predict": {"what": "shapes", "arrays": "bf16[8,8192]"}, "simulate": {"what": "dumps", "chip": "v5e"},
@@ -98,7 +98,7 @@ async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     assert result.structured_content is not None
-    # For clients that know no structured content the same stands in the text.
+    # The text has the same content, for clients that know no structured content.
     assert json.loads(text(result)) == result.structured_content
     return dict(result.structured_content)
 
@@ -215,7 +215,7 @@ def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path, converse: 
         assert "[usage]" in await refusal(client, "results", limit=0)
         assert "[no-message]" in await refusal(client, "run_experiment", message=" ")
         assert "[no-such-place]" in await refusal(client, "xprof_memory", where="absent")
-        # The newest run is another: what is asked about is never answered about that.
+        # The newest run is another one: a question about the old run must not be answered from it.
         for tool in ("xprof_overview", "xprof_memory", "xprof_trace_url"):
             assert "got 'aaa'" in await refusal(client, tool, run="aaa")
         # Arguments that do not fit the schema never reach the command.
@@ -248,7 +248,7 @@ def test_an_argument_that_a_tool_does_not_know_is_an_error(converse: Converse) -
 
 
 def test_a_capture_is_named_by_run(converse: Converse) -> None:
-    """The newest of them is the broken one: an argument that were not heard would show."""
+    """The newest run is the broken one, so an ignored argument would show."""
 
     async def conversation(client: Client) -> None:
         for run, devices in (("one-device", 1), ("four-devices", 4)):
@@ -274,7 +274,7 @@ def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path, conv
     linked.mkdir(parents=True)
     (linked / "host.xplane.pb").symlink_to(outside)
     other = copied(contest, tmp_path / "other")
-    # A record is a claim: what it says of its dumps opens nothing elsewhere.
+    # A record is only a claim: its paths of dumps must open nothing elsewhere.
     asked: list[tuple[str, dict[str, Any]]] = [
         ("xprof_ops", {"run": str(outside)}),
         ("xprof_ops", {"run": str(tmp_path / "elsewhere")}),
@@ -357,7 +357,7 @@ def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def test_what_a_tool_reads_has_the_limits_of_the_command_line(tmp_path: Path) -> None:
-    """The process that reads is ended from outside, and the server goes on."""
+    """The reading process is ended from outside, and the server goes on."""
     (tmp_path / "module.txt").write_text("\n".join(f"%a{n} = f32[8] add(%b, %c)" for n in range(60_000)))
 
     async def conversation(client: Client) -> None:
@@ -378,7 +378,7 @@ def test_an_answer_that_is_too_long_to_read_is_refused(contest: Path, monkeypatc
 
 
 def test_a_long_answer_says_how_to_ask_for_the_rest(tmp_path: Path) -> None:
-    """Twelve hundred operations: 240 kB of JSON in a first part, a middle and a last one, none lost."""
+    """Twelve hundred operations: 240 kB of JSON come in three parts, and nothing is lost."""
     count = 1_200
     ops = [
         Ran(

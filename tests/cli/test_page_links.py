@@ -1,4 +1,4 @@
-"""Links of the pages in the repository: files that exist, and headings of theirs."""
+"""Links between the repository's pages: their files and headings exist."""
 
 import re
 import subprocess

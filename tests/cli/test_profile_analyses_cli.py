@@ -138,7 +138,7 @@ def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
     (path,) = tmp_path.glob("profile_data/plugins/profile/*/*.xplane.pb")
     tables = answer(capsys, "gaps", path)
     (idle,) = tables["idle"]["rows"]
-    # What is idle between operations says nothing: one of them is all there is.
+    # Idle time between operations says nothing here: there is only one operation.
     assert idle["idle_fraction"] < 0.01
     assert idle["verdict"].startswith("unknown: kernels fill it")
     bubbles, *parts = tables["inside"]["rows"]
@@ -147,7 +147,7 @@ def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
     assert sum(row["cycles"] for row in parts) == result.cycles
     stalls = {part.name: part.cycles for part in result.breakdown.parts if part.kind == "unit stall"}
     assert {row["part"].removeprefix("unit stall "): row["cycles"] for row in parts if "stall" in row["part"]} == stalls
-    # What the bytes need of the time is no bubble's.
+    # The time that the bytes need does not count as bubbles.
     assert result.seconds is not None
     floor = (result.hbm_read_bytes + result.hbm_written_bytes) / chip("v5e").hbm_bytes_per_second
     cost = min(bubbles["share"] * result.seconds, result.seconds - floor)
@@ -161,7 +161,7 @@ def test_rows_that_a_device_recorded_inside_a_kernel_are_shown(
     lines = {
         "XLA Modules": [Ran(MODULE, 0.0, 100.0)],
         "XLA Ops": [Ran(PALLAS, 0.0, 90.0), Ran(COPY, 90.0, 10.0)],
-        # Half of one row lies in the kernel, and 10 us of both rows at once.
+        # Half of one row lies in the kernel, and both rows are busy together for 10 us.
         "matrix unit": [Ran("product", 10.0, 20.0), Ran("product", 80.0, 20.0)],
         "vector unit": [Ran("exp", 20.0, 30.0)],
     }

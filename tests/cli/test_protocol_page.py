@@ -1,4 +1,4 @@
-"""docs/PROTOCOL.md and docs/PROFILING.md are what running their commands gives, and tell the same numbers."""
+"""docs/PROTOCOL.md and docs/PROFILING.md show what their commands print, and agree with each other."""
 
 import itertools
 import re
@@ -12,7 +12,7 @@ from protocol_page import COLUMNS, PAGE, PAGES, Shell, answered, commands, outpu
 from harness.shell.main import main
 
 TEXT = PAGE.read_text(encoding="utf-8")
-# Quick enough to run here each time; all others only in the slow test.
+# These commands are quick enough to run each time; all others run only in the slow test.
 QUICK = ("./ratchet.sh predict ", "./ratchet.sh hlo '")
 HOW = ".venv/bin/python tests/support/protocol_page.py brings docs/PROTOCOL.md up to date"
 
@@ -20,7 +20,7 @@ HOW = ".venv/bin/python tests/support/protocol_page.py brings docs/PROTOCOL.md u
 def test_every_item_is_numbered_and_has_what_its_command_printed() -> None:
     items = re.findall(r"^\*\*(\d+)\.\*\* ", TEXT, re.MULTILINE)
     assert [int(number) for number in items] == list(range(1, len(items) + 1))
-    # A paragraph is an item, or several that share what is run for them below.
+    # A paragraph is one item, or several items that share the commands below it.
     for paragraph, following in itertools.pairwise(TEXT.split("\n\n")):
         if re.match(r"\*\*\d+\.", paragraph) and "*Not run here:" not in paragraph:
             assert following.startswith(("```\n$ ", "```measured\n$ ")), f"nothing was run for: {paragraph}"
@@ -40,10 +40,10 @@ def test_quick_commands_print_what_the_page_shows(
 
 
 def comparable(lines: list[str], *, is_measured: bool) -> list[str]:
-    """Lines without blanks at their ends; of measured ones the words: lines wrap where figures differ."""
+    """Lines without trailing blanks; for measured output only the words, because lines wrap where figures differ."""
     if not is_measured:
         return [line.rstrip() for line in lines]
-    # What a narrow column cuts off ends in an ellipsis.
+    # Text that a narrow column cuts off ends in an ellipsis.
     return sorted(set(re.findall(r"[A-Za-z_]{3,}+(?!…)", "\n".join(lines))))
 
 
@@ -64,7 +64,7 @@ def test_what_both_pages_show_of_one_run_is_the_same() -> None:
 
     assert baselines(protocol) == baselines(profiling)
     assert len(baselines(protocol)) == 2
-    # What a sentence of the walk says stands in an output or a command beside it.
+    # Figures in sentences of the walk also stand in an output or a command next to them.
     prose = re.sub(r"```.*?```", "", profiling, flags=re.DOTALL)
     shown = " ".join(re.findall(r"```.*?```", profiling, flags=re.DOTALL))
     for number in re.findall(r"(?<![\w.])\d+\.\d+(?= (?:us|ms|%|GB/s|s\b))", prose):

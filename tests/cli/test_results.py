@@ -13,7 +13,7 @@ from harness.shell.main import main
 
 ROOT = Path(PROJECT)
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/attempts.jsonl"))
-# The quick run looks at one example: the others take the same way with other numbers.
+# The quick run looks at one example: the others run the same code with other numbers.
 CONTESTS = [ROOT, EXAMPLES[0], *(pytest.param(path, marks=pytest.mark.long) for path in EXAMPLES[1:])]
 
 

@@ -1,4 +1,4 @@
-"""`simulate DIR --chip C` from the command line: the wrong chip, wrong words, and what it answers in JSON."""
+"""`simulate DIR --chip C` from the command line: a wrong chip, wrong words, and the answers in JSON."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Figures that README.md and LOG.md pages state in a sentence are those of what they come from."""
+"""Figures in sentences of README.md and LOG.md pages agree with their sources."""
 
 import itertools
 import re
@@ -67,7 +67,7 @@ def test_the_uncertainty_that_a_decision_uses() -> None:
     assert stated
     chips = ("v5e", "v5p", "v6e", "v7x")
     assert stated[1] == ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in chips)
-    # Of a program whose operations take so long, they are as much as the chip.
+    # If a program's operations take this long, the fixed part equals the chip's part.
     each = float(stated[2]) * 1e-6 / relative_uncertainty("v5e")
     assert relative_uncertainty("v5e", each) == pytest.approx(2**0.5 * relative_uncertainty("v5e"), rel=0.02)
 
@@ -96,7 +96,7 @@ def test_the_records_of_each_contest_follow_from_each_other(folder: Path) -> Non
 
 @pytest.mark.parametrize("folder", LOGS, ids=lambda folder: folder.name)
 def test_a_log_ends_with_the_time_of_the_champion_as_it_stands(folder: Path) -> None:
-    """An older judge's words on a champion are history; the last section says what binds it now."""
+    """An older judge's words on a champion are history; the last section names what binds it now."""
     log, champion = LOGS[folder], Ledger.open(folder).champion()
     assert champion is not None
     latency = roofline.latency_seconds(champion.evidence)

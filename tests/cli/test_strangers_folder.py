@@ -92,7 +92,7 @@ def test_no_program_is_asked_what_changed(tmp_path: Path, program: Path) -> None
     assert (tmp_path / "ran").exists()
 
 
-# What a terminal obeys (a title, colours, a bell, letters backwards), what a page would run, and no UTF-8 at all.
+# Text that a terminal obeys (a title, colours, a bell, reversed letters), text that a page would run, and non-UTF-8.
 HOSTILE = (
     "x\x1b]0;title\x07\x1b[2J\x1b[31m\x9b31m</script><script>alert(1)</script>[/red]$\\frac{"
     "\u202e\u2066\udcff\ud83d\0\r\n|`b`"

@@ -81,7 +81,7 @@ def test_a_step_that_goes_on_is_ended_with_what_it_started(tmp_path: Path) -> No
     sleeping = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
     process = subprocess.Popen([sys.executable, "-c", sleeping], start_new_session=True)
     assert not waited(process, 1.0)
-    # By a signal, not because its sleep was over.
+    # It was ended by a signal, not because its sleep was over.
     assert process.returncode != 0
 
 
@@ -106,7 +106,7 @@ def test_what_outlives_a_step_is_ended_too(limit: float) -> None:
 
 
 def _state(number: int) -> str:
-    """Of a process, as Linux has it; "" of none."""
+    """The state of a process in Linux's words; "" if there is none."""
     try:
         return Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:

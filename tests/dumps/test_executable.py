@@ -30,7 +30,7 @@ def varint(number: int) -> bytes:
 
 
 def executable(stored: bytes, *, more: bytes = b"") -> bytes:
-    """A program whose image begins with the constants `stored`, `more` of its parts listed behind them."""
+    """A program whose image begins with the constants `stored`, `more` parts listed after them."""
     image = stored + bytes(99) + _FILL * 30
     program = b"\x08" + varint(len(stored)) + b"\x10\x63"
     program = b"\x1a" + bytes([len(program)]) + program

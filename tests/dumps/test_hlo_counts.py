@@ -86,7 +86,7 @@ def test_a_truncated_module_is_a_named_error() -> None:
 
 def test_a_kernel_without_a_body_is_a_named_error() -> None:
     data = modules("naive")[0].read_bytes()
-    # The same length, so that the protobuf stays whole.
+    # The replacement has the same length, so that the protobuf stays valid.
     with pytest.raises(RatchetError, match=r"naive\.1: expected JSON with custom_call_config\.body") as caught:
         hlo.kernel_bodies(data.replace(b'"body":', b'"b0dy":'))
     assert caught.value.kind == "bad-hlo"

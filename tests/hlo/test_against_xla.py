@@ -132,7 +132,7 @@ def shape_of(proto: Any) -> Shape:
         element_bits=proto.layout.element_size_in_bits,
         memory_space=proto.layout.memory_space,
     )
-    # A scalar's layout is printed where it says something.
+    # A scalar's layout is printed only if it says something.
     is_said = proto.element_type not in (14, 17) and (proto.dimensions or layout != Layout())
     return Array(
         dtype=TYPES[proto.element_type],
@@ -165,7 +165,7 @@ def assert_same_sharding(ours: Instruction, proto: Any) -> None:
         return
     theirs = proto.sharding
     if ours.sharding.kind == "mesh":
-        # The proto has no type of its own for these (jax 0.12): here nothing is split, which is what it says.
+        # The proto has no type for these (jax 0.12): nothing is split here, and "replicated" says so.
         assert KINDS[theirs.type] == "replicated"
         assert not any(ours.sharding.split)
         return

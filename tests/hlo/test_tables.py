@@ -54,7 +54,7 @@ ENTRY %main (x: s32[2]) -> s32[2] {
         # In memory 0, 0, 1, 1, 2, 2, and the first index runs fastest.
         ("seen", [[0, 1, 2], [0, 1, 2]]),
         ("halves", None),
-        # What a float becomes is the chip's business, and what is set is not zero.
+        # The conversion of a float is the chip's business, and the set words are not zero.
         ("whole", None),
         ("is_set", [1, 0]),
         ("long", None),
@@ -82,7 +82,7 @@ def test_only_arguments_of_the_program_can_be_given() -> None:
 
 
 def test_an_element_of_a_copy_under_way_is_not_asked_of_xla() -> None:
-    """XLA ends its process over a tuple that is none."""
+    """XLA ends its process if it is asked for an element of a value that is no tuple."""
     assert Tables(parse.read(HLO)).values("start", 1) is None
 
 
@@ -139,7 +139,7 @@ def test_a_bitcast_keeps_memory_with_its_tiles() -> None:
         values = tables.values(name)
         assert values is not None
         assert np.array_equal(values, data.reshape(shape))
-    # Memory behind the elements of a row is nobody's, and there is less of it than that.
+    # Memory behind a row's elements is unused, and there is less of it than is asked for.
     assert tables.values("behind") is None
     assert tables.values("larger") is None
 
@@ -153,7 +153,7 @@ def test_bytes_are_packed_four_to_a_word() -> None:
     assert words[5] >> 8 & 0xFF == 133
 
 
-# What XLA makes of a table on its way to a kernel: sums of groups, which are sorted, scattered and put in a loop.
+# Operations of XLA on a table on its way to a kernel: sums of groups are sorted, scattered and put in a loop.
 COMPUTED = """HloModule m
 
 %added (a: s32[], b: s32[]) -> s32[] {
@@ -233,7 +233,7 @@ ENTRY %main (sizes: s32[4], scale: f32[]) -> s32[4] {
         ("doubled", [24, 32, 72, 72]),
         ("whole", [24, 32, 72, 72]),
         ("no_matter", [3, 1, 5, 0]),
-        # What machines may make different things of, and what nobody knows.
+        # Values that differ between machines, and unknown values.
         ("cut", None),
         ("of_third", None),
         ("of_scaled", None),
@@ -282,7 +282,7 @@ ENTRY %main (sizes: s32[4], scale: f32[4], which: s32[]) -> s32[4] {
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        # A branch of one conditional alone knows what that hands to it, whatever lies beside it.
+        # A branch of only one conditional knows what it is handed, whatever else there is.
         ("twice", [6, 2, 10, 0]),
         # These are branches of two, which hand them different arrays or the same.
         ("same", None),

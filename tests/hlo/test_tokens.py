@@ -5,7 +5,7 @@ import pytest
 from harness.hlo import parse
 from harness.hlo.tokens import Misunderstood, Tokens
 
-# Searched to the end of the text from each of them, so many took minutes.
+# A search to the end of the text from each of this many took minutes.
 MANY = 10_000
 
 

@@ -1,4 +1,4 @@
-"""The program that is checked and the one that is compiled are one: as data, in normal form, and shown to be."""
+"""The checked and the compiled program are the same: sent as data, compared in normal form, and certified."""
 
 import dataclasses
 import enum
@@ -123,7 +123,7 @@ def test_another_traced_program_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_a_program_with_other_types_than_its_values_is_refused(tmp_path: Path, dtype: Any) -> None:
-    """A compiler that believes what stands there, and an interpreter that computes, would make two of it."""
+    """A compiler that believes the stated types and an interpreter that computes would run two different programs."""
     closed = traced(divergences.source(SCORES="scores = scores.astype(jnp.bfloat16).astype(jnp.float32)"))
     (call,) = jaxprs.pallas_calls(closed.jaxpr)
     rounded = next(
@@ -154,7 +154,7 @@ def as_fields(asked: CertifyRequest) -> dict[str, Any]:
 
 
 def test_a_rule_for_one_platform_shows_around_kernels(tmp_path: Path) -> None:
-    """If JAX itself lowers an operation otherwise for a chip, both are its own: neither is known to be the other."""
+    """If JAX lowers an operation differently for a chip, both lowerings are JAX's, but may be different programs."""
     closed = traced(divergences.source(CALL="return attention(q, k, -(-v))"))
     table = mlir._platform_specific_lowerings["tpu"]
     kept = dict(table)
@@ -230,7 +230,7 @@ class _Tables:
 
 def test_a_program_may_pass_its_tables_and_names_in_classes_of_its_own() -> None:
     def kernel(tables: _Tables, x_ref: Any, o_ref: Any) -> None:
-        # The index of the last row is a tree of JAX's own, without leaves.
+        # The index of the last row is one of JAX's own trees, without leaves.
         o_ref[...] = x_ref[...] + x_ref[7:8] + tables.starts[pl.program_id(0)]
 
     def scaled(starts: Any, x: Any) -> Any:

@@ -14,7 +14,7 @@ def test_a_stage_of_which_a_job_failed_ends_as_failed_whatever_becomes_of_the_ot
     clock.close("compile", "done", goes_on=False)
     clock.close("compile", "not needed", goes_on=False)
     clock.end_all("not needed")
-    # A later job of the same name is another one.
+    # A later job of the same name is a new stage.
     clock.begin("check")
     clock.close("check", "done", goes_on=False)
     assert ended == [

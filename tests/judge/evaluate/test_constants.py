@@ -24,7 +24,7 @@ X = np.zeros((16, 128), np.float32)
 
 
 def in_a_kernel(array: Any) -> Any:
-    """`held` is a number of its body."""
+    """`held` is a number in the kernel's body."""
 
     def kernel(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = x_ref[...] * array
@@ -33,7 +33,7 @@ def in_a_kernel(array: Any) -> Any:
 
 
 def in_an_index_map(array: Any) -> Any:
-    """`held` is a number of a block's place."""
+    """`held` is a number in an index map."""
     return pl.pallas_call(
         lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...]),
         out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype),
@@ -44,7 +44,7 @@ def in_an_index_map(array: Any) -> Any:
 
 
 def in_a_function(array: Any) -> Any:
-    """`held` is a constant of a function within."""
+    """`held` is a constant of an inner function."""
     return jax.jit(lambda x: x + array)
 
 
@@ -53,7 +53,7 @@ def as_a_constant(array: Any) -> Any:
 
 
 def as_an_array_of_jax(array: Any) -> Any:
-    """JAX may look at the same memory."""
+    """`held` is a JAX array, which may share the memory of a numpy array."""
     return lambda x: x + jnp.asarray(array)
 
 
@@ -105,7 +105,7 @@ def test_programs_of_other_constants_have_other_texts(way: Any, made: Any) -> No
 
 
 def test_a_literal_that_kernel_py_still_holds_is_none_of_the_program() -> None:
-    """JAX caches what it traced of a function: kernel.py can ask for the very objects."""
+    """JAX caches traced functions, so kernel.py can get hold of the same objects."""
     doubled = jax.jit(lambda x: x * 2.0)
     closed = jax.make_jaxpr(lambda x: doubled(doubled(x)))(X)
     constants_taken = constants.taken_over(closed)
@@ -154,7 +154,7 @@ def test_constants_keep_their_types() -> None:
     ]
 
 
-# In a process of its own: a trace changes what JAX has loaded. That process has modules that kernel.py may not have.
+# Run in its own process, because a trace changes what JAX has loaded. It has modules that kernel.py may not have.
 _TRACED = """
 from harness.hardware import chip
 from harness.judge.evaluate import candidate
@@ -174,7 +174,7 @@ except Rejected as refused:
 
 @pytest.mark.long
 def test_a_program_that_changes_after_its_trace_is_refused(tmp_path: Path) -> None:
-    """Whatever it is that changes: here the constants are left where they are."""
+    """Here the trace keeps kernel.py's own constants, which then change."""
     (tmp_path / "kernel.py").write_text(CHANGING)
     (tmp_path / "problem.pickle").write_bytes(pickle.dumps(MEDIUM))
     done = subprocess.run(

@@ -210,7 +210,7 @@ def test_the_contests_kernel_claims_the_truth(contests_own: TraceReply) -> None:
 def test_inputs_may_come_in_another_order_by_name(bench: Tracer, contests_own: TraceReply) -> None:
     swapped = naive(("def kernel_fn(q, k, v):", "def kernel_fn(v, k, q):"))
     assert bench.traced(swapped).trace.fingerprint == contests_own.trace.fingerprint
-    # JAX takes no keywords where a jitted function states its shardings.
+    # JAX takes no keyword arguments if a jitted function states its shardings.
     jitted = "\nkernel_fn = jax.jit(kernel_fn, in_shardings=(None, None, None))\n"
     bench.traced(swapped + jitted)
 
@@ -273,7 +273,7 @@ def test_traffic_and_buffers_of_the_naive_kernel(bench: Tracer) -> None:
 
 @pytest.mark.parametrize("power", ["jnp.exp", "jnp.exp2", "jnp.power(2.0, ", ""])
 def test_exponentials_are_counted_however_they_are_written(bench: Tracer, power: str) -> None:
-    """The kernel is naive's with one for each score, and one for each row and step that rescales."""
+    """The naive kernel has one exponential for each score, and one for each row and step that rescales."""
     call = f"{power}{'' if '(' in power else '('}scores - new_max)"
     reply = bench.traced(naive(("weights = jnp.exp(scores - new_max)", f"weights = {call}")))
     rescaling = 512 * (512 // 256)
@@ -320,7 +320,7 @@ def test_a_file_beside_the_kernel_is_not_imported_unseen(tmp_path: Path) -> None
 
 
 def test_helpers_belong_to_the_candidate(tmp_path: Path) -> None:
-    """They run as modules, see themselves by their names, and are looked through as kernel.py is."""
+    """Helpers run as modules under their own names, and are searched in the same way as kernel.py."""
     (tmp_path / "sizes.py").write_text("from deeper import ROWS\n\nBQ = ROWS\n")
     (tmp_path / "deeper.py").write_text("ROWS = 256\n")
     kernel = naive(("import math\n", "import math\n\nfrom sizes import BQ\n"), ("BQ = 128\n", ""))
@@ -363,7 +363,7 @@ def test_packages_that_are_imported_count(tmp_path: Path) -> None:
     assert len({packages.digested(program, packages_used) for packages_used in ((), trace.imported, (other,))}) == 3
 
 
-# What a kernel.py may do in passing to the process that traces it: the line, and how the failure names it.
+# Changes that a kernel.py may make to the process that traces it: the line, and the failure's name for it.
 PATCHES = {
     "interpretation.export": ("judge-patched", "real = judge.export\njudge.export = lambda *a, **k: real(*a, **k)"),
     "jax.export.export": (

@@ -11,7 +11,7 @@ from harness.judge.evaluate import correctness
 from harness.judge.evaluate.messages import CheckRequest
 from harness.sandbox.messages import Rejected
 
-# With a NaN, with no elements, without an axis.
+# Inputs with a NaN, with no elements, and without an axis.
 INPUTS = (np.array([np.nan, 1], np.float32), np.zeros((0, 2)), np.array(3.0))
 
 

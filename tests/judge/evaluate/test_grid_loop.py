@@ -18,7 +18,7 @@ ROWS, COLUMNS, BLOCK, STEPS = 256, 128, 32, 4
 
 
 def summed(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
-    """Sums products of blocks, which are read in a branch only: JAX hands them on as if they had been written to."""
+    """Sums products of blocks, which are read only in a branch: JAX passes them on as if they had been written."""
     step = pl.program_id(1)
 
     @pl.when(step == 0)
@@ -100,7 +100,7 @@ def test_a_step_costs_its_blocks() -> None:
     arrays, function = operands(jnp.bfloat16), functools.partial(call, summed)
     with quick_grid_loop():
         text = compiled(function, *arrays).as_text()
-    # The output alone, once, as integers: what is only read is never written back.
+    # Only the output is updated, once, as integers: inputs that are only read are never written back.
     updates = re.findall(rf"= (\w+)\[{ROWS},{COLUMNS}\]\S* dynamic-update-slice\(", text)
     assert updates == ["u16"]
     body = re.search(r"\n%?region_\S+ \(arg_tuple.*?\n}", text, re.S)

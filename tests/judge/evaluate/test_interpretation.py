@@ -85,7 +85,7 @@ def test_xla_on_a_cpu_leaves_such_roundings_out() -> None:
     assert (np.asarray(rounded(x)) != expected).any()
 
 
-# What XLA hands to its library for sums is at least so large.
+# XLA hands only sums of at least this size to its library.
 WIDE = (256, 256)
 
 
@@ -115,7 +115,7 @@ def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.M
     every = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int16", "int32")
     assert conversions.skipped_conversions(every) == []
     monkeypatch.setattr(chip_model, "with_conversions", lambda jaxpr: jaxpr)
-    # Where this fails, XLA makes all conversions by itself, and `with_conversions` may go.
+    # If this fails, XLA makes all conversions by itself, and `with_conversions` may go.
     assert conversions.skipped_conversions(every) == ["bfloat16", "int8", "uint8"]
     with pytest.raises(Rejected, match="numbers not converted to bfloat16, int8, uint8") as refused:
         conversions.require_conversions.__wrapped__()
@@ -123,7 +123,7 @@ def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.M
 
 
 def test_a_step_converts_its_blocks_and_not_whole_arrays() -> None:
-    """XLA on a CPU slices 16-bit floats as float32, of which it makes an array that every step reads."""
+    """XLA on a CPU slices 16-bit floats as float32, from a converted array that every step reads."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = (x_ref[...].astype(jnp.float32) * 2).astype(o_ref.dtype)
@@ -169,7 +169,7 @@ def test_a_copy_of_a_size_known_at_run_time_copies_so_much(rows: int) -> None:
     np.testing.assert_array_equal(kept[:rows], x[8 : 8 + rows])
     np.testing.assert_array_equal(written[:rows], x[8 : 8 + rows])
     assert (kept[rows:] == -1).all()
-    # What is not copied is what it was: memory that nothing wrote.
+    # Elements that are not copied stay unwritten memory.
     assert np.isnan(written[rows:]).all()
 
 
@@ -299,7 +299,7 @@ def test_jax_keeps_its_own_order_outside_and_where_it_draws_otherwise(monkeypatc
     assert getattr(interpret_pallas_call, name) is before
 
     def another(grid: Any, key: Any) -> None:
-        """A JAX that this one does not know."""
+        """A function of a JAX version that is unknown here."""
 
     monkeypatch.setattr(interpret_pallas_call, name, another)
     with grid_order.orders_from(1):
@@ -313,7 +313,7 @@ def test_two_cores_split_leading_axes_only() -> None:
 
 
 def counting_kernel(table_ref: Any, x_ref: Any, o_ref: Any) -> None:
-    """Adds how many steps there were, which it counts in a table that it was given."""
+    """Adds the number of steps so far, which it counts in a table that it gets as input."""
     table_ref[1] = table_ref[1] + 1
     o_ref[...] = x_ref[...] + (100 * table_ref[0] + table_ref[1]).astype(jnp.float32)
 
@@ -420,7 +420,7 @@ def test_a_view_is_written_within_its_bounds(start: int) -> None:
 
 
 def kept_sums_kernel(x_ref: Any, o_ref: Any, tag_ref: Any, sum_ref: Any) -> None:
-    """Clears its sum unless a tag says that it is clear, which no step takes away; a scope holds a tag of its own."""
+    """Clears its sum unless a tag says that it is clear, which no step clears; a scope has its own tag."""
     is_clear = (tag_ref[0] ^ 1234) == 0
     tag_ref[0] = 1234
     sum_ref[...] = jnp.where(is_clear, sum_ref[...], 0.0) + x_ref[...]
@@ -454,13 +454,13 @@ def test_a_run_may_find_what_the_last_one_left() -> None:
         outcome = WatchedRun(**settings, left=left, finds_left=finds_left).outputs(lambda: run(x))
         assert outcome.reads_unwritten
         sums.append(outcome.outputs[0][::8, 0].tolist())
-    # The first run finds nothing that was left, and what another program leaves is another's.
+    # The first run finds nothing from before, and does not see what another program left.
     assert sums == [[1.0, 2.0], [1.0, 2.0], [1003.0, 1004.0], [1005.0, 1006.0]]
     assert {key[0] for _, key in left} == {"hbm", "smem", "vmem"}
 
 
 def carried_kernel(x_ref: Any, o_ref: Any) -> None:
-    """Adds to what stands in the output window, if that looks like a sum."""
+    """Adds to the contents of the output window, if they look like a sum."""
     before = o_ref[...]
     o_ref[...] = x_ref[...] + jnp.where(jnp.abs(before) < 100, before, 0.0)
 

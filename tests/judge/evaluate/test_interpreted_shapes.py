@@ -68,7 +68,7 @@ def test_every_step_is_interpreted_where_it_matters_when_memory_is_read_and_writ
 
 
 def of_rows(rows: int) -> Callable[..., Any]:
-    """A copy in blocks of so many rows, which refuses lengths that these do not divide."""
+    """A copy in blocks of `rows` rows, which refuses lengths that are no multiple of `rows`."""
 
     def function(a: Any, b: Any) -> Any:
         if a.shape[0] % rows:

@@ -47,7 +47,7 @@ def grid(function: Callable[..., Any], *tables: Any) -> Any:
 )
 def test_what_follows_from_tables_is_known(bound: Callable[..., Any]) -> None:
     assert grid(lambda x, sizes: called(x, bound(x, sizes)), HELD)[1] == (2, 6)
-    # Within a function, as packages have it.
+    # The call is within a function, as in packages.
     within = jax.jit(lambda x, sizes: called(x, bound(x, sizes)))
     call, bounds = grid(lambda x, sizes: within(x, sizes) + 1, HELD)
     assert bounds == (2, 6)

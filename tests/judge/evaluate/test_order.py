@@ -75,7 +75,7 @@ def slowed(name: str, when: str, until: str) -> Progress:
     def stop() -> None:
         pids: list[int] = []
         while not pids:
-            # Any of them may end while it is looked at.
+            # Any of these processes may end while it is looked at.
             with suppress(OSError):
                 pids = [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text().strip() == name]
             time.sleep(0.01)
@@ -147,7 +147,7 @@ def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, c
     result = judged(tmp_path, norm(), is_slower=lambda evidence: evidence.latency is not None)
     assert result.failure is None
     assert {check.shape for check in result.checks} == {(64, 256), (96, 256)}
-    # What ran, and what did not, is what runs otherwise.
+    # The checks that ran, and those that did not, are together all checks.
     assert len(result.checks) + len(result.unchecked) == len(complete.checks)
     assert complete.unchecked == ()
     assert complete.simulation is not None
@@ -161,7 +161,7 @@ def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, c
     verdict = decision.decide(result, faster, None, POLICY, V5E)
     assert verdict.outcome == "reject"
     assert f"slower, {len(result.checks)} of {len(complete.checks)} checks run" in verdict.reasons[-1]
-    # It serves nothing else: no win, no champion, no baseline.
+    # Such evidence serves nothing else: no win, no champion, no baseline.
     slow = replace(result, latency=replace(complete.latency, seconds=complete.latency.seconds * 2))
     assert decision.decide(result, slow, None, POLICY, V5E).outcome == "inconclusive"
     assert decision.decide(complete, result, None, POLICY, V5E).outcome == "inconclusive"
@@ -191,7 +191,7 @@ forked = pytest.mark.skipif(
 
 @forked
 def test_wrong_outranks_what_the_compiler_says_on_any_machine(tmp_path: Path) -> None:
-    # Either way round: the compiler is done long before the checks, and long after them.
+    # Both orders are tested: the compiler is done long before the checks, and long after them.
     first, second = (
         outcome(judged(tmp_path / name, WRONG_AND_GREEDY, progress=slowed(name, "compile", until)))
         for name, until in (("checker", "compile"), ("compiler", "reduced shapes"))

@@ -15,12 +15,12 @@ def sent(*signals: tuple[int, int, list[int]]) -> list[tuple[int, int, np.ndarra
 @pytest.mark.parametrize(
     ("signals", "units", "expected"),
     [
-        # One of two signals: it may be either.
+        # A wait for one of two signals: it may be either.
         ([(1, 1, [0, 5, 0]), (2, 1, [0, 0, 7])], 1, NOTHING),
         ([(1, 1, [0, 5, 0]), (2, 1, [0, 0, 7])], 2, [0, 5, 7]),
-        # One of two of the same chip is the first.
+        # A wait for one of two signals of the same chip: it is the first.
         ([(1, 1, [0, 5, 0]), (1, 1, [0, 8, 0])], 1, [0, 5, 0]),
-        # Two of three: one at least is of chip 1, whose second signal came after chip 2 had begun.
+        # A wait for two of three: at least one is chip 1's, whose second signal came after chip 2 had begun.
         ([(1, 1, [0, 5, 0]), (1, 1, [0, 8, 3]), (2, 1, [0, 0, 4])], 2, [0, 5, 3]),
         # A signal of two units is known by its first.
         ([(1, 2, [0, 5, 0])], 1, [0, 5, 0]),

@@ -42,7 +42,7 @@ def test_what_the_table_calls_modelled_is_modelled() -> None:
 @pytest.mark.long
 def test_every_listed_operation_is_one_of_jax() -> None:
     names = {primitive.name for primitive, _ in integrity.snapshot().primitives.values()}
-    # jax 0.12 has no calls of their own for these two.
+    # jax 0.12 has no separate calls for these two.
     assert set(semantics.OUTSIDE_ENTRIES) - names <= {"call", "closed_call"}
 
 

@@ -40,7 +40,7 @@ OUTCOMES = {
     "stuck": "deadlock: in TPU interpret mode: DEADLOCK: a wait for 3 on a semaphore that has 2, on chips 0, 1, 2, 3",
     "beyond": "out-of-bounds: in TPU interpret mode: IndexError",
     "twice_around": "the rows come from chips 2 3 0 1",
-    # Found in each run, whichever thread is faster: one chip is held back.
+    # The race is found in each run, whichever thread is faster, because one chip is held back.
     "ahead": "race: in TPU interpret mode: data race: a ",
     # Each direction has one semaphore for all steps, so that a neighbour that is ahead counts for the step before.
     # Which of the two accesses comes second is chance.
@@ -93,7 +93,7 @@ def test_sums_over_chips_are_refused_where_xla_rounds_them_on_their_way() -> Non
 
 
 def test_what_xla_moves_or_adds_up_counts_as_work_outside_of_kernels() -> None:
-    # Of 8 x 128 elements on each chip.
+    # Each chip has 8 x 128 elements.
     for collective in (lambda part: jax.lax.psum(part, "x"), lambda part: jax.lax.all_gather(part, "x")):
         assert jaxprs.flops(traced(over_mesh(collective)).jaxpr, {}).outside == 8 * 128
 
@@ -133,7 +133,7 @@ def test_inputs_are_split_as_the_problem_states() -> None:
 
 
 MATMUL: dict[str, Any] = {"m": 2048, "n": 1024, "k": 4096}
-# What each chip lacks, by hand: three shards of A; three terms of its own rows; K and V of three chips.
+# The elements that each chip lacks, by hand: three shards of A; three terms of its own rows; K and V of three chips.
 INCOMING = {
     AllGatherMatmul(**MATMUL): 3 * (512 * 4096) * 2,
     MatmulReduceScatter(**MATMUL): 3 * (512 * 1024) * 2,

@@ -21,7 +21,7 @@ POLICY = Policy(looks=(20, 40, 80))
 
 
 def batch(seconds: float, pairs: int, device: int | None = None) -> pairing.Slots:
-    """So many rounds in which every slot takes the same time; a profile that shows `device` calls of each."""
+    """`pairs` rounds in which every slot takes the same time, and a profile that shows `device` calls of each."""
     samples = Samples(
         device_kind="TPU v5 lite",
         host_seconds=(seconds,) * pairs,
@@ -31,7 +31,7 @@ def batch(seconds: float, pairs: int, device: int | None = None) -> pairing.Slot
 
 
 def batches(*answers: pairing.Slots | Failure) -> Iterator[pairing.Slots | Failure]:
-    """These and no more: to ask for another is an error."""
+    """Yields these batches only: to ask for another is an error."""
     yield from answers
     raise AssertionError("a batch too many was asked for")
 
@@ -74,7 +74,7 @@ def test_an_unsettled_paired_benchmark_ends_with_the_last_look() -> None:
 
 @pytest.mark.parametrize(("per_round", "looks"), [(1.5, 1), (0.9, 2), (0.5, 3)])
 def test_no_batch_is_begun_that_would_not_be_done_in_time(per_round: float, looks: int) -> None:
-    """A budget of 60 s: 40 rounds of 1.5 s are 60 s, 80 rounds of 0.75 s too; what takes longer is not begun."""
+    """A budget of 60 s: 40 rounds of 1.5 s are 60 s, 80 rounds of 0.75 s too; a longer batch is not begun."""
     now = 0.0
 
     def taking() -> Iterator[pairing.Slots | Failure]:
@@ -178,7 +178,7 @@ def test_a_planted_slower_slot_makes_the_control_fire(machine: noise.Machine, ra
 
 
 def test_the_guard_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With five times in a hundred allowed at each look, luck is accepted."""
+    """If each look may be wrong in five of a hundred cases, luck is accepted."""
     monkeypatch.setattr(false_accepts_replays, "POLICY", Policy(false_accept_rate=0.9))
     wide = noise.Machine(name="10 % spread", slowdown=noise.spread(0.1))
     assert false_accepts_replays.tally(wide, 100).accepted >= 2

@@ -1,4 +1,4 @@
-"""The quick interpreter finds what JAX's finds, and says the same: races, reads out of bounds, what is computed."""
+"""The quick interpreter gives what JAX's own gives: races, reads out of bounds, messages and results."""
 
 import contextlib
 import functools
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 JAX_STATE = interpret_pallas_call.RaceDetectionState
 COMPONENTS = 3
 _small = st.integers(0, 4)
-# Of one access: whether it writes, which buffer, its clock, and the rows that it touches.
+# One access: True if it writes, its buffer, its clock, and the rows that it touches.
 _access = st.tuples(
     st.booleans(),
     st.integers(0, 1),
@@ -67,7 +67,7 @@ def reported(kind: Any, accesses: list[Any]) -> list[str]:
         finally:
             logging.getLogger().removeHandler(handler)
         text = printed.getvalue() + logged.getvalue()
-        # A class of clocks shows its address.
+        # A line with a clock may contain an address.
         outcomes.append("\n".join(line for line in text.splitlines() if "clock" not in line))
     assert state.races_found == any(outcomes)
     return outcomes
@@ -80,7 +80,7 @@ def test_it_reports_what_jax_reports(accesses: list[Any]) -> None:
 
 
 def test_it_looks_at_no_more_than_what_is_not_ordered() -> None:
-    """One core after the other: nothing is left to compare with. Of another core's accesses those that overlap are."""
+    """If accesses follow each other, none is left to compare; of another core's, only the unordered ones are."""
     accesses = quick_interpreter.Accesses()
     for step in range(1, 200):
         clock = np.array([step, 0, 0], dtype=np.int32)
@@ -88,7 +88,7 @@ def test_it_looks_at_no_more_than_what_is_not_ordered() -> None:
         accesses.add(step, clock)
     other = np.array([150, 1, 0], dtype=np.int32)
     assert accesses.unordered(other) == list(range(151, 200))
-    # Of equal clocks neither is before the other.
+    # If two clocks are equal, neither is before the other.
     assert accesses.unordered(np.array([199, 0, 0], dtype=np.int32)) == [199]
 
 
@@ -156,7 +156,7 @@ def test_a_race_at_a_late_step_is_found(detection: Any, late: int, message: str,
 
 
 def reaching(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any, *, last: int) -> None:
-    """Copies the block after its own, which the last step has not."""
+    """Copies the block after its own, which does not exist for the last step."""
     place = jnp.minimum(pl.program_id(0) + 1, last)
     copy = pltpu.make_async_copy(x_ref.at[pl.ds(place * 8, 8)], buffer, semaphore)
     copy.start()
@@ -175,7 +175,7 @@ def test_it_reads_and_writes_what_jax_does(last: int, message: str) -> None:
 
 
 def shared(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any) -> None:
-    """Every step writes the first rows of what all cores share."""
+    """Every step writes the first rows of memory that all cores share."""
     copy = pltpu.make_async_copy(buffer, x_ref.at[pl.ds(0, 8)], semaphore)
     copy.start()
     copy.wait()

@@ -62,7 +62,7 @@ def written_through(x: Any, o: Any, b: Any, s: Any) -> None:
     copy(b, o, s)
 
 
-# What it copies, the shapes of input and output, and of the memory between.
+# The kernel, the shapes of input and output, and the shape of the memory between.
 COPIES: tuple[tuple[Callable[..., None], tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
     (axes_together, (4, 16, 128), (32, 128), (32, 128)),
     (within_one_row, (4, 16, 128), (8, 128), (32, 128)),

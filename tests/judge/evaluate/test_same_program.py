@@ -1,4 +1,4 @@
-"""A kernel at two shapes is the same program but for sizes, or the comparison says where it is not."""
+"""A kernel at two shapes is the same program except for sizes, or the comparison names the difference."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Kept compilations and simulations: given back whole or not at all, under its key, never correctness."""
+"""Kept compilations and simulations: restored whole or not at all, under their key; never results of checks."""
 
 import hashlib
 import multiprocessing
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 FINISHED = "    y_ref[...] = (h * scale"
-# The same program as far as the compiler sees it; another one, on other lines; a wrong one.
+# The same program as far as the compiler sees it; the same on other lines; a wrong program.
 SAME, OTHER, WRONG = norm(), norm((FINISHED, f"\n{FINISHED}")), norm((FINISHED, f"{FINISHED} * 1.5"))
 
 
@@ -110,7 +110,7 @@ def test_a_program_that_was_seen_is_neither_compiled_nor_simulated_and_checked_a
         (check.mode, check.shape) for check in first.checks
     ]
     assert {check.seed for check in again.checks}.isdisjoint(check.seed for check in first.checks)
-    # A schedule with lines serves where no lines are asked for, and nothing is added.
+    # A schedule with lines also serves if no lines are asked for, and nothing is added.
     screened, ended = judged(tmp_path, programs, checked=False)
     assert ended["compile"] == "seen before"
     assert screened.latency == first.latency
@@ -164,7 +164,7 @@ def test_compiler_flags_simulator_and_timing_tables_are_part_of_the_key(copied: 
     }
     artifact.write_bytes(b"another program")
     keys.add(programs.key(artifact, {"LIBTPU_INIT_ARGS": "--one"}, "a.run", dumps))
-    # What tables hold in the calls that are timed.
+    # The contents of tables in the timed calls are part of the key.
     for tables in (b"[1]", b"[2]"):
         (dumps / "timing-tables.json").write_bytes(tables)
         keys.add(programs.key(artifact, {"LIBTPU_INIT_ARGS": "--one"}, "a.run", dumps))
@@ -177,7 +177,7 @@ def flipped(data: bytes) -> bytes:
 
 
 def resealed(data: bytes, edit: Callable[[bytes], bytes]) -> bytes:
-    """Another body with the right digest, as only somebody who means it writes."""
+    """Another body with the right digest, as only an attacker writes."""
     mark, body = data[: data.index(b"\n") + 1], data[data.index(b"\n") + 1 + 32 :]
     return mark + hashlib.sha256(edit(body)).digest() + edit(body)
 
@@ -234,7 +234,7 @@ def test_two_processes_keep_and_read_the_same_at_once(copied: tuple[SeenPrograms
     while any(writer.is_alive() for writer in writers) or not reads:
         again = work.parent / f"again-{reads}"
         again.mkdir()
-        # Each of them is whole: there is no moment at which there is none, or half of one.
+        # The entry is always whole: at no moment is it missing or half written.
         assert programs.restored(key, again) == seen
         assert (again / "kernel.hlo.txt").read_bytes() == (work / "kernel.hlo.txt").read_bytes()
         reads += 1
@@ -250,7 +250,7 @@ def test_no_more_is_kept_than_the_limit_and_what_was_asked_for_stays(copied: tup
     assert seen is not None
     size = (programs.directory / f"{key}.program").stat().st_size
     small = replace(programs, most_bytes=3 * size + size // 2)
-    # What a process that was killed left behind.
+    # A temporary file that a killed process left behind.
     (programs.directory / f".{key}.0123").write_bytes(b"x" * size)
     os.utime(programs.directory / f".{key}.0123", (1, 1))
     for number in range(5):
@@ -264,7 +264,7 @@ def test_no_more_is_kept_than_the_limit_and_what_was_asked_for_stays(copied: tup
     assert len(names) == 3
     assert key in names
     assert f"{4:064x}" in names
-    # What is larger than all of the room is not kept at all.
+    # An entry larger than the whole cache is not kept.
     replace(programs, most_bytes=size // 2).keep("f" * 64, work, seen.compiled, seen.simulation)
     assert "f" * 64 not in {path.stem for path in programs.directory.iterdir()}
 

@@ -40,7 +40,7 @@ def shape(*sizes: int, dtype: Any = BF16) -> jax.ShapeDtypeStruct:
 
 
 def test_the_table_knows_what_mosaic_can_lower() -> None:
-    # Those of a SparseCore, for which kernels are refused, are loaded with the first lowering for any chip.
+    # SparseCore operations, whose kernels are refused, are loaded with the first lowering for any chip.
     lowered = {primitive.name for primitive in lowering.lowering_rules[pltpu.CoreType.TC]}
     assert len(lowered) > 100
     missing = sorted(lowered - set(semantics.ENTRIES))

@@ -33,7 +33,7 @@ def test_whatever_is_imported_from_it_is_there_and_computes_nothing() -> None:
     made = type("Derived", (object,), {})
     assert not isinstance(made, engine.Type)
     assert engine.Type | None is not None
-    # A class that it decorates can be decorated by others.
+    # A class that the stand-in decorates can be decorated by others.
     assert engine.struct.dataclass(made) is made
     assert engine.struct.dataclass(made, frozen=True) is not made
     with pytest.raises(TypeError):
@@ -41,7 +41,7 @@ def test_whatever_is_imported_from_it_is_there_and_computes_nothing() -> None:
     with pytest.raises(RuntimeError, match=r"no_such_stack.engine.log.is_on holds decides something.*install"):
         bool(engine.is_on)
     assert "a stand-in takes the place of no_such_stack" in " ".join(stand_ins.warnings())
-    # What is imported by now stays what it is.
+    # Modules that are imported already stay as they are.
     assert importlib.import_module("json").loads("1") == 1
 
 
@@ -62,7 +62,7 @@ def test_a_type_that_is_not_there_can_be_derived_from() -> None:
     base = importlib.import_module("no_such_stack").Base
 
     class Derived(base):  # type: ignore[misc, valid-type]
-        """Nothing is inherited."""
+        """A class that inherits from a stand-in."""
 
     assert Derived.__mro__ == (Derived, object)
 
@@ -75,7 +75,7 @@ def test_a_prepare_names_what_something_stands_in_for_and_what_is_assumed(tmp_pa
     path.write_text(text + '\nSTUBS = ("no_such_stack",)\nASSUME = "never"\n')
     stated = contests.load(tmp_path)
     assert (stated.stubs, stated.assumption) == (("no_such_stack",), "never")
-    # What is assumed of branches changes times; what stands in for something changes none by itself.
+    # An assumption on branches changes times; a stand-in changes none by itself.
     assert stated.key("simulated").timing != plain.key("simulated").timing
     path.write_text(text + '\nSTUBS = ("no_such_stack",)\n')
     assert contests.load(tmp_path).key("simulated").timing == plain.key("simulated").timing

@@ -125,7 +125,7 @@ def many_at_a_time(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> No
 
 
 def waits_for_fewer(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, rows: int) -> None:
-    """Before any copy a wait for none; each copy is waited for as one of so many rows at first, then in whole."""
+    """Waits for no rows before any copy; then waits for each copy first as one of `rows` rows, then for all of it."""
 
     def step(block: Any, _: None) -> None:
         size = jnp.minimum(block, 1) * rows
@@ -236,7 +236,7 @@ def test_a_transfer_under_way_races_with_what_does_not_wait_for_it(kernel: Kerne
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_semaphore_of_two_copies_says_nothing_of_one(order: transfers.Order) -> None:
-    """JAX ends the last one first, in which order it is right."""
+    """JAX ends the last copy first, and in that order the kernel is right."""
     run = Run(takes_the_last_one, order)
     assert run.race is not None
     assert run.waits.had_choice
@@ -254,7 +254,7 @@ def test_a_transfer_that_nothing_waits_for_is_counted() -> None:
 
 @pytest.mark.long
 def test_no_two_transfers_under_way_share_a_component() -> None:
-    """With a component less than there are transfers the run ends; with as many it does not (see above)."""
+    """With fewer components than transfers, the run ends; with as many it does not (see above)."""
     run = Run(many_at_a_time, "last", 63)
     assert f"{transfers.TOO_MANY}: more than 63 under way" in run.error
 
@@ -275,7 +275,7 @@ def test_jax_itself_finds_no_such_race() -> None:
 
 
 def sizes_on_one_semaphore(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
-    """A wait for a whole block may count half a block of each of two copies."""
+    """Waits for a whole block, which may count half a block of each of two copies."""
     half = ROWS // 2
     whole = pltpu.make_async_copy(x.at[pl.ds(0, ROWS)], buffer.at[0], fetched.at[0])
     part = pltpu.make_async_copy(x.at[pl.ds(0, half)], buffer.at[1, pl.ds(0, half)], fetched.at[0])
@@ -289,7 +289,7 @@ def sizes_on_one_semaphore(x: Any, o: Any, buffer: Any, fetched: Any, stored: An
 
 
 def the_middle_one_of_three(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, waits: int) -> None:
-    """In neither order is the second copy the last one, so it has ended when two of three have."""
+    """Waits for two of three copies: the second copy is last in neither order, so it has ended by then."""
     copies = [
         pltpu.make_async_copy(x.at[pl.ds(0, 2)], buffer.at[0, pl.ds(2 * slot, 2)], fetched.at[0]) for slot in range(3)
     ]

@@ -1,4 +1,4 @@
-"""Refusals from block shapes alone: libtpu refuses these kernels too, and none that it takes, at each chip's limit."""
+"""Refusals from block shapes alone: libtpu refuses the same kernels, at each chip's limit."""
 
 import functools
 import subprocess
@@ -48,7 +48,7 @@ def test_what_fits_is_not_refused_and_eight_rows_more_are(case: str) -> None:
 
 @functools.cache
 def compiled(name: str) -> dict[str, str]:
-    """libtpu's message on each case, asked in a process of its own: "" if it takes it."""
+    """libtpu's message on each case, from a separate process; "" for a case that it accepts."""
     compiler = environment.compiling(chip(name), with_lines=False)
     done = subprocess.run(
         [sys.executable, vmem_cases.__file__, name],

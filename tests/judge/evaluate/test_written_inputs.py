@@ -1,4 +1,4 @@
-"""A kernel writes to no input that it has in HBM, wherever the write stands; a wait writes nothing."""
+"""Kernels may not write to inputs in HBM, wherever the write stands; a wait writes nothing."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The cycles of a simulated run by their use: parts and lines on real schedules, and faults planted in them by name."""
+"""The use of a simulated run's cycles: parts and lines on real schedules, and planted faults by name."""
 
 import gzip
 import re
@@ -36,7 +36,7 @@ def cycles(breakdown: CycleBreakdown, kind: PartKind, name: str | None = None) -
     return sum(part.cycles for part in breakdown.parts if part.kind == kind and name in (None, part.name))
 
 
-# Other tests hold the older compiler's to the same sums.
+# Other tests compare the older compiler's schedules with the same sums.
 CASES = [(NEWEST, folder.name) for folder in sorted((SCHEDULES / NEWEST).iterdir()) if folder.name not in NEEDS_MORE]
 CASES.append(("libtpu-0.0.42.1", "v5e-by-hand-4096"))
 
@@ -166,7 +166,7 @@ def schedule(*bundles: str, name: str = "op") -> Schedule:
 
 
 def apart(*bundles: str, chip_name: str = "v5e") -> list[CycleBreakdown]:
-    """Anatomies of all cores that run one op of these bundles."""
+    """The breakdowns of all cores that run one op of these bundles."""
     machine = machine_of(chip(chip_name))
     top = schedule("%1 = inlined_call /* %op = copy(%x) */", name="TLP")
     dump = ModuleDump(schedules=(schedule(*bundles),), utilisations=(None,), top=top, hlo="", remarks=())

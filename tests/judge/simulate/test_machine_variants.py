@@ -146,7 +146,7 @@ def test_what_only_the_schedule_shows_leaves_doubt(kind: OffenceKind, words: str
 
 @pytest.mark.slow
 def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
-    """In processes of their own; what a program cannot feel is not run again, and comes to what a run would."""
+    """Runs have their own processes; a change that cannot affect a program is not run, and gets its nominal time."""
     two, single = (unpack(NEWEST, f"v5e-1024x512-2048{kind}", tmp_path / f"dumps{kind}") for kind in ("", "-single"))
     runs = resimulation.run(single, two, chip("v5e"), Policy(), MACHINES, machine_variants.seconds_on)
     assert not isinstance(runs, Failure), runs
@@ -156,7 +156,7 @@ def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
     for run in runs:
         again = [run_module(dump, V5E, machine=machines[run.name]).seconds for dump in dumps]
         assert again == [run.champion_seconds, run.candidate_seconds], run.name
-    # One buffer loses by what it waits for transfers: less where they arrive sooner.
+    # A single buffer loses the time of its waits for transfers: less if they arrive sooner.
     ratios = {run.name: run.time_ratio for run in runs}
     lowest = next(name for name in MACHINES if name.startswith("dma_latency_seconds"))
     nominal, faster = ratios[NOMINAL], ratios[lowest]

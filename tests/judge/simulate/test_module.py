@@ -1,4 +1,4 @@
-"""Whole modules in the simulator: two cores, tables in scalar memory, operands in VMEM, loops, what is impossible."""
+"""Whole modules in the simulator: two cores, tables in scalar memory, operands in VMEM, loops, impossible results."""
 
 import dataclasses
 import itertools
@@ -190,7 +190,7 @@ def test_a_program_is_asked_to_run_and_finds_no_operand_fetched_before_it(asks: 
 
 
 def test_what_the_runtime_has_fetched_before_is_not_fetched_again() -> None:
-    """Published times do not hold it: gated linear units were up to 20 % too slow. Judged programs fetch their own."""
+    """Published times do not include it: gated linear units were 20 % too slow. Judged programs fetch their own."""
     bundles = (
         "%s1_s1 = sld [smem:[#allocation9]]",
         "%p1_p0 = scmp.ne.s32.totalorder %s1_s1, 0",
@@ -207,16 +207,16 @@ _END, _START = " @ /* End region 17 */", " @ /* Start region 19 */"
 @pytest.mark.parametrize(
     ("behind", "slots"),
     [
-        # One empty bundle for all that are left of the slots; more work of the branch's own region may stand before it.
+        # One empty bundle stands for all remaining slots; more work of the branch's own region may come before it.
         (("", _OWN + _START), 1),
         ((_MOVED_UP + _END, _OWN + _END, "", _START), 3),
         ((_OWN + _END, "", "", _OWN + _END, "", _OWN, _OWN), 5),
         (("", TRANSFER, "", _START), 3),
         (("", "%2 = vsyncpa [#allocation11], 1", _OWN, _OWN, _OWN, _OWN + _END, _OWN), 1),
         ((_OWN + _END, _MOVED_UP, _MOVED_UP, "", _OWN, _OWN, _OWN), 4),
-        # No branch stands in the slots of another one, whose slots may be empty as well.
+        # No branch stands in the slots of another branch, whose slots may be empty too.
         ((_MOVED_UP, "", "%3 = sbr.rel (%p1_p2) target = $region21", "", _START), 2),
-        # None was left out: what is behind an empty one has come from behind the branch, or the region ends here.
+        # None was left out: bundles behind an empty one come from behind the branch, or the region ends here.
         ((_MOVED_UP, "", _MOVED_UP, _MOVED_UP, _MOVED_UP, _MOVED_UP + _END, _OWN), 6),
         (("", "", _OWN, _OWN, "", _OWN + _END, _OWN + _START), 6),
         ((_MOVED_UP, "", "", "", "", TRANSFER + _END, _OWN), 6),
@@ -299,7 +299,7 @@ def test_a_signal_to_the_other_core_and_a_wait_for_its_own_are_a_barrier_on_v4()
     cycles, _, reason = module(*late, delay, signal, wait, decrement, CALL.format("a"), chip_name="v4")
     assert reason == ""
     assert cycles == alone + 3 + 100, "core 0 waits for core 1"
-    # Without the wait it tells somebody else to go on, and the wait alone is for a signal that nobody gives.
+    # Without the wait, the signal is for something else; the wait alone is for a signal that never comes.
     assert "another chip" in module(*late, delay, signal, decrement, CALL.format("a"), chip_name="v4")[2]
     assert "can never be satisfied" in module(*late, delay, wait, decrement, CALL.format("a"), chip_name="v4")[2]
 
@@ -335,7 +335,7 @@ def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
     assert little[0] is not None
     assert much[0] is not None
     assert much[0] > little[0] > 0
-    # A wait of another name is for a copy that nobody here makes.
+    # A wait of another name is for a copy that no core here makes.
     nameless = wait.format(11, 0, 0, 9, 256).partition(" /*")[0]
     assert "can never be satisfied" in module(core, first, nameless, CALL.format("a"), chip_name="v4")[2]
 
@@ -348,7 +348,7 @@ def test_a_simulation_beyond_the_chip_is_called_wrong(tmp_path: Path) -> None:
     assert impossibilities(sound, chip("v6e")) == ()
     assert sound.seconds is not None
     assert sound.mxu_flops is not None
-    # Beyond the peak of the narrowest type: which types a program multiplies, its simulation does not say.
+    # Beyond the peak of the narrowest type: a simulation does not say which types the program multiplies.
     fast = dataclasses.replace(sound, seconds=sound.mxu_flops / 4000e12)
     assert "MXUs" in impossibilities(fast, chip("v6e"))[0]
     greedy = dataclasses.replace(sound, hbm_read_bytes=10**12)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 SUPPORT = Path(__file__).parents[2] / "support"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
-# Those that compute in bfloat16, and take their reciprocals as they are.
+# Chips that compute in bfloat16, and use reciprocals without a refinement.
 NEW = ("v6e", "v7x")
 
 
@@ -46,7 +46,7 @@ def schedules(name: str) -> dict[str, dict[str, int]]:
 
 
 def count(name: str, case: str, *beginnings: str) -> int:
-    """How many instructions of this schedule begin with one of these."""
+    """The number of instructions of this schedule that begin with one of these."""
     operations = schedules(name)[case]
     return sum(number for operation, number in operations.items() if operation.startswith(beginnings))
 
@@ -87,7 +87,7 @@ def test_a_reciprocal_is_refined_on_old_chips_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_a_hint_is_believed(name: str) -> None:
-    """The address of 128 lanes is made from their number shifted down, true or not: what is beyond is dropped."""
+    """The address of 128 lanes is their number shifted down, whether or not the hint is true: the rest is dropped."""
     for case in ("even hint", "false hint"):
         assert count(name, case, "sshra.s32", "sshrl.u32", "sand.u32") > 0, schedules(name)[case]
     assert not count(name, "false hint", "vrot", "vperm", "vsel"), "no lane is moved"

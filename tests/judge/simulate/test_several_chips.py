@@ -1,4 +1,4 @@
-"""Programs on several chips: bytes by link as derived by hand, times against published ones, and who waits for ever."""
+"""Programs on several chips: bytes by link as derived by hand, published times, chips that wait for ever."""
 
 import math
 import os
@@ -98,7 +98,7 @@ def carried(simulation: Simulation) -> dict[tuple[int, int], int]:
         ("gathered_and_scaled", dict.fromkeys(_AROUND, 1.5)),
         # Three quarters of the array to be summed and three quarters of the sum, over two links.
         ("summed", dict.fromkeys(_AROUND, 0.75)),
-        # A quarter to each neighbour, and half of the quarter for the chip across over each of them, twice.
+        # A quarter goes to each neighbour, and over each of them half of the quarter for the chip across, twice.
         ("exchanged", dict.fromkeys(_AROUND, 0.5)),
     ],
 )
@@ -200,7 +200,7 @@ def test_a_link_is_taken_once_at_a_time() -> None:
 
 
 def test_slices_on_which_transfers_name_routes_are_simulated(tmp_path: Path) -> None:
-    """Of 32 chips and more: the compiler's tables of routes and of the barrier's tree are read."""
+    """On slices of 32 chips and more, the compiler's tables of routes and of the barrier's tree are read."""
     for name in ("gathered", "permuted"):
         lower_program(f"{_PROGRAMS}:{name}", ["f32[8192@x,1024]"], chip("v5e"), mesh={"x": 32}, dumps=tmp_path / name)
     simulation = simulated(tmp_path / "gathered")
@@ -221,7 +221,7 @@ def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> 
     unit = size / network.bytes_per_cycle
 
     def times(source: int, destination: int, units: float) -> list[list[tuple[float, float]]]:
-        """When a transfer that begins at once has each link on its way, in the time that `size` bytes take."""
+        """The times at which a transfer that begins at once has each link on its way, in units of `size` bytes."""
         way = network.passage(source, destination, int(units * size), flag=1, begins=0.0, read=0.0).route
         return [[(start / unit, end / unit) for start, end in busy] for _, busy in way]
 
@@ -231,9 +231,9 @@ def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> 
     assert times(0, 1, 1) == [approximately((0, 1))]
     # It waits for the first of its links, and has the second as soon as it has that.
     assert times(0, 2, 1) == [approximately((1, 2)), approximately((1, 2))]
-    # Until then another has the second link, and goes on behind it.
+    # Until then another transfer has the second link, and it continues afterwards.
     assert times(1, 2, 1.5) == [approximately((0, 1), (2, 2.5))]
-    # What waits for a link farther on does not keep its first link busy.
+    # A transfer that waits for a link farther on does not keep its first link busy.
     assert times(0, 2, 1) == [approximately((2, 3)), approximately((2.5, 3.5))]
     assert times(0, 1, 1) == [approximately((3, 4))]
 
@@ -244,7 +244,7 @@ def test_chips_of_two_cores_send_and_receive_with_both(dumps, tmp_path: Path) ->
         assert carried(simulation) == dict.fromkeys(_AROUND, shards * _SHARD), name
         assert not simulation.offences, name
         assert simulation.seconds is not None, name
-    # A product whose operand one core fetches for both.
+    # In this product one core fetches an operand for both.
     split = simulated(dumps("beside", "v5p"), "v5p")
     assert split.seconds is not None
     assert not split.offences
@@ -304,7 +304,7 @@ def test_slices_are_as_square_as_they_can_be() -> None:
             slice_topology(chip(name), 4)
 
 
-# jax 0.12 says so of what benchmarks/sharded_programs.py uses, which this process imports.
+# jax 0.12 warns of a class that benchmarks/sharded_programs.py uses, which this process imports.
 @pytest.mark.filterwarnings("ignore:jax.experimental.pallas.DeviceIdType is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     ("arguments", "expected"),
@@ -318,7 +318,7 @@ def test_slices_are_as_square_as_they_can_be() -> None:
 def test_arguments_that_do_not_fit_are_named(
     arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In this process: the child's sentences reach the caller in the next test.
+    # Run in this process; the next test checks that the child's sentences reach the caller.
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, _PROGRAMS.stem, sys.modules.get(_PROGRAMS.stem))
     asked = LowerRequest(

@@ -100,7 +100,7 @@ def test_a_grid_that_xla_computes_from_an_operand_runs_as_often_as_the_operand_s
         result = run("v5e-counted-1024", tmp_path / str(times), operands={"given_1_.1": times * COUNTS})
         assert result.unknown == ()
         assert_possible(result)
-        # A block is written once, however many steps in a row make it; XLA writes some words of its own.
+        # A block is written once, however many successive steps compute it; XLA writes some words itself.
         assert 0 <= result.hbm_written_bytes - np.count_nonzero(COUNTS) * 128 * 128 * 2 <= 4096
         bundles.append(next(op.executed_bundles for op in result.ops if op.name == "called.1"))
     assert bundles[2] - bundles[1] == bundles[1] - bundles[0] > COUNTS.sum()
@@ -128,7 +128,7 @@ def test_a_loop_that_data_end_compares_what_nobody_knows(tmp_path: Path) -> None
     result = run("v5e-converged-1024", tmp_path)
     assert result.seconds is None
     assert "taken from a vector register" in result.unknown[0]
-    # Once where the loop never goes on, forty times where it always does: that a counter ends it is known.
+    # The loop runs once if it never goes on, forty times if it always does: its counter is known.
     least, most = (float(number) for number in re.findall(r"([\d.]+) us", result.unknown[0]))
     assert "a range, no latency" in result.unknown[0]
     assert 10 < most / least < 40
@@ -138,7 +138,7 @@ def test_a_loop_that_data_end_compares_what_nobody_knows(tmp_path: Path) -> None
         assert assumed.seconds is not None
         assert assumed.seconds * 1e6 == pytest.approx(microseconds, abs=0.06)
         assert "assumed, not known" in assumed.unknown[-1]
-        # What is assumed is not understood.
+        # An assumption does not count as understood.
         assert assumed.relative_uncertainty * assumed.seconds < (assumed.plus_minus_seconds or 0.0)
 
 
@@ -227,7 +227,7 @@ def test_one_wait_of_the_second_core_may_be_for_several_transfers_of_the_first()
 
 
 def test_what_the_top_level_program_fetches_has_the_bandwidth_of_all_cores() -> None:
-    """On v5p the first core starts it for both; it leaves the second core's way as busy as its own."""
+    """On v5p the first core starts it for both; the second core's path is as busy as its own."""
     v5p = machine_of(chip("v5p"))
     (schedule,) = [parse_schedule("x", " 0x0   :  {}\n")]
     arrived, busy = {}, {}
@@ -251,7 +251,7 @@ def test_a_core_that_runs_alone_has_the_bandwidth_of_the_chip_but_no_faster_tran
         arrivals = [first.arrival("hbm", "vmem", 1 << 24, 0, alone=alone) for _ in range(count)]
         return arrivals[-1] - v5p.dma_latency_cycles
 
-    # The way of one core of a v5p is narrower than what one transfer moves, that of both is wider.
+    # One core's path of a v5p is narrower than a single transfer's rate, and both paths together are wider.
     assert cycles(8, alone=True) == pytest.approx(cycles(8, alone=False) / 2, rel=0.001)
     assert cycles(1, alone=True) == pytest.approx((1 << 24) / 1024)
 
@@ -277,7 +277,7 @@ def test_a_program_that_all_but_the_first_core_leave_at_once_is_for_that_one(
 
 
 def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> None:
-    """With a known number where the vector's is not: the loop ends at once, or when its counter ends it."""
+    """With a known number in place of the vector's, the loop ends at once or by its counter."""
     cycles = {}
     for number in (0.0005, 0.002):
 
@@ -316,7 +316,7 @@ def test_what_is_made_of_floats_in_words() -> None:
 
 
 def test_two_unknown_values_together_are_unknown() -> None:
-    """A select between two addresses makes a word of a place that nothing wrote meet itself."""
+    """A select between two addresses compares a word that nothing wrote with itself."""
     assert isinstance(Unknown("a") & Unknown("b"), Unknown)
     assert isinstance(Unknown("a") | Unknown("b"), Unknown)
     assert Unknown("a") & 0 == 0
@@ -382,7 +382,7 @@ def _replace(pattern: str, replacement: str) -> Callable[[str], str]:
     return lambda text: re.sub(pattern, replacement, text)
 
 
-# What is planted in the small kernel's schedule, and what the reason for having no latency must name.
+# The change that is planted in the small kernel's schedule, and words of the reason for the missing latency.
 PLANTED = {
     "unknown opcode": (_replace(r"scmp\.ge(\.s32\.totalorder %s0_s22, 130)", r"sfrob\1"), "sfrob"),
     "spop": (_replace(r"sadd\.s32( 1, %s0_s22)", r"spop\1"), "vector register"),
@@ -556,7 +556,7 @@ def test_the_clock_goes_on_until_a_transfer_that_nothing_waits_for_has_ended() -
     assert waited.offences == ()
     pending = execute(_BEGIN, _START)
     assert [offence.kind for offence in pending.offences] == ["transfer-pending"]
-    # The wait and what it costs besides, and the flag that is put back.
+    # The difference is the wait with its additional cost, and resetting the flag.
     assert pending.cycles == waited.cycles - 2 - V5E.wait_cycles
     assert pending.wait_cycles == pending.cycles - 2
 
@@ -572,7 +572,7 @@ def test_a_part_of_a_transfer_is_nothing_to_wait_for() -> None:
     half = ("%2 = dma.done.wait [#allocation1], 32", "%3 = vsyncadd [#allocation1], 4294967264")
     part = execute(_BEGIN, _START, *half)
     assert [offence.kind for offence in part.offences] == ["transfer-part-waited", "semaphore-not-zero"]
-    # An operation of XLA: nothing is known of who touches what it moves.
+    # This is an operation of XLA: it is unknown what touches the memory that it moves.
     assert [offence.kind for offence in execute(_BEGIN, _START, *half, *half).offences] == ["transfer-part-waited"]
     both = ("%2 = dma.done.wait [#allocation1], 128", "%3 = vsyncadd [#allocation1], 4294967168")
     assert execute(_BEGIN, _START, _START, *both).offences == ()
@@ -599,7 +599,7 @@ def test_a_word_that_nobody_wrote_decides_nothing() -> None:
     result = execute("%s1_s0 = sld [smem:[#allocation1]]", *jump, "@7 %s1_s3 = smov 0")
     assert [offence.kind for offence in result.offences] == ["memory-nobody-wrote"]
     assert "nothing wrote" in result.reason
-    # A store to an unknown place may have written it: then nobody knows, and that is all.
+    # A store to an unknown place may have written it: then the word is unknown, and nothing more.
     stored = execute("%s1_s5 = spop %v1_v1", "%1 = sst [smem:[%s1_s5]] 1", "%s1_s0 = sld [smem:[#allocation1]]", *jump)
     assert (stored.offences, bool(stored.reason)) == ((), True)
 
@@ -645,7 +645,7 @@ def test_high_words_of_products_are_unsigned() -> None:
 
 
 def test_a_file_name_adds_nothing_to_the_program() -> None:
-    """Whoever traces a kernel chooses the names of its files, which stand in comments of its schedule."""
+    """A kernel's author chooses the names of its files, which stand in comments of its schedule."""
     text = '%s1_s0 = smov 1 /* loc("k*/ ;; %9 = vdelay 1000 /* core id Start region 3":6:19) */'
     schedule = parse_schedule("test", f"   0   :  {{ {text} }}")
     assert [op.opcode for op in schedule.bundles[0].ops] == ["smov"]
@@ -670,7 +670,7 @@ def test_matmuls_keep_their_mxu_busy_and_pops_wait_for_results() -> None:
 
 
 def test_a_matmul_out_of_the_matrix_units_own_rows_takes_eight() -> None:
-    """On v5 one result is popped of each: gradients of grouped products were a fifth too slow with sixteen rows."""
+    """On v5 one result is popped for each: with sixteen rows, gradients of grouped products were a fifth too slow."""
     v5p = machine_of(chip("v5p"))
     for opcode, rows, results in (
         ("vmatmul.bf16.gmra.mxu0", 16, 2),
@@ -690,7 +690,7 @@ def test_predicated_matmuls_only_count_where_they_run() -> None:
 
 
 def test_an_address_behind_a_cache_of_pages_can_be_shifted() -> None:
-    """XLA's copies count rows: they shift an address left by four, back, and halt where it is not what it was."""
+    """XLA's copies count rows: they shift an address left by four and back, and halt if it has changed."""
     names = Names()
     pages = "[shape: bf16[512,64,8,2,128], index: {}, kind: {}, shape index: {}]"
     first, second = (
@@ -774,7 +774,7 @@ def test_a_scalar_spilled_to_hbm_is_the_same_when_it_is_read_back() -> None:
     ("again", "kinds"),
     [
         ("", ["chip-halts"]),
-        # Stored to once more, under an address that could be another's, or after a jump.
+        # The allocation is stored to once more, at an address that could be another's, or after a jump.
         ("%8 = vst [vmem:[#allocation2] sm:$0x1] /*vst_source=*/%v9_v1", ["check-unknown"]),
         ("%s8_s9 = smov [#allocation2]", ["check-unknown"]),
     ],
@@ -850,7 +850,7 @@ def test_remembered_stretches_equal_one_long_execution(work: list[tuple[int, str
 
 
 def units_of(machine: Machine, *opcodes: str) -> tuple[tuple[int, tuple[Use, ...]], ...]:
-    """The use of the units with one operation a bundle."""
+    """The cycles of the units with one operation in each bundle."""
     lines = (f"   {i:#x}   : > {{ %v{i}_v{i} = {opcode} %v9_v9 }}\n" for i, opcode in enumerate(opcodes))
     bundles = parse_schedule("test", "".join(lines)).bundles
     return tuple((i, uses_of(op, machine)) for i, bundle in enumerate(bundles) for op in bundle.ops)
@@ -863,7 +863,7 @@ def test_on_a_256_wide_unit_a_row_pair_keeps_the_weight_port_from_its_push_on() 
         pairs = (units_of(machine, *pair * count) for count in (1, 2, 3))
         return [Pipes([(len(uses), uses)]).run(0, 0).cycles for uses in pairs]
 
-    # As if the next prep waited until the push is through, and its own push followed it: a doubt, not what is believed.
+    # As if the next prep waited for the push to end: a variation that is tested, not the assumption in use.
     waiting = replace(V6E, prep_early_cycles=0)
     assert cycles(waiting) == [2, 2 + V6E.push_cycles + 1, 2 + 2 * (V6E.push_cycles + 1)]
     # The compiler's own spacing lets it go at once, and only pushes wait for each other.
@@ -891,7 +891,7 @@ def test_a_matmul_that_waits_in_front_of_its_unit_keeps_nothing_else_waiting() -
         machine = replace(V6E, matmul_slowdown=1.0, matmul_queue=queue)
         matmuls = units_of(machine, *("vmatmul.mubr.bf16.gmra.mxu0",) * 3)
         assert Pipes([(3, matmuls)]).run(0, 0).cycles == cycles, queue
-        # Its results come out as late as without a queue.
+        # The results come out as late as without a queue.
         (matmul,) = matmuls[0][1]
         pops = (3, (Use("", 0, "mxu0", pops=True),) * (3 * matmul.results))
         popped = Pipes([(4, (*matmuls, pops))]).run(0, 0).cycles
@@ -971,7 +971,7 @@ def test_every_chips_constants_are_positive_and_respect_its_peak(name: str) -> N
 
 
 def test_waiting_costs_the_core_something_even_where_all_has_arrived() -> None:
-    """A thousand short steps of attention, three waits each, take longer than their schedule and their bytes."""
+    """A thousand short attention steps with three waits each take longer than their schedule and their bytes."""
     program = [_BEGIN, _START, "%4 = vdelay 1000000"]
     late = execute(*program, "%2 = dma.done.wait [#allocation1], 64", "%3 = vsyncadd [#allocation1], 4294967232")
     assert late.cycles == late.bundle_cycles + 1000000 + V5E.wait_cycles
@@ -986,7 +986,7 @@ def test_reads_and_writes_of_hbm_reach_their_shares_of_its_bandwidth() -> None:
 
 
 def test_one_transfer_alone_is_slower_than_several_on_a_way_that_is_wider() -> None:
-    """Nothing moves more than 1024 bytes a cycle by itself; the way of a v7x to HBM has room for nearly two."""
+    """Nothing moves more than 1024 bytes a cycle by itself; a v7x's path to HBM has room for nearly two."""
     machine = machine_of(chip("v7x"))
     alone = Channel(machine).arrival("hbm", "vmem", 1 << 24, 0) - machine.dma_latency_cycles
     assert alone == (1 << 24) / 1024
@@ -1009,7 +1009,7 @@ def test_rows_of_eight_bits_go_in_twice_as_fast_where_the_chip_multiplies_them_s
     assert busy("v4", "s8") == 2 * busy("v4", "bf16")
     # A register holds 64 rows of 4 bits, which take no longer either.
     assert busy("v6e", "s4") == busy("v6e", "bf16")
-    # Of 8-bit floating-point numbers only v7x multiplies more a cycle; others widen them to bfloat16 on the way in.
+    # Only v7x multiplies more 8-bit floats per cycle; other chips widen them to bfloat16 on the way in.
     assert busy("v7x", "f8e4m3fn") == busy("v7x", "bf16")
     assert busy("v6e", "f8e5m2.bf16") == 2 * busy("v6e", "bf16")
 

@@ -1,4 +1,4 @@
-"""The bound on what the SparseCore takes follows from the slices and arrays that the module has it move."""
+"""The bound on the SparseCore's time follows from the slices and arrays that the module has it move."""
 
 import numpy as np
 import pytest

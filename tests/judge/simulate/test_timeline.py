@@ -77,7 +77,7 @@ def test_the_window_accounts_for_each_of_its_cycles(tmp_path: Path) -> None:
             assert not busy & set(range(span.start, span.end))
             idle[span.kind] += span.end - span.start
     assert idle["stall"] > 0
-    # What is left are bundles without an operation that takes a slot.
+    # The rest are bundles without an operation that takes a slot.
     assert 0.9 * (last - first) < len(busy) + sum(idle.values()) <= last - first
     assert {"core 0 MXU", "core 0 VALU", "core 0 EUP", "core 0 XLU", "core 0 VLOAD"} <= {s.row for s in timeline.spans}
     lines = {span.line for span in on(timeline, "core 0 MXU")}

@@ -78,7 +78,7 @@ def test_the_mean_over_timing_inputs_is_judged() -> None:
     assert (run.mean_hbm_bytes, run.mean_mxu_flops) == (200, 10)
     assert not work_not_done(run, 10)
     assert work_not_done(run, 11)[0].kind == "work-not-done"
-    # Their errors are the same in sign: the mean is as uncertain as the worst of them.
+    # Their errors have the same sign, so the mean is as uncertain as the worst of them.
     assert uncertainty(evidence(simulation=run), evidence()) == 0.05
 
 
@@ -117,7 +117,7 @@ def test_the_schedule_is_executed_with_each_set(tmp_path: Path) -> None:
     assert seconds[0] < seconds[1]
     assert simulation.mean_seconds is not None
     assert math.isclose(simulation.mean_seconds, sum(seconds) / 2)
-    # What a gain is held against is the same mean; on other machines too, which take their time.
+    # A gain is tested with the same mean on other machines.
     machines = machine_variants.doubts(chip("v5e"))
     doubts = [doubt for doubt in machines if doubt.startswith(("transfer_seconds", "wait_seconds"))]
     assert len(doubts) == 4

@@ -1,4 +1,4 @@
-"""Transfers under way in an executed schedule: who touches their memory before they were waited for is named."""
+"""Transfers under way in an executed schedule: accesses to their memory before they were waited for are named."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from harness.selftest import planted, scratch
 
 V5E = machine_of(chip("v5e"))
 _ENTRY = " /* entry bundle: %kernel.1 = custom-call(%a) */"
-# Two buffers of 16 rows in one allocation, in granules; a block of HBM; and what waits for a transfer of 256 granules.
+# Two buffers of 16 rows in one allocation, in granules; a block of HBM; and a wait for a transfer of 256 granules.
 _BEGIN = (
     "%s1_s0 = inlined_call_operand.hbm [shape: f32[1024,128], index: 0, kind: input, shape index: {}]",
     "%s1_s1 = inlined_call_operand.hbm [shape: f32[1024,128], index: 1, kind: output, shape index: {}]",
@@ -66,7 +66,7 @@ def races(*bundles: str, entry: str = _ENTRY) -> list[tuple[str, str]]:
         ((_STORE, _WRITE, *_wait(5)), "a store to VMEM that a transfer from VMEM to HBM", "kernel.py:8"),
         ((_STORE, _FETCH, *_wait(5), *_wait(3)), "a transfer from HBM to VMEM that meets a transfer from VMEM to", ""),
         ((_STORE, _STORE_OTHER, *_wait(5, 512)), "a transfer from VMEM to HBM that meets a transfer from VMEM to", ""),
-        # A wait for one of two on a flag says nothing of either.
+        # A wait for one of two transfers on a flag says nothing about either.
         (
             (_FETCH, _FETCH_OTHER.replace("4]", "3]"), *_wait(3), _READ, *_wait(3)),
             "a load from VMEM that",
@@ -92,11 +92,11 @@ def test_what_touches_the_memory_of_a_transfer_is_named(bundles: tuple[str, ...]
         (_FETCH, _FETCH_OTHER, *_wait(3), *_wait(4), _READ),
         (_STORE, _FETCH_OTHER, *_wait(5), *_wait(4)),
         (_FETCH, _FETCH_OTHER.replace("4]", "3]"), *_wait(3, 512), _READ),
-        # Read in the bundle in which the transfer starts: what was there before.
+        # A read in the bundle in which the transfer starts gets the old contents.
         (f"{_READ}  ;;  {_FETCH}", *_wait(3)),
-        # The register is another one by then.
+        # The register has another value by then.
         (_FETCH, "%s1_s2 = smov [#allocation9]", _READ, *_wait(3)),
-        # Under a predicate that is false.
+        # The write has a false predicate.
         (_FETCH, "%p1_p0 = scmp.eq.s32.totalorder 1, 2", _WRITE.replace("] %v1_v0", "] (%p1_p0), %v1_v0"), *_wait(3)),
     ],
 )
@@ -110,7 +110,7 @@ _LARGE = _FETCH_OTHER.replace("4]", "3]").replace("256", "512")
 @pytest.mark.parametrize(
     ("bundles", "kinds"),
     [
-        # Two copies of two sizes on one semaphore, waited for in either order, and then used: as kernels are shipped.
+        # Two copies of two sizes on one semaphore are waited for in either order, then used, as in shipped kernels.
         ((_FETCH, _LARGE, *_wait(3, 512), *_wait(3), _READ), []),
         ((_FETCH, _LARGE, *_wait(3), *_wait(3, 512), _READ), []),
         ((_FETCH, _LARGE, *_wait(3, 384), *_wait(3, 384), _READ), []),
@@ -122,7 +122,7 @@ _LARGE = _FETCH_OTHER.replace("4]", "3]").replace("256", "512")
             (_FETCH, _FETCH.replace("%s1_s5", "%s1_s9"), *_wait(3, 128), *_wait(3, 384), _READ_OTHER),
             ["transfer-part-waited"],
         ),
-        # Nothing is known of what a program without accesses that can be followed does in between.
+        # If a program's accesses cannot be followed, it is unknown what it touches in between.
         ((_FETCH, *_wait(3, 128), *_wait(3, 128)), ["transfer-part-waited"]),
     ],
 )
@@ -176,7 +176,7 @@ def general(words: tuple[int, ...], granules: int) -> tuple[str, ...]:
     [
         ((256, 256, 8), 256),
         ((512, 512, 1, 256, 256, 8), 256),
-        # Of two levels of one array, the inner one is the wider one of the other.
+        # The inner level of one side is the wider level of the other.
         ((4096, 512, 2, 2048, 256, 1, 64, 256, 8), 512),
     ],
 )
@@ -188,7 +188,7 @@ def test_strides_in_scalar_memory_are_followed(words: tuple[int, ...], granules:
 
 
 def test_a_descriptor_of_which_a_part_is_known_is_not_followed() -> None:
-    # No word of it is written: it has none.
+    # No word of its strides is written: it has none.
     assert races(*general((), 256), _READ, *_wait(3))
     assert races(*general((256, 256), 256), _READ, *_wait(3)) == []
 
@@ -211,7 +211,7 @@ def test_levels_of_strides_make_one_whole() -> None:
         ("[#allocation2] ss:$4 sm:$0x3", ((0, 1), (4, 5))),
         ("[#allocation2] ss:$0 sm:$0xff", ((0, 1),)),
         ("[#allocation2] ss:$-1 sps:$4 sm:$0xff", ((0, 1),)),
-        # The mask is of the register. Two rows that lie behind two others: seen in a published kernel.
+        # The mask selects rows of the register. Here two rows lie behind two others, as seen in a published kernel.
         ("[#allocation2 + $0x1fc] sm:$0x30 pattern:$0x76325410", ((0x1FE, 0x200),)),
         ("[#allocation2] sm:$0x33 pattern:$0x75316420", ((0, 4),)),
         ("[#allocation2] sm:$0xff pattern:$0x75316420", ((0, 8),)),

@@ -1,4 +1,4 @@
-"""Evidence from real children and the real compiler: a good kernel, wrong ones, and what interrupts it."""
+"""Evidence from real children and the real compiler: a good kernel, wrong ones, and interruptions."""
 
 import os
 from dataclasses import replace
@@ -67,16 +67,16 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     assert good.warnings == ()
     values = [check for check in good.checks if check.criterion in ("worst element", "root mean square")]
     modes = [(family, "reduced" if family.startswith(DRAWN) else "interpret") for family in MEDIUM.families(full=False)]
-    # At the full shape one family in the interpreter, the other as it is compiled for a CPU.
+    # At the full shape one family runs in the interpreter, the other as compiled for a CPU.
     modes += [("drawn-all", "interpret"), ("composite", "full")]
     assert sorted((check.family, check.mode) for check in values) == sorted(modes)
     assert all(check.passed and check.elements for check in good.checks)
-    # Drawn anew for every check, after the trace.
+    # Seeds are drawn anew for every check, after the trace.
     assert len({check.seed for check in values}) == len(values)
-    # Values at both shapes; keys and queries, and the same call twice, at the reduced one.
+    # Values are probed at both shapes; keys and queries at the reduced one, where a call is also repeated.
     bits = sorted((check.criterion, check.mode) for check in good.checks if check not in values)
     assert bits == [("dependence", "full"), *[("dependence", "reduced")] * 3, ("determinism", "reduced")]
-    # The interpreter has a shape of its own, whose numbers of blocks are no powers of two.
+    # The interpreter runs another shape, whose numbers of blocks are no powers of two.
     assert {check.shape for check in good.checks} == {(1024, 128), (512, 128), (768, 128)}
 
 
@@ -135,7 +135,7 @@ def test_where_there_is_no_smaller_shape_all_that_was_drawn_is_repeated_all_the_
     again = evaluated(contest, norm(), work="again", problem=few, draws=tuple(check.draw for check in once.checks))
     assert again.failure is None
     assert len({check.seed for check in once.checks}) > 4
-    # Probes by their names as well, which say what was changed: of those of the full shape and of the others.
+    # Probes have names as well, which say what was changed: those of the full shape, and the others.
     assert {(check.family, check.seed) for check in once.checks} <= {
         (check.family, check.seed) for check in again.checks
     }
@@ -185,7 +185,7 @@ def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
     greedy = naive(
         ("[accumulator, accumulator, accumulator]", "[accumulator] * 3 + [pltpu.VMEM((1 << 16, 128), jnp.float32)]"),
         ("acc_ref, *, scale", "acc_ref, greed_ref, *, scale"),
-        # Used where nobody can foresee, so that none of it can be left out.
+        # It is used at unforeseeable places, so that none of it can be left out.
         (
             "    scores = scores * scale\n",
             "    at, zeros = pl.program_id(0), jnp.zeros((8, 128), jnp.float32)\n"
@@ -272,7 +272,7 @@ def test_measured_on_the_cpu_and_a_paired_benchmark(contest: Path, good: Evidenc
         looked.append(len(so_far.candidate_seconds))
         return len(looked) == 2
 
-    # A third look is not taken: settled is settled.
+    # No third look is taken, because the comparison is settled.
     policy = replace(policy, looks=(6, 8, 200))
     timed = paired_benchmark.run(
         profile_data / "0002-champion", profile_data / "0001", MEDIUM, policy, is_settled=is_settled, on="cpu"

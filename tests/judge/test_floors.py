@@ -12,7 +12,7 @@ from rooms import FLOORS, MODULES, PACKAGE, PROJECT, WALLS, imports, module, par
 
 from harness.judge import key
 
-# Who may import JAX: what runs in children, and the kernels themselves.
+# Code that may import JAX: code that runs in children, and the kernels themselves.
 JAX_HOMES = ("harness/sandbox", "harness/judge/evaluate", "harness/workbench/capture")
 
 

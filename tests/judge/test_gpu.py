@@ -32,7 +32,7 @@ from harness.records import Evidence
 from harness.sandbox import asked_device, environment, profiling
 from harness.sandbox.messages import Rejected
 
-# jax 0.12 says so whenever such a kernel is lowered.
+# jax 0.12 warns whenever such a kernel is lowered.
 pytestmark = [
     pytest.mark.long,
     pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning"),
@@ -42,7 +42,7 @@ EXAMPLE = ROOT / "examples" / "attention-gpu"
 KERNEL = (EXAMPLE / "kernel.py").read_text()
 H100 = chip("h100")
 SIZES = (("HEADS", "2"), ("KV_HEADS", "2"), ("SEQUENCE", "384"))
-# Right where a grid is walked in order; on a GPU nobody says which of the two programs comes first.
+# This kernel is right only if the grid is walked in order; on a GPU no order of the two programs is defined.
 CARRIED = (
     ("sequence // BQ),", "sequence // BQ, 2),"),
     ("lambda h, i: (h, 0, 0)", "lambda h, i, _: (h, 0, 0)"),
@@ -55,7 +55,7 @@ CARRIED = (
 )
 _INCONCLUSIVE = 3
 _TRIES = 5
-# What is wrong with it shows in two blocks of keys, and each program of the grid costs the interpreter 3 CPU seconds.
+# Two blocks of keys suffice to show the fault, and each program of the grid costs the interpreter 3 CPU seconds.
 FEW_PROGRAMS = (("BQ = 128", "BQ = 256"), ("BKV = 64", "BKV = 128"))
 NOT_RESCALED = (("old_sum * rescale + weights", "old_sum + weights"), ("acc * rescale[:, None]", "acc"))
 
@@ -210,7 +210,7 @@ def test_a_sum_that_is_not_rescaled_is_refused(contest: Path) -> None:
 
 
 def test_the_program_of_another_kernel_is_noticed(contest: Path, good: Evidence, tmp_path: Path) -> None:
-    # Of the same shapes, and with the same exponentials.
+    # The other program has the same shapes and the same exponentials.
     program = exported(kernel(*NOT_RESCALED))
     mixed = request(contest, good, for_chip=tmp_path / "candidate.cuda")
     Path(mixed.for_chip).write_bytes(program.serialize())
@@ -232,7 +232,7 @@ def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
     result = evaluated(contest, kernel(*CARRIED), "carried")
     assert result.failure is not None
     assert (result.failure.stage, result.failure.kind) == ("correctness", "race")
-    # Walked in order, as the CPU reference program does, it is right.
+    # The kernel is right if its grid is walked in order, as in the CPU reference program.
     assert all(check.passed for check in result.checks if check.mode in ("full", "reduced"))
 
 
@@ -317,7 +317,7 @@ def test_device_seconds_are_those_of_each_call(tmp_path: Path) -> None:
 
 
 def test_a_profile_that_is_not_understood_gives_no_device_seconds(tmp_path: Path) -> None:
-    # No kernel in the second call; and one that belongs to none.
+    # There is no kernel in the second call; and then a kernel that belongs to no call.
     assert profiling.device_seconds(xspace(tmp_path, (1200, 2500))) == ()
     assert profiling.device_seconds(xspace(tmp_path, (1200, 2500), (3500, 3900), (5100, 6000))) == ()
 

@@ -1,4 +1,4 @@
-"""The keys change with what a time, or a finding that a kernel is right, can depend on, and with nothing else."""
+"""The keys change with all that a time, or a finding that a kernel is right, depends on, and with nothing else."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ from harness.records import Key
 pytestmark = pytest.mark.long
 
 PACKAGE = Path(harness.__file__).parent
-# Answers a line with the digests of the harness as it lies there. Files are parsed once for all lines: each is answered
+# Answers each line with the digests of the harness in its folder. Files are parsed once for all lines: each is answered
 # by a fork that imports the harness anew, which reads and hashes every file, and parses those that changed.
 ANSWERING = """
 import json, os, pathlib, sys
@@ -147,9 +147,9 @@ def test_what_no_verdict_depends_on_does_not_count(copy: Copy, name: str, old: s
         ("harness/judge/simulate/machine.py", "wait_seconds * chip", "wait_seconds * 2 * chip", {JUDGE, TIMING}),
         ("harness/chips/v5e.py", "xlu=8", "xlu=9", {JUDGE, TIMING, CHECKS}),
         ("harness/chips/v4.py", "xlu=8", "xlu=9", {JUDGE}),
-        # Of the same row, what only the workbench asks.
+        # The part of the same row that only the workbench reads.
         ("harness/chips/v5e.py", "workbench=Workbench()", "workbench=Workbench(has_counters=True)", {JUDGE}),
-        # Reached by its name alone: the process that the simulator runs in.
+        # The process of the simulator, which is reached only by its name.
         ("harness/judge/evaluate/timing/simulation.py", '"simulate":', '"simulated":', {JUDGE, TIMING, CHECKS}),
         ("prepare.py", "SIZE = 512", "SIZE = 513", {JUDGE, CHECKS}),
         ("prepare.py", ":>{4}}", ":<{4}}", {JUDGE, CHECKS}),
@@ -164,7 +164,7 @@ def test_each_key_stands_on_what_it_can_depend_on(
     assert copy.moved(name, old, new) == expected
 
 
-# No JSON, and JSON of another form.
+# A text that is no JSON, and JSON of another form.
 @pytest.mark.parametrize("text", ["{", "[1, []]"])
 def test_a_broken_cache_is_computed_anew(copy: Copy, text: str) -> None:
     kept = list((copy.folder / "cache" / "kernel-ratchet").iterdir())

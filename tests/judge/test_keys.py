@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-# Python reads a sitecustomize.py at its start: this one makes an environment in which libtpu is not installed.
+# Python reads a sitecustomize.py at its start: this file makes libtpu look as if it were not installed.
 WITHOUT_LIBTPU = """
 import importlib.metadata as metadata
 installed = metadata.version
@@ -39,7 +39,7 @@ def record(contest: Path, number: int) -> dict[str, Any]:
 
 def test_judge_and_prepare_record_nothing(contest: Path) -> None:
     refs = git(contest, "for-each-ref")
-    # What --set asks for is judged, and not written into the file.
+    # Constants given by --set are judged, and not written into the file.
     judged = ratchet(contest, "judge", "--set", "BR=32", "--json", expect=0)
     assert json.loads(judged.stdout)["evidence"]["trace"]["pallas_calls"][0]["grid"] == [512 // 32]
     by_hand = subprocess.run(
@@ -56,7 +56,7 @@ def test_judge_and_prepare_record_nothing(contest: Path) -> None:
     assert by_hand.stderr == ""
     assert git(contest, "for-each-ref") == refs
     assert git(contest, "status", "--porcelain") == ""
-    # What was judged leaves a capture of its simulated run.
+    # A judged kernel leaves a capture of its simulated run.
     (capture,) = contest.glob("profile_data/plugins/profile/kernel.py-simulated-v5e/*.xplane.pb")
     assert "beside compute" in ratchet(contest, "xprof", "gaps", capture.parent.name, expect=0).stdout
 
@@ -71,7 +71,7 @@ def test_another_chip_judges_the_champion_first_and_keeps_what_it_found(contest:
     assert attempt["champion_evidence"]["chip"] == "v6e"
     assert attempt["champion"]["seconds"] == attempt["champion_evidence"]["latency"]["seconds"]
 
-    # What is known of the champion is not found out again.
+    # The champion is not evaluated again if its evidence is known.
     done = ratchet(contest, "experiment: larger blocks", "--chip", "v6e", "--set", "BR=32", expect=0)
     assert "ACCEPTED" in done.stdout
     assert "evaluated again first" not in done.stderr

@@ -28,7 +28,7 @@ FINISHED = "    y_ref[...] = (h * scale"
 
 
 def blocks(short: int, long: int) -> str:
-    """The norm's kernel with blocks of rows of its own at each member."""
+    """The norm's kernel with another number of rows in a block at each member."""
     return norm((SHAPES, f"{SHAPES}    BR = {long} if rows == 512 else {short}\n"))
 
 
@@ -97,7 +97,7 @@ def test_its_time_is_the_weighted_geometric_mean(good: Evidence) -> None:
     assert seconds(good) == pytest.approx(short**0.25 * long**0.75)
     assert good.latency is not None
     assert good.latency.plus_minus_seconds is not None
-    # Errors are the same in sign at all shapes: the mean is as uncertain as its members.
+    # Errors have the same sign at all shapes: the mean is as uncertain as its members.
     each = [each_evidence.latency.plus_minus_seconds / seconds(each_evidence) for each_evidence in good.members]  # type: ignore[union-attr,operator]
     assert min(each) <= good.latency.plus_minus_seconds / seconds(good) <= max(each)
 
@@ -110,7 +110,7 @@ def test_each_member_is_compiled_once_and_traced_before_any(first: tuple[Evidenc
         "short compile",
         "long compile",
     ]
-    # Latencies of all come before the checks at the full shape of any.
+    # The latencies of all members come before any check at a full shape.
     first_check = next(place for place, stage in enumerate(begun) if "correctness" in stage)
     assert first_check > begun.index("long simulate")
 
@@ -126,7 +126,7 @@ def test_a_kernel_that_is_right_at_one_member_only_fails(contest: Path) -> None:
 
 
 def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
-    # Right where the mean square of a row is 1, and only for the shape that the suite names.
+    # A kernel that is right only if a row's mean square is 1, and only for a shape that the suite names.
     shortcut = (
         f"{SHAPES}    if rows == 64:\n"
         "        return pl.pallas_call(lambda x_ref, w_ref, y_ref: y_ref.__setitem__(..., x_ref[...] * w_ref[...]), "
@@ -135,7 +135,7 @@ def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
     result, begun = judged(contest, norm((SHAPES, shortcut)))
     assert result.failure is not None
     assert result.failure.message.startswith("short: ")
-    # The other member is traced and no more.
+    # The other member is only traced.
     assert [stage for stage in begun if stage.startswith("long")] == ["long trace"]
 
 
@@ -149,7 +149,7 @@ def test_a_member_that_does_not_trace_ends_it_before_anything_is_compiled(contes
 
 
 def test_a_gain_of_the_mean_that_costs_one_member_too_much_is_rejected(contest: Path, good: Evidence) -> None:
-    # Far less time at the heavier member, and more at the other.
+    # The candidate takes far less time at the heavier member, and more at the other.
     candidate, _ = judged(contest, blocks(8, 128), against=good)
     assert seconds(candidate) < 0.9 * seconds(good)
     verdict = decision.decide(candidate, good, None, POLICY, V5E)
@@ -157,7 +157,7 @@ def test_a_gain_of_the_mean_that_costs_one_member_too_much_is_rejected(contest: 
     assert verdict.reasons[0].startswith("short takes ")
     assert "no member may lose more than 1.0%" in verdict.reasons[0]
     assert {member.name: (member.time_ratio or 0) > 1 for member in verdict.members} == {"short": True, "long": False}
-    # That is certain without a check at the full shape, and none is run where there is a smaller one.
+    # This is certain without checks at the full shape, so none is run for a member that has a smaller shape.
     assert all(member.unchecked for member in candidate.members)
     assert not any(check.mode == "full" for check in candidate.members[1].checks)
 
@@ -266,7 +266,7 @@ def test_members_may_be_problems_of_the_contest_itself(tmp_path: Path) -> None:
     assert [each.problem.title for each in result.members] == [
         member.problem.statement().title for member in loaded.problem.members
     ]
-    # What a member weighs is part of the problem.
+    # A member's weight is part of the problem.
     (tmp_path / "prepare.py").write_text(
         prepare.replace(stated, members.replace("columns=256)", "columns=256), weight=rows"))
     )

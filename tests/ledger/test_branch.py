@@ -1,4 +1,4 @@
-"""The branch moves, is switched, merged, squashed, amended: the champion is still the right one."""
+"""The branch is moved, switched, merged, squashed, amended: the champion is still the right one."""
 
 from pathlib import Path
 from typing import Any

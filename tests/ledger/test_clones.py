@@ -148,7 +148,7 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
     with pytest.raises(RatchetError, match=f"schema {SCHEMA + 1}") as caught:
         history.attempt(clone.place, 6)
     assert caught.value.kind == "newer-record"
-    # A foreign file does not make the numbers jump; one that is ours but spoiled keeps its number.
+    # A foreign file does not make the numbers jump; a spoiled file of ours keeps its number.
     assert clone.next_number() == 9
     rows, _ = history.rows(clone.place, 2)
     assert [entry.number for entry in rows] == [3, 4]

@@ -233,7 +233,7 @@ def test_rows_are_the_same_wherever_they_are(value: float | None, hypothesis: st
 
 
 def test_a_row_reads_alike_quickly_and_by_way_of_the_whole_document() -> None:
-    """A plain value is read straight into a record; a number that JSON has no word for, or an old name, is not."""
+    """A plain value is read straight into a record; an old name, or a number that JSON cannot express, is not."""
     plain = row(attempt(3))
     odd = dataclasses.replace(plain, score=float("inf"))
     for entry in (plain, odd):

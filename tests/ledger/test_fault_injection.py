@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 MINE = NAIVE.replace(b"BQ = 128", b"BQ = 300")
 LOG = "refs/ratchet/root/log"
 REF_HOOK = ".git/hooks/reference-transaction"
-# Every n-th write in the default run, every one in the slow one. An accept and a reject begin alike: with every
+# The default run kills at every n-th write, the slow run at every write. An accept and a reject begin alike: with every
 # second write of each, odd and even, the default run kills an attempt at every write that they share.
 SECOND, SOME = 2, 5
 
@@ -48,7 +48,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Case:
-    """One copy of the contest, and what must be true of it however the attempt ended."""
+    """One copy of the contest, and the conditions that must hold however the attempt ended."""
 
     def __init__(self, template: Path, folder: Path) -> None:
         self.contest = folder
@@ -207,7 +207,7 @@ def test_no_space_from_any_write_on(server: Server, copies: Iterator[Case], outc
 def test_git_is_killed_with_the_ratchet_while_it_holds_its_locks(
     server: Server, copies: Iterator[Case], outcome: str
 ) -> None:
-    """As when a container is stopped or the machine is out of memory: refs stay locked."""
+    """Refs stay locked, as when a container is stopped or the machine is out of memory."""
     for ref in (LOG, "refs/heads/main")[: 2 if outcome == "accept" else 1]:
         case = next(copies)
         hook(case.contest, f'grep -q " {ref}$" && kill -9 $RATCHET_PID $PPID')
@@ -290,7 +290,7 @@ def test_two_ratchets_race_and_are_killed(server: Server, copies: Iterator[Case]
 
 
 def test_order_of_writes_survives_a_power_cut(server: Server, copies: Iterator[Case]) -> None:
-    """Bytes before their name, the name before what relies on it, the journal before refs, and cleared last."""
+    """Bytes are synced before their name, a name before its users, the journal before refs; it is cleared last."""
     events = writes(server, next(copies), "accept")
     for place, (kind, what) in enumerate(events):
         if kind == "rename":
@@ -303,7 +303,7 @@ def test_order_of_writes_survives_a_power_cut(server: Server, copies: Iterator[C
     refs = [place for place, kind in enumerate(kinds) if kind == "update-ref"]
     assert kinds.index("commit-tree") < decided < refs[0] < refs[1] < kinds.index("remove journal.json")
     moves = [what.split() for kind, what in events if kind == "git" and what.startswith("update-ref")]
-    # Compare-and-swap: the new and the old commit, both named.
+    # The update is a compare-and-swap: it names the new and the old commit.
     assert [len(words[-1]) for words in moves] == [40, 40]
     assert [words[-3] for words in moves] == [LOG, "refs/heads/main"]
 

@@ -1,4 +1,4 @@
-"""Whole attempts, from the command line to the last write, killed at drawn moments; the next command sets it right."""
+"""Whole attempts, from the command line to the last write, killed at drawn moments; the next command repairs it."""
 
 import fcntl
 import os
@@ -32,7 +32,7 @@ def contest(judged_contest: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def orphans_end(contest: Path) -> None:
-    """Waits until no child of a killed command holds its lock: one that was about to start a program may live on."""
+    """Waits until no child of a killed command holds its lock: a child about to start a program may live on."""
     lock = contest / ".git" / "ratchet" / "lock"
     if lock.exists():
         with lock.open() as file:
@@ -49,7 +49,7 @@ def users(contest: Path) -> tuple[dict[str, str], str]:
 @pytest.mark.parametrize(
     ("moments", "candidate"),
     [
-        # Fails when it is traced: a whole attempt in a fraction of the time.
+        # This kernel fails when it is traced: a whole attempt in a fraction of the time.
         (7, "raise RuntimeError({number})\n"),
         pytest.param(200, "# Attempt {number}, the champion's program.\n", marks=pytest.mark.slow),
     ],
@@ -73,11 +73,11 @@ def test_killed_at_drawn_moments(contest: Path, moments: int, candidate: str) ->
         try:
             process.wait(1.5 * longest * dice.random() if number else longest)
         except subprocess.TimeoutExpired:
-            # Alone, as by `kill -9`, or with every git command and child of its own, as a container ends.
+            # The process is killed alone, as by `kill -9`, or with all its children, as when a container ends.
             os.kill(process.pid, signal.SIGKILL) if dice.random() < 0.5 else os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if number == 0:
-            # The first one is left alone: it says how long the moments may be drawn from.
+            # The first run is not killed: its duration is the range from which moments are drawn.
             longest = os.times().elapsed - started
         orphans_end(contest)
         ledger = Ledger.open(contest)
@@ -94,5 +94,5 @@ def test_killed_at_drawn_moments(contest: Path, moments: int, candidate: str) ->
     rows, skipped = history.rows(place_of(contest))
     assert skipped == ()
     assert [row.number for row in rows] == list(range(1, len(rows) + 1))
-    # How many came in time depends on the machine; that some did has to be seen.
+    # The number of kills in time depends on the machine, but there must be some.
     assert recorded < moments

@@ -1,4 +1,4 @@
-"""Damage of every kind, planted in log, branch and files: fsck names each; of a whole ledger it says nothing."""
+"""Damage of every kind, planted in log, branch and files: fsck names each, and finds nothing in an undamaged ledger."""
 
 import hashlib
 import json
@@ -109,7 +109,7 @@ def test_a_row_that_its_record_does_not_give(contest: Path, kind: str) -> None:
         return encode_attempt(attempt, edited), log_message(edited), NAIVE.replace(b"128", b"64")
 
     rewritten(contest, 3, change)
-    # The file in experiments/ still has the row of then.
+    # The file in experiments/ still has the old row.
     assert set(kinds(contest)) - {"fingerprint"} == {"file-differs", kind}
 
 
@@ -267,7 +267,7 @@ def test_two_clones_that_numbered_apart(contest: Path) -> None:
     git(clone, "fetch", "-q", "origin", f"{LOG}:refs/remotes/origin/ratchet/root/log")
     (finding,) = audit(Ledger.open(clone)).findings
     assert (finding.kind, finding.where) == ("numbered-apart", "refs/remotes/origin/ratchet/root/log")
-    # What it says to do, done by the one that gives way.
+    # The advised remedy, applied in the clone that gives way.
     git(clone, "update-ref", "refs/ratchet/root/apart", LOG)
     git(clone, "fetch", "-q", "origin", f"+{LOG}:{LOG}")
     shutil.copy(contest / "experiments/0005-bq-32.json", clone / "experiments")
@@ -383,7 +383,7 @@ def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Pa
 
 
 def judged_again(**now: Any) -> Replay:
-    """The champion, attempt 4, judged again under its own key: the same, but for what is said."""
+    """The champion, attempt 4, judged again under its own key: the same except for these fields."""
     then = Judgement(
         outcome="accept",
         reasons=("5 % less time",),
@@ -425,7 +425,7 @@ def test_what_judging_the_champion_again_says_against_its_record(now: dict[str, 
     findings, (note,) = replayed(judged_again(**now))
     assert [finding.what for finding in findings] == ([] if words is None else [words])
     assert note.startswith("attempt 4, the champion, judged again: ")
-    # Under another judge a time may be another.
+    # Another judge may give another time.
     again = replace(judged_again(**now), differences=("judge 01 -> 23",))
     assert len(replayed(again)[0]) == (1 if "outcome" in now else 0)
 
@@ -452,12 +452,12 @@ def test_what_the_allowed_signers_did_not_sign(tmp_path: Path) -> None:
     run_attempt(ledger, "reject")
     assert audit(ledger, signed_by=str(allowed)).findings == ()
     assert "clean" in ratchet(contest, "fsck", "--signed-by", str(allowed), expect=0).stdout
-    # A record edited by an ordinary commit, signed or not, is in no commit that was signed as an attempt.
+    # A record that an ordinary commit edited, signed or not, is not part of a commit that was signed as an attempt.
     clone = plain_clone(contest, tmp_path / "clone")
     edited(clone, 1, lambda attempt: replace(attempt, finished="2026-01-01T00:00:10+00:00"))
     (altered,) = (finding for finding in audit(clone, signed_by=str(allowed)).findings if finding.kind == "not-signed")
     assert (altered.where[:16], altered.what) == ("experiments/0001", "no signed commit holds this record")
-    # Another key, then none.
+    # The commits are signed by another key, then by none.
     git(contest, "config", "user.signingkey", str(tmp_path / "other.pub"))
     candidate(contest, 512)
     run_attempt(ledger)
@@ -508,7 +508,7 @@ def test_the_verb_says_what_to_do_and_exits_1(contest: Path) -> None:
 
 
 def test_a_record_of_any_number_takes_no_more_than_a_record(contest: Path) -> None:
-    """Numbers that are missing are told as ranges: listing 900 million of them took 11.7 GB."""
+    """Missing numbers are reported as ranges: listing 900 million of them took 11.7 GB."""
     (contest / "experiments" / "900000000-x.json").write_bytes(
         encode_attempt(
             replace(history.attempt(place_of(contest), 3), number=900_000_000),
@@ -566,7 +566,7 @@ def test_rows_of_older_schemas_lack_what_they_did_not_have(tmp_path: Path) -> No
     into_repository(tmp_path, "a ledger")
     place, findings, notes = Ledger.open(folder).place, list[Finding](), list[str]()
     filed = inventory.filed(place, findings)
-    # Each is made again from the one before it, which the other checks of an audit do many times.
+    # Each row is made again from the one before it, as the other checks of an audit do many times.
     assert len(filed) > 20
     for record in filed:
         findings += checks.derived(place, record, notes)

@@ -357,7 +357,7 @@ def test_a_shallow_clone_answers(folder: Path, tmp_path: Path) -> None:
 def test_a_read_only_repository_is_refused_before_anybody_waits(folder: Path) -> None:
     before = hashes(folder)
     if os.geteuid() == 0:
-        # Root may write anywhere but where the file system itself says no.
+        # Root may write anywhere unless the file system itself refuses.
         if subprocess.run(["mount", "--bind", str(folder), str(folder)], capture_output=True).returncode != 0:
             pytest.skip("a read-only file system needs mount")
         try:

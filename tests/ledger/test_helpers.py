@@ -1,4 +1,4 @@
-"""Recovery of a candidate of several files: whichever of them were written when it was killed."""
+"""Recovery of a candidate of several files: whichever of them were written at the kill."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def here(folder: Path) -> dict[str, bytes]:
 
 
 def begun(folder: Path) -> None:
-    """Does what an attempt with other constants has done when it is killed."""
+    """Leaves the state of an attempt with other constants at the moment of a kill."""
     ledger = Ledger.open(folder)
     with ledger.lock():
         ledger.begin(ledger.candidate_here(), "attempt 1")
@@ -66,7 +66,7 @@ def test_the_text_at_a_commit_is_what_a_checkout_writes(folder: Path) -> None:
     (folder / "deep.py").write_bytes(b"Q = 9\n")
     assert history.candidate_at(ledger.place, "HEAD") == Candidate.of_files(OLD)
     assert recording.would_lose(ledger.place, Candidate.of_files(OLD)) == ()
-    # Once nothing imports it, its text is nobody's candidate.
+    # Once nothing imports it, its text belongs to no candidate.
     (folder / "tiles.py").write_bytes(b"BQ = 128\n")
     assert recording.would_lose(ledger.place, Candidate.of_files(OLD)) == ("deep.py",)
 

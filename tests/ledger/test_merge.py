@@ -46,7 +46,7 @@ def edited(text: bytes, *edits: tuple[bytes, bytes]) -> bytes:
     ("change", "later"),
     [
         (((b"A = 1", b"A = 8"),), ((b"return A", b"return B"),)),
-        # Side by side, each changed by one of the two.
+        # The lines are adjacent, and each change edits one of them.
         (((b"A = 1", b"A = 8"),), ((b"B = 2", b"B = 9"),)),
         (((b"B = 2\n", b"B = 2\nC = 3\n"),), ((b"B = 2\n", b"B = 9\n"),)),
         (((b"A = 1\n", b"Z = 0\nA = 1\n"),), ((b"A = 1\n", b""), (b"B = 2\n", b"B = 3\n"))),
@@ -103,7 +103,7 @@ def test_words_about_the_same_lines_are_no_conflict(ledger: Ledger) -> None:
         after, (b"A = 8  # eight\n", b"# Rows.\nA = 8  # as many\n"), (b"Eight.", b"Rows."), (b"B = 2", b"B = 9")
     )
     assert without(ledger, champion, BASE, after) == b"A = 1\nB = 9\ndef f():\n    return A\n"
-    # The program itself is another at these lines.
+    # The program itself differs at these lines.
     assert without(ledger, edited(champion, (b"A = 8", b"A = 7")), BASE, after) is None
 
 

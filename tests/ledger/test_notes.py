@@ -119,7 +119,7 @@ def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(ledger: Led
     assert [
         f"line {number} is not a note" in sentence for number, sentence in zip((2, 3, 4), skipped, strict=True)
     ] == [True] * 3
-    # What cannot be read stays where it is, for whoever knows what it means.
+    # A line that cannot be read stays where it is, for a version that understands it.
     keep(ledger, 4e-3)
     assert "<<<<<<< HEAD" in file_of(ledger).read_text()
     assert {finding.kind for finding in audit(ledger).findings} == {"bad-note"}

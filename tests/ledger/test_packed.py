@@ -1,4 +1,4 @@
-"""attempts.jsonl: packed, merged, cut off, attacked, killed; what the ledger says of the attempts is as before."""
+"""attempts.jsonl: packed, merged, cut off, attacked, killed; the ledger's view of the attempts stays the same."""
 
 import dataclasses
 import os
@@ -331,7 +331,7 @@ def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
     assert finding.remedy.endswith(f"experiments/{name}'") or "0003-" in finding.remedy
 
 
-# Another test of this worker may have imported JAX, which warns of every fork; the child here uses none of it.
+# Another test of this worker may have imported JAX, which warns of every fork; the child here does not use JAX.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contest: Path, tmp_path: Path) -> None:
     four_attempts(ledger)
@@ -345,7 +345,7 @@ def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contes
         place = place_of(copy)
         if not _killed(copy, moment):
             break
-        # Without HEAD: what the working tree alone has.
+        # Without HEAD, only the working tree has these values.
         texts = {value_text(path.read_bytes()) for path in place.experiments_directory.glob("*.json")}
         if place.packed_path.exists():
             lines = packed.read(place.packed_path.read_bytes(), "x")
@@ -364,7 +364,7 @@ def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contes
 
 
 def _killed(contest: Path, moment: int) -> bool:
-    """Packs in a child that ends before its change number `moment` of a file; True if it came to that."""
+    """Packs in a child that ends before its change number `moment` of a file; True if that change was reached."""
     child = os.fork()
     if not child:
         left = moment

@@ -101,7 +101,7 @@ def test_giving_up_puts_the_users_kernel_back(contest: Path) -> None:
             ledger.begin(Candidate(text=mine), "attempt 2")
         assert caught.value.kind == "unfinished"
         ledger.restore(Candidate(text=SETTING))
-        # The same process that gives up says why itself.
+        # The process that gives up says why itself.
         assert ledger.recover() == ()
     assert users_state(contest) == before
     assert [row.number for row in history.rows(ledger.place)[0]] == [1]
@@ -160,7 +160,7 @@ def test_a_second_ratchet_is_told_who_is_at_work(contest: Path) -> None:
     assert caught.value.kind == "busy"
     assert str(os.getpid()) in str(caught.value)
     with first.lock("attempt 7"):
-        # What only reads goes on, and says what it does not show.
+        # Verbs that only read continue, and name what they do not show.
         (sentence,) = second.recovered()
     assert sentence.startswith("an attempt is under way, and not here yet: process ")
     with second.lock():
@@ -227,7 +227,7 @@ def test_a_journal_that_cannot_be_read_is_left_alone(contest: Path) -> None:
 
 
 def test_a_signature_that_fails_is_made_up_for_later(contest: Path) -> None:
-    # A key that signs the log's commit and is gone when that of the branch is to be signed.
+    # The key signs the log's commit, and is gone when the branch's commit is to be signed.
     program = contest.parent / "gpg"
     program.write_text(
         "#!/bin/sh\n[ -e $0.used ] && exit 1\ntouch $0.used\ncat > /dev/null\n"
@@ -270,7 +270,7 @@ def test_a_full_file_system_loses_nothing(contest: Path, tmp_path: Path, outcome
         pytest.skip("a small file system needs mount, which this user may not")
     try:
         kinds = []
-        # Ever more room, in blocks, until the attempt fits: so the disk is full at one step after the other.
+        # The disk gets ever more blocks until the attempt fits, so it is full at one step after the other.
         for blocks in range(1, 60, 3):
             shutil.copytree(contest, small / "user", symlinks=True)
             room = os.statvfs(small)

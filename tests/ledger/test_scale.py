@@ -1,4 +1,4 @@
-"""Rows on one scale: which one it is, what has a time on it, and why the rest has none."""
+"""Rows on one scale: the scale, the rows with a time on it, and why the others have none."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The short form of JSON values gives back what was shortened, and refuses what nothing was shortened to."""
+"""The short form of JSON values restores the value, and texts that no value was shortened to are refused."""
 
 import json
 from pathlib import Path

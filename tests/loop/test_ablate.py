@@ -32,7 +32,7 @@ Edit = tuple[str, str]
 FEWER_STEPS = ("BK = 128", "BK = 512")
 LARGER_BLOCKS = ("BM = 128\nBN = 128", "BM = 512\nBN = 512")
 OTHER_WORDS = ("jnp.zeros_like(acc_ref)", "jnp.zeros(acc_ref.shape, acc_ref.dtype)")
-# The accumulator is cleared a second time, then no more where it was.
+# The accumulator is cleared at a second place, then no longer at the first.
 CLEAR = (
     "    acc_ref[...] += ",
     "    @pl.when(pl.program_id(2) == 0)\n    def clear():\n        acc_ref[...] = jnp.zeros_like(acc_ref)\n\n"
@@ -107,7 +107,7 @@ def test_changes_of_the_same_lines_are_named(tmp_path: Path) -> None:
         [("VMEM_LIMIT = 64", "VMEM_LIMIT = 32")],
     )
     assert text_without(folder, 2) is None
-    # 4 itself is tied to 6 by another line.
+    # Attempt 4 itself is tied to 6 by another line.
     assert text_without(folder, 2, 4) is None
     assert tied_by_lines(folder, 2) == ["attempt 4", "attempt 6"]
     assert tied_by_lines(folder, 4) == ["attempt 6"]
@@ -155,7 +155,7 @@ def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
 
     assert without([rows]) == champion.replace("BM = 512", "BM = 128")
     assert without([rows, clear]) == champion.replace("BM = 512", "BM = 128").replace(*reverse(CLEAR))
-    # What touched the line of the second one since has to go with it.
+    # Changes that touched the second change's line since have to go with it.
     assert made.without([made.asked[1]]) is None
     assert names(made.after(clear)) == ["attempt 3"]
     assert without([made.asked[1], *made.later]) == champion.replace("BK = 256", "BK = 128")
@@ -301,7 +301,7 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     )
     assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text
     assert "attempt 4: superseded" in text
-    # Those that went together are not added up.
+    # Changes that went together are not added up.
     assert "2 of 5 changes can go alone; what each is worth adds up to +80.000 us, 20.0% of the +400.000 us" in text
     assert "320.000 us belong to several of them together" in text.replace("\n", " ")
 
@@ -354,7 +354,7 @@ def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: 
 def test_what_relies_on_a_change_of_the_same_lines_goes_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recorded_steps(tmp_path, [("BK = 128", "BK = 256")], [("BK = 256", "BK = 512"), CLEAR], [NO_START])
     first, clear, no_start = judged(folder, capsys)["changes"]
-    # 3 changed the line of 2, and without 3 nothing clears the accumulator as long as 4 stands.
+    # Attempt 3 changed the line of 2, and without 3 nothing clears the accumulator as long as 4 stays.
     assert (first["tie"], first["together"]) == ("lines", ["attempt 3", "attempt 4"])
     assert first["effect"] == "gain"
     assert (clear["tie"], clear["together"]) == ("dependence", ["attempt 4"])

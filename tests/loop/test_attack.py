@@ -1,4 +1,4 @@
-"""The attack: it finds what is planted, finds nothing in an honest kernel, and what it wrote down repeats."""
+"""The attack: it finds planted faults, finds nothing in an honest kernel, and its file can be repeated."""
 
 import json
 import os
@@ -99,12 +99,12 @@ def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.Capt
     assert (document["exact_outputs"], document["tolerated_outputs"]) == ([], ["o"])
     code, again = attack(contest, capsys, "--repeat", str(document["file"]))
     assert (code, again["worst"]) == (1, worst)
-    # The line that takes the title from such a champion names this very input.
+    # The command that revokes such a champion names this input.
     assert main(["-C", str(contest), "attack", "--repeat", str(document["file"])]) == 1
     last = shlex.split(capsys.readouterr().out.splitlines()[-1].partition("revoke its title: ")[2])
     drawn = draw_text.parse(last[last.index("--draw") + 1])
     assert (drawn.family, drawn.seed, list(drawn.shape)) == (worst["family"], worst["seed"], worst["output"])
-    # What is wrong with that kernel is not wrong with another.
+    # The input on which that kernel is wrong is harmless to another.
     plant("base_two", contest)
     code, other = attack(contest, capsys, "--repeat", str(document["file"]))
     assert code == 0
@@ -151,7 +151,7 @@ def test_a_kernel_over_several_chips_is_attacked(tmp_path: Path, capsys: pytest.
     scaffold(folder, "all-gather-matmul", (("M", "1024"), ("N", "1024"), ("K", "512")))
     kernel = folder / "kernel.py"
     honest = kernel.read_text()
-    # Large values alone come out wrong.
+    # Only large values come out wrong.
     wrong = honest.replace("jnp.dot(a_ref[...], ", "jnp.dot(jnp.minimum(a_ref[...], 100), ")
     assert wrong != honest
     kernel.write_text(wrong)

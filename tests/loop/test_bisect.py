@@ -28,7 +28,7 @@ COMMITS = 9
 
 
 def committed_steps(top: Path, guilty: int, old: str, new: str) -> Path:
-    """A contest with a commit for each step, of which one changes more than a comment."""
+    """A contest with a commit for each step; one of them changes more than a comment."""
     git(top, "init", "--quiet", "--initial-branch=main")
     identify(top)
     folder = top / "matmul"
@@ -44,7 +44,7 @@ def committed_steps(top: Path, guilty: int, old: str, new: str) -> Path:
         (top / "notes.md").write_text(f"step {step}")
         git(top, "add", "--all")
         git(top, "commit", "--quiet", "-m", f"step {step}")
-        # One that leaves the kernel alone.
+        # A commit that does not change the kernel.
         git(top, "commit", "--quiet", "--allow-empty", "-m", f"after step {step}")
     return folder
 
@@ -127,7 +127,7 @@ def test_an_attempt_and_a_commit_are_no_two_ends(tmp_path: Path, capsys: pytest.
 
 
 def test_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two that judge the same texts in the same folders would find each other's failures."""
+    """Two commands that judge the same texts in the same folders would see each other's failures."""
     folder = recorded(tmp_path)
     with locking.hold(folder / "profile_data" / "bench.lock", "bisect"):
         assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3"]) != 0
@@ -157,13 +157,13 @@ def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
     assert [kernel["seconds"] for kernel in document["judged"]] == [2e-3, 3e-3, 1e-3]
     assert "not judged again, recorded under the present key: attempt 1, attempt 3, attempt 2" in printed.err
     assert not (folder / "profile_data" / "bisect").exists()
-    # Nor is the same text, called by its commit.
+    # The same text, named by its commit, is not judged again either.
     assert main(["bisect", "-C", str(folder), "--from", "HEAD~1", "--to", "HEAD", "--json"]) == 0
     assert "(attempt 2)" in capsys.readouterr().err
 
 
 def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # Attempt 3 is slow as attempt 1 is; the second is fast, and stood again between the two.
+    # Attempts 1 and 3 are slow; attempt 2 is fast, and its text stood again between them.
     folder = recorded(tmp_path)
     ledger = Ledger.open(folder)
     for number, name in ((2, "good"), (1, "slow"), (2, "again"), (3, "slow again")):

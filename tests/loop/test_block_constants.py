@@ -27,11 +27,11 @@ def suggested(kernel: bytes, *edits: Edit, judged: Evidence | None = None) -> tu
     ("kernel", "constants"),
     [
         (KERNEL, ("BKV",)),
-        # The BlockSpec tells apart what the values do not.
+        # The BlockSpec distinguishes constants of equal value.
         (KERNEL.replace(b"BQ = 128", b"BQ = 2 * 128"), ("BKV",)),
         (UNNAMED, ("BQ", "BKV")),
         (KERNEL.replace(b"BKV = 256", b"BKV = None"), ()),
-        # Two names at once are no constant that can be set; another block's constant of that size is not it.
+        # Two names in one assignment cannot be set; another block's constant of that size does not count.
         (KERNEL.replace(b"BKV = 256", b"BKV = OTHER = 256").replace(b"BQ = 128", b"BQ = 256"), ()),
     ],
 )

@@ -1,4 +1,4 @@
-"""Packages of which other files are installed than when the champion was judged: named, and what to do about it."""
+"""Packages whose installed files differ from those that the champion was judged with: named, with a remedy."""
 
 from dataclasses import replace
 

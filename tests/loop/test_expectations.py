@@ -1,4 +1,4 @@
-"""Expected against got: what many attempts say, and what few do not."""
+"""Expected and actual gains: many attempts give a calibration, few do not."""
 
 import pytest
 from ledger_fixtures import attempt, row
@@ -23,7 +23,7 @@ def test_gains_are_compared_not_ratios_of_time() -> None:
         row_with(3, 0.9, 0.7),
         row_with(4, 0.95, 1.02),
         row_with(5, 0.8, 0.9),
-        # It failed: nothing to compare with. An expectation of nothing: no multiple of it.
+        # The first failed, so there is nothing to compare. The second expected no change, which has no multiple.
         row_with(6, 0.9, None),
         row_with(7, 1.0, 0.98),
     ]

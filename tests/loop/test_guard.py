@@ -182,7 +182,7 @@ os._exit(0)
 
 
 def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
-    """Screening asks less of a kernel than an attempt, and is watched over like one."""
+    """Screening asks less of a kernel than an attempt does, and is guarded in the same way."""
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     folder = committed_contest(tmp_path / "contest")
     (folder / "experiments").mkdir()
@@ -206,7 +206,7 @@ def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_confined", [True, False])
 def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) -> None:
-    """The attack fails, the record names it, and everything is as it was; behind walls, and as on an old kernel."""
+    """The attack fails, the record names it, and all is as it was; confined, and unconfined as on an old Linux."""
     if is_confined and confinement.landlock_version() is None:
         pytest.skip("this kernel has no Landlock")
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")

@@ -36,30 +36,30 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     folder = with_helpers(tmp_path / "mine")
     sizes = folder / "sizes.py"
     ratchet(folder, "experiment: baseline", "--quiet", expect=0)
-    # What an evaluation leaves is nothing that git would ask about, without an ignore file of the user's.
+    # Without an ignore file of the user's, git reports none of the files that an evaluation leaves.
     assert git(folder, "status", "--porcelain", "--ignored=no") == ""
     # A constant of a helper is set like one of kernel.py, and accepted with it.
     ratchet(folder, "experiment: larger blocks", "--set", "BLOCK=64", "--quiet", expect=0)
     assert sizes.read_text() == "BLOCK = 64\n"
     assert git(folder, "show", "HEAD:sizes.py") == "BLOCK = 64\n"
     assert git(folder, "status", "--porcelain") == ""
-    # One that fails is put back, whole, and can be brought back.
+    # A failed candidate is put back with its helpers, and can be brought back.
     sizes.write_text("BLOCK = 100\n")
     failed = ratchet(folder, "experiment: an odd block", "--quiet", expect=1)
     assert "sizes.py is the champion's again (attempt 2); your text: ./ratchet.sh checkout 3" in failed.stdout
     assert sizes.read_text() == "BLOCK = 64\n"
-    # The record that it leaves can be committed by the printed command.
+    # The printed command commits the record that it leaves.
     command = failed.stdout.partition("0003-an-odd-block.json joins the branch")[2].partition("commit it now: ")[2]
     subprocess.run(command, cwd=folder, shell=True, check=True)
     assert git(folder, "status", "--porcelain") == ""
     ratchet(folder, "checkout", "3", expect=0)
     assert sizes.read_text() == "BLOCK = 100\n"
-    # No number for what is no Python; the helper is named.
+    # A helper that is not valid Python gets no attempt number, and is named.
     sizes.write_text("BLOCK = = 100\n")
     refused = ratchet(folder, "experiment: a slip", "--quiet", expect=4)
     assert "sizes.py line 1" in refused.stderr
     assert "no attempt number is used" in refused.stderr
-    # A text that nobody else has is not overwritten.
+    # A text that is stored nowhere else is not overwritten.
     assert "unsaved-kernel" in ratchet(folder, "checkout", "1", expect=4).stderr
     ratchet(folder, "checkout", "1", "--force", expect=0)
     assert sizes.read_text() == "BLOCK = 16\n"

@@ -1,4 +1,4 @@
-"""Kept evidence about kernel.py as it stands: a run without checks serves those who look at times, and nobody else."""
+"""Kept evidence about kernel.py as it stands: a run without checks serves only verbs that look at times."""
 
 import shutil
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
     assert bench.kept_evidence(contest) is None
     checked = bench.evidence_here(Bench(contest=contest))
     assert len(checked.all_checks) > 5
-    # What was checked serves both.
+    # Checked evidence serves both.
     assert bench.kept_evidence(contest) == bench.kept_evidence(contest, checked=False) == checked
 
 
@@ -40,7 +40,7 @@ def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_
     assert lined.simulation.breakdown is not None
     assert any(line.file == "kernel.py" and line.line for line in lined.simulation.breakdown.lines)
     assert lined.simulation.seconds == screened.simulation.seconds
-    # What says the lines serves those who do not ask for them.
+    # Evidence with lines also serves callers that do not ask for them.
     assert (
         bench.kept_evidence(contest, checked=False, with_lines=True)
         == bench.kept_evidence(contest, checked=False)
@@ -60,7 +60,7 @@ def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
     assert recorded.simulation is not None
     assert recorded.simulation.breakdown is not None
     assert any(line.file == "kernel.py" and line.line for line in recorded.simulation.breakdown.lines)
-    # Neither another text, nor schedules that are gone.
+    # Evidence of another text, or without its schedules, is not used.
     kernel = contest.kernel_path.read_text()
     contest.kernel_path.write_text(f"{kernel}\nMORE = 1\n")
     assert bench.kept_evidence(contest) is None

@@ -1,4 +1,4 @@
-"""Advice in reports: what an attempt or a sweep has tried is marked or left out, by what the ledger has."""
+"""Advice in reports: edits that an attempt or a sweep of the ledger has tried are marked or left out."""
 
 from dataclasses import replace
 from pathlib import Path

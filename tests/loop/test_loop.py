@@ -1,4 +1,4 @@
-"""The whole loop on a real repository with the real compiler: baseline, win, loss, and what must not change."""
+"""The whole loop on a real repository with the real compiler: baseline, win, loss, and things that must not change."""
 
 import hashlib
 import json
@@ -120,7 +120,7 @@ def test_a_slower_kernel_is_rejected_before_the_full_shape_and_never_counts_as_c
     assert run
     assert missing
     assert f"slower, {run} of {run + missing} checks run" in rejected["verdict"]["reasons"][-1]
-    # Whoever won, or was the first, was checked wholly.
+    # The winner, and the first attempt, got all checks.
     for number in ("1", "2"):
         assert shown("show", number)["evidence"]["unchecked"] == []
     done = ratchet(contest, "checkout", "3")
@@ -172,7 +172,7 @@ def test_any_attempt_is_shown_and_checked_out(judged: Judged, contest: Path) -> 
 
 
 def test_a_loser_is_judged_again_without_touching_anything(repository: Path, contest: Path) -> None:
-    # By another judge, while the user is at work.
+    # The judge has changed, and the user is at work.
     prepare = contest / "prepare.py"
     prepare.write_text(f"{prepare.read_text()}\nANOTHER_JUDGE = True\n")
     git(repository, "commit", "-qm", "another judge", "--", "mine/prepare.py")
@@ -280,6 +280,6 @@ def test_every_attempt_leaves_a_small_capture_of_its_own_simulated_run(contest: 
         (beside,) = next(table["rows"] for table in tables if table["name"] == "transfers_beside_compute")
         assert 0 < beside["waited_cycles"] < beside["flight_cycles"]
         assert beside["beside_share"] == pytest.approx(1 - beside["waited_cycles"] / beside["flight_cycles"])
-    # What is not its own is not taken for it.
+    # A capture of another kind does not stand in for a measured one.
     assert "no measured capture" in ratchet(contest, "xprof", "gaps", "3:measured", expect=4).stderr
     assert "attempt 9 has no capture" in ratchet(contest, "xprof", "gaps", "9", expect=4).stderr

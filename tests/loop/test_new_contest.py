@@ -37,7 +37,7 @@ def test_a_folder_in_no_repository_becomes_one(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "mine"
     assert committed(folder) == sorted(FILES)
     assert contests.load(folder).chip.name == "v6e"
-    # Key/value heads follow the heads where nothing else is said.
+    # Key/value heads follow the heads unless they are set.
     assert dict(contests.load(folder).problem.statement().parameters)["kv_heads"] == 8
 
 
@@ -102,7 +102,7 @@ def test_state_is_changed_where_it_lies(tmp_path: Path) -> None:
     assert {check["family"] for check in evidence["checks"] if check["criterion"] == "state"}
     assert all(check["passed"] for check in evidence["checks"])
     moved = sum(evidence["simulation"][name] for name in ("hbm_read_bytes", "hbm_written_bytes"))
-    # What is not changed is not moved: the pages alone are 26 MB.
+    # Unchanged data are not moved: the pages alone are 26 MB.
     assert moved < 400 * 64 * 4 * 128 * 2 / 4
 
 
@@ -301,7 +301,7 @@ def test_the_files_of_new_contests_are_in_order(tmp_path: Path) -> None:
     for like in scaffold.templates():
         for path in scaffold.scaffold(tmp_path / like, like, ()):
             assert "#: " not in path.read_text()
-    # Templates share lines: a list of one operand stands as that of several.
+    # Templates share lines: a list of one operand is laid out like a list of several.
     as_they_share = ["--config", "format.skip-magic-trailing-comma=false"]
     for words in (["check"], ["format", "--check", *as_they_share]):
         command = [

@@ -95,7 +95,7 @@ def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(t
 
 
 def test_a_suites_hint_names_the_arrays_of_the_member_that_it_is_about(tmp_path: Path) -> None:
-    """Two members, of which only the second has a compiled module here: `short` is a beginning of `shorter`."""
+    """Two members; only the second has a compiled module here. The name `short` is a prefix of `shorter`."""
     member = replace(copied(evidence(0.9e-3)), dump_directory="profile_data/0001/shorter/dumps")
     stated = tuple(
         SuiteMember(name=name, weight=1.0, function="kernel_fn", statement=member.problem)

@@ -1,4 +1,4 @@
-"""Screening on a real Ray cluster of three machines on the loopback, and what it survives."""
+"""Screening on a real Ray cluster of three machines on the loopback, and the failures that it survives."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_twenty_blows_lose_nothing(contest: Contest, cluster: Nodes, monkeypatch
     monkeypatch.setattr(ray_cluster, "_PULSE_SECONDS", 5.0)
     texts = kernels(contest)
     wanted = latencies(screened(contest, texts, screening.local(1)))
-    # What was screened before would be known.
+    # Results of earlier screenings would be reused.
     shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]) / "kernel-ratchet", ignore_errors=True)
     sentences: list[str] = []
     rounds: list[dict[tuple[tuple[str, str], ...], object]] = []

@@ -51,7 +51,7 @@ def test_a_failed_attempt_fails_again(contest: Path) -> None:
 def test_the_draw_that_failed_is_checked_first(contest: Path) -> None:
     kernel = contest / "kernel.py"
     text = kernel.read_text()
-    # The result of one block of many is doubled.
+    # The result of one of many blocks is doubled.
     wrong = text.replace("+ EPS)\n", "+ EPS) * jnp.where(pl.program_id(0) == 1, 2.0, 1.0)\n")
     assert wrong != text
     kernel.write_text(wrong)
@@ -82,7 +82,7 @@ def test_the_recorded_draws_are_repeated(contest: Path) -> None:
     at_full = max(check["draw"]["shape"][0] for check in repeated)
     for check in repeated:
         assert check["passes_now"] is True, check
-        # What the interpreter was given at the contest's own shape, the CPU reference program is given now.
+        # Inputs of the interpreter at the contest's own shape go to the CPU reference program now.
         is_moved = (check["draw"]["mode"], check["draw"]["shape"][0]) == ("interpret", at_full)
         assert is_moved or check["now"] == check["then"], "the same inputs, bit for bit"
     others = [check for check in done["redrawn"] if check["why_not"]]
@@ -100,7 +100,7 @@ def test_an_attempt_that_is_not_there_is_named(contest: Path) -> None:
 
 @pytest.mark.slow
 def test_fsck_judges_the_champion_again_and_finds_one_that_was_forged(contest: Path) -> None:
-    """A tenth of its time is taken away wherever its record and its commit say so: nothing in them disagrees."""
+    """A tenth of its time is removed from its record and its commit alike: nothing in them disagrees."""
     whole = ratchet(contest, "fsck", "--replay", "--quiet", expect=0)
     assert "attempt 1, the champion, judged again: accept, 0.00% off the recorded time" in " ".join(
         whole.stdout.split()

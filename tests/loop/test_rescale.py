@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-# In the simulator, and in what finds a kernel right.
+# A change in the simulator, and a change in the checks.
 SLOWER_WAITS = ("judge/simulate/machine.py", "calibrated.wait_seconds *", "20 * calibrated.wait_seconds *")
 WIDER = ("operators/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6")
 
@@ -43,7 +43,7 @@ def contest(template: Path, tmp_path: Path) -> Path:
 
 @contextmanager
 def changed(folder: Path, change: tuple[str, str, str]) -> Iterator[dict[str, str]]:
-    """The environment of a command under a harness of its own with this change, as its next version would have."""
+    """The environment of a command under a copy of the harness with this change, as in its next version."""
     name, old, new = change
     path = copy_harness(folder) / name
     text = path.read_text()
@@ -93,7 +93,7 @@ def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: 
     assert {path: path.read_bytes() for path in files} == recorded
     assert git(contest, "log", "-1", "--format=%s", "refs/ratchet/root/log").startswith("notes: ")
     assert audit(Ledger.open(contest)).findings == ()
-    # There is nothing left to do, and where the judge is the old one there never was.
+    # There is nothing left to do, and under the old judge there never was.
     again = ratchet(contest, "rescale", expect=0, environment=slower)
     assert again.stdout.startswith("nothing to do: all 2 accepted attempts have a time under key ")
     assert ratchet(contest, "rescale", expect=0).stdout.startswith("nothing to do: ")
@@ -163,7 +163,7 @@ def test_every_champion_is_checked_with_one_command_and_one_commit(contest: Path
     changed_files = git(contest, "diff", "--name-only", "HEAD^", "HEAD").split()
     assert changed_files == ["CHAMPIONS.md", "experiments/.gitattributes", "experiments/notes.jsonl"]
     assert git(contest, "status", "--porcelain").split() == ["A", "mine"]
-    # Known under these keys: asked again, nothing is found out and nothing is committed.
+    # The results are known under these keys: a repeated command checks nothing and commits nothing.
     again = ratchet(contest, "champions", "--page", str(page), "--commit", expect=0)
     assert "nothing to commit" in again.stderr
     assert len(notes(contest)) == 1

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Attempt 1 is right; 2 is faster and drops keys from the 513th on, of which there are none; 3 is 2 in other words.
+    """Attempt 1 is right; 2 is faster, and drops keys from the 513th on (there are none yet); 3 is a rewording of 2.
 
     Then the contest becomes twice as long.
     """
@@ -40,7 +40,7 @@ def contest(template: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def after_revoke(template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The contest after attempt 4, which takes the title from 3 and 2, and what was found on the way."""
+    """The contest after attempt 4, which takes the title from 3 and 2, and the findings on the way."""
     folder = copied(template, tmp_path_factory.mktemp("revoked") / "mine")
     return folder, json.loads(ratchet(folder, "revoke", "drops keys", "--json", expect=0).stdout)
 
@@ -130,7 +130,7 @@ def test_where_nobody_passes_the_next_is_a_baseline(revoked: Path) -> None:
 
 
 def test_inputs_are_named_where_a_check_fails(tmp_path: Path) -> None:
-    """A revoke checks on the inputs that it is given, beside fresh ones."""
+    """A revoke checks on the given inputs, and on fresh ones."""
     folder = committed_contest(tmp_path / "mine", sequence=512)
     kernel = folder / "kernel.py"
     text = kernel.read_text()

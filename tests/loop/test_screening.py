@@ -1,4 +1,4 @@
-"""Kernels screened in several places: each is told of once, whatever becomes of the places."""
+"""Kernels screened in several places: each result is reported once, whatever happens to the places."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Contest:
 
 
 class Scripted:
-    """A place that does with a kernel what `does` says."""
+    """A place whose answers come from the function `does`."""
 
     def __init__(self, contest: Contest, does: Callable[[bytes], Answer | None]) -> None:
         self._does, self.is_closed = does, False
@@ -107,7 +107,7 @@ def test_a_place_that_cannot_work_is_left_out(contest: Contest) -> None:
         return Answer(evidence=None, error_kind="other-key", error="it has another compiler")
 
     def works(kernel: bytes) -> Answer | None:
-        # The one that refuses has its turn.
+        # Waits until the refusing place had its turn.
         while not refused:
             time.sleep(0.001)
         return Answer(evidence=_evidence(contest))
@@ -144,7 +144,7 @@ def test_what_the_search_raises_ends_every_place(contest: Contest) -> None:
 
 
 def test_places_are_ended_together(contest: Contest) -> None:
-    """Each may take seconds: the first waits here until the last is being ended too."""
+    """Ending a place may take seconds: the first waits here until the last is being ended too."""
     ending = threading.Barrier(3, timeout=60)
 
     class Slow(Scripted):
@@ -154,7 +154,7 @@ def test_places_are_ended_together(contest: Contest) -> None:
             super().close(is_interrupted=is_interrupted)
 
     def works(kernel: bytes) -> Answer | None:
-        # No answer before all are begun.
+        # No place answers before all have begun.
         begun.wait()
         return Answer(evidence=_evidence(contest))
 
@@ -198,7 +198,7 @@ def test_a_process_under_another_key_refuses(contest: Contest) -> None:
 
 
 def test_a_second_interrupt_breaks_off_no_ending(tmp_path: Path) -> None:
-    """A terminal's Ctrl-C comes twice: from the terminal, and from who began the process."""
+    """A terminal's Ctrl-C comes twice: from the terminal, and from the parent process."""
     program = (
         "import atexit, sys, time\n"
         "from harness.loop import screening\n"
@@ -210,7 +210,7 @@ def test_a_second_interrupt_breaks_off_no_ending(tmp_path: Path) -> None:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    # What it answers says that it listens.
+    # Its answer shows that it listens.
     nowhere = Request(
         directory=str(tmp_path),
         prepare=b"",
@@ -233,7 +233,7 @@ def test_a_second_interrupt_breaks_off_no_ending(tmp_path: Path) -> None:
 
 
 def test_a_process_ends_at_once_though_who_begins_it_blocks_the_signal(contest: Contest) -> None:
-    """As the workers of Ray do: it would be killed after ten seconds, and leave its files."""
+    """Ray's workers block the signal: the process would be killed after ten seconds, and leave its files."""
     place = Process()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,4 +1,4 @@
-"""The state of a search: floor, what was tried and of which kind, constants, and when to stop."""
+"""The state of a search: floor, attempts by kind, constants, and the advice to stop."""
 
 from dataclasses import replace
 from typing import Any
@@ -60,7 +60,7 @@ def test_what_a_cache_holds_need_not_be_moved() -> None:
     thin, h200 = replace(STATEMENT.work, matmul_flops=10, vector_flops=0, minimum_hbm_bytes=1 << 30), chip("h200")
     floor = floor_of(thin, h200, None)
     assert floor.memory_seconds == pytest.approx(((1 << 30) - h200.cache_bytes) / 4800e9)
-    # What is below it is refused as impossible, so it is the floor.
+    # A time below it is refused as impossible, so it is the floor.
     assert impossibilities(thin, 0.999 * floor.seconds, h200)
     assert not impossibilities(thin, 1.001 * floor.seconds, h200)
 
@@ -105,7 +105,7 @@ def test_a_hint_that_ends_the_search_is_the_advice() -> None:
     assert text.count("stop") == 2
     assert "If you go on all the same:" in text
     assert "1. spills" in text
-    # What is true of one member of a suite ends no search.
+    # A fact about one member of a suite ends no search.
     suite = replace(
         STATEMENT, members=(SuiteMember(name="a", weight=1.0, function="kernel_fn", statement=STATEMENT),), may_lose=0.1
     )
@@ -213,10 +213,10 @@ def test_advice_that_was_tried_is_not_given_again() -> None:
     result = advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512)})
     assert result.hints == ()
     assert any("advice left out, tried by attempt 2" in message for message in result.messages)
-    # With another constant beside it nobody knows what it gives.
+    # With another constant changed too, the edit's effect is unknown.
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512, BQ=512)}).hints
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BQ=512)}).hints
-    # Nor in another kernel.
+    # A trial of the edit in another kernel does not count either.
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512).replace(b"q @ k", b"k @ q")}).hints
 
 
@@ -228,7 +228,7 @@ def test_advice_of_two_sizes_is_left_out_when_both_were_tried_or_screened() -> N
     result = advised(both, rows, kernels, screened=((2, (("BKV", "128"),)),))
     assert result.hints == ()
     assert any("tried by the sweep of attempt 2, attempt 2" in message for message in result.messages)
-    # What a sweep over another kernel saw says nothing of this one.
+    # A sweep over another kernel says nothing about this one.
     other = {**kernels, 3: KERNEL.replace(b"q @ k", b"k @ q")}
     assert advised(both, [*rows, row(3)], other, screened=((3, (("BKV", "128"),)),)).hints
 

@@ -11,7 +11,7 @@ import pytest
 from loop_fixtures import copied, git, identify, ratchet
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-# A suite is judged five times before the first test; tests/judge/test_suite.py has what the judge makes of suites.
+# A suite is judged five times before the first test; tests/judge/test_suite.py tests the judge on suites.
 pytestmark = pytest.mark.slow
 
 SETTINGS = ("SEQUENCES=(512, 1024)", "WEIGHTS=(1, 3)", "HEADS=2", "KV_HEADS=1", "BQ=128", "BKV=128")
@@ -41,7 +41,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernel = (folder / "kernel.py").read_text()
     assert BLOCKS in kernel
     assert BODY in kernel
-    # Better at the heavy member, far worse at the light one.
+    # The kernel is better at the heavy member, and far worse at the light one.
     text = f"{BLOCKS}    BQ, BKV = (512, 512) if sequence == 1024 else (128, 128)\n"
     (folder / "kernel.py").write_text(kernel.replace(BLOCKS, text).replace(BODY, SIZES))
     printed = " ".join(run(folder, "experiment: blocks for the long prompts", expect=1).split())
@@ -87,7 +87,7 @@ def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
         printed = run(contest, verb, "2", expect=2)
         assert "expected --member, one of prefill-512, prefill-1024 of this suite, got none [which-member]" in printed
     assert "got 'none-such'" in run(contest, "lines", "2", "--member", "none-such", expect=2)
-    # Each program leaves a capture of its own.
+    # Each program leaves its own capture.
     printed = run(contest, "xprof", "gaps", "2", expect=2)
     assert "name one, 0002-prefill-1024-simulated-v5e, 0002-prefill-512-simulated-v5e [which-member]" in printed
     assert "beside compute" in run(contest, "xprof", "gaps", "0002-prefill-512-simulated-v5e")
@@ -127,7 +127,7 @@ def test_an_attempt_is_judged_again_on_the_inputs_of_each_member(contest: Path) 
 def test_a_sweep_judges_the_best_setting_at_which_no_member_loses_too_much(contest: Path, tmp_path: Path) -> None:
     copy = copied(contest.parent, tmp_path / "copy") / contest.name
     kernel = (copy / "kernel.py").read_text()
-    # The shorter member has blocks of its own, and the champion keeps them.
+    # The shorter member has its own block sizes, and the champion keeps them.
     (copy / "kernel.py").write_text(
         kernel.replace(BODY, SIZES)
         .replace(BLOCKS, f"{BLOCKS}    BQ, BKV = (LONG, LONG) if sequence == 1024 else (SHORT, SHORT)\n")

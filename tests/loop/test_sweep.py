@@ -1,4 +1,4 @@
-"""A grid of settings: how it is stated, screened, shown, and judged as one attempt that names it."""
+"""A grid of settings: stated, screened, shown, and judged as one attempt that names it."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_a_grid_of_thousands_is_a_slip(tmp_path: Path) -> None:
 
 
 def swept(*times: float | None, **changes: Any) -> SweepResult:
-    """BQ x BKV, 2 x 2, with these times; None: failed."""
+    """A sweep of BQ x BKV, 2 x 2, with these times; None: failed."""
     values = [("128", "256"), ("128", "512"), ("1024", "256"), ("1024", "512")]
     screened = tuple(
         ScreenedSetting(

@@ -1,4 +1,4 @@
-"""A search over kernel.py's constants: what it asks for, what it remembers, and what becomes of its best."""
+"""A search over kernel.py's constants: its questions, its memory, and the fate of its best setting."""
 
 import json
 import random
@@ -43,7 +43,7 @@ def study(folder: Path, grid: Any = GRID, **changes: Any) -> Study:
 
 
 def seconds(settings: Settings) -> float | None:
-    """Least at 2048 x 1024; blocks that are too large do not fit."""
+    """A time with its minimum at 2048 x 1024; blocks that are too large do not fit."""
     values = dict(settings)
     bq, bkv, split = (int(values[name]) for name in ("BQ", "BKV", "SPLIT"))
     if bq * bkv > 1 << 22:
@@ -74,7 +74,7 @@ def test_it_asks_for_as_many_as_it_may_each_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_it_finds_what_chance_does_not(tmp_path: Path) -> None:
-    """In most draws one of the best few of 392 settings; the same number at random is much further off."""
+    """In most draws it finds one of the best few of 392 settings; as many random trials end much further off."""
     by_model, by_chance = (
         sorted(least(worked_off(study(tmp_path / f"{method}{seed}", seed=seed, method=method))) for seed in range(5))
         for method in ("tpe", "random")
@@ -98,7 +98,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     search = study(tmp_path, trials=10)
     after = worked_off(search)
     again = before.keys() & after.keys()
-    # The fastest once more, so that one of them can be judged.
+    # The fastest settings are asked for again, so that one of them can be judged.
     assert again == set(
         sorted((settings for settings in before if before[settings]), key=lambda settings: before[settings] or inf)[:3]
     )
@@ -191,7 +191,7 @@ def test_a_torn_line_of_the_journal_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
-    """A file may not grow, as on a full disk: nothing that was written is lost, and the search goes on later."""
+    """A file may not grow, as on a full disk: nothing written is lost, and the search can be continued."""
     search = study(tmp_path, SMALL)
     settings = search.ask()
     assert settings is not None

@@ -1,4 +1,4 @@
-"""Tables of tuned constants: the shapes they are for, what is searched, how they are written, one filled for real."""
+"""Tables of tuned constants: their shapes, the search, the formats, and one that is filled for real."""
 
 import ast
 import json
@@ -524,19 +524,19 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     assert filled("b").shape == filled("b").shape == "b"
     assert made == ["a"]
     assert [entry.shape for entry in rows_in(tmp_path / "out")] == ["a", "b"]
-    # An accepted attempt changed the constant: what it falls back to is another time.
+    # An accepted attempt changed the constant, so the fallback has another time.
     kernel = folder / "kernel.py"
     kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
     assert filled("b").fallback == (("BQ", "256"),)
     assert made == ["a", "b"]
-    # Two names of one problem are one search.
+    # Two names of one problem share a search.
     two = filled_with({"name": "c", "sequence": 1024}, {"name": "d", "sequence": 1024})
     assert [entry.shape for entry in two] == ["c", "d"]
     assert made == ["a", "b", "c"]
 
 
 def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:
-    """Of a shape that is not asked for again, what an earlier kernel.py passed says nothing about this one."""
+    """If a shape is not asked for again, the checks of an earlier kernel.py say nothing about this one."""
     folder = committed_contest(tmp_path / "contest", 512)
     grid = search_space.space(["BQ=128,256"])
     first = fill.tuned(str(folder), grid, ())
@@ -639,7 +639,7 @@ def test_a_search_that_goes_on_knows_what_was_tried_in_order(tmp_path: Path) -> 
     earlier = study().earlier
     trials = [fill._trial(settings, None, earlier, is_range=False) for settings in earlier]
     assert [trial.seconds for trial in trials] == [3.0, 1.0, 2.0]
-    # What was noted down of a range is no time.
+    # The recorded middle of a range is no time.
     trials = [fill._trial(settings, None, earlier, is_range=True) for settings in earlier]
     assert [(trial.seconds, "1.000 s" in trial.message) for trial in trials] == [
         (None, False),
@@ -692,7 +692,7 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     assert kept.seconds == min(trial.seconds for trial in kept.trials if trial.seconds is not None)
     assert "wrote" in ratchet(tmp_path, "report", "--table", str(tmp_path / "out"), expect=0).stdout
     assert dict(kept.fallback) == dict.fromkeys(("BLOCK_Q", "BLOCK_KV", "BLOCK_KV_COMPUTE"), "128")
-    # The same command finds the row, and what the table has is not missing.
+    # The same command finds the row, and a shape in the table is not reported as missing.
     again = json.loads(ratchet(tmp_path, *words, "--format", "json", "--json", expect=0).stdout)["tables"][0]
     assert again["rows"] == table["rows"]
     assert rows_in(tmp_path / "out") == (kept,)
@@ -702,7 +702,7 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     assert "every shape has an entry" in missing.stdout
     path.write_text(json.dumps([{"name": "b", "heads": 2, "kv_heads": 1, "sequence": 1024, "head_dim": 128}]))
     assert ": 1 of 1 shape" in ratchet(tmp_path, *words, *ours, "--list", expect=1).stdout
-    # Another shape beside it, in a search of other settings: the file keeps the first, and has what is printed.
+    # Another shape is searched with other settings: the file keeps the first row, and has what is printed.
     more = ratchet(tmp_path, *words, "--format", "python", "--trials", "2", "--set", "BLOCK_Q=256,512", expect=0)
     text = (tmp_path / "out" / "jax-splash.v5e.py").read_text()
     assert "# a: " in text

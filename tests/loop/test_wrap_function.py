@@ -1,4 +1,4 @@
-"""A contest around a function that exists: what stands in its way is named, and what can be done about it is done."""
+"""A contest around a function that exists: obstacles are named, and removed if possible."""
 
 import importlib.metadata
 import re
@@ -57,7 +57,7 @@ SIZES = (("RESIDUAL", "False"), ("ROWS", "256"), ("COLUMNS", "1024"))
 
 
 def kernel(folder: Path, **parts: str) -> str:
-    """Writes the norm, with other parts, as norms.py in `folder`; the words for --from."""
+    """Writes the norm, with some parts replaced, as norms.py in `folder`; returns the words for --from."""
     usual = {"imports": "", "scale": "w_ref[...].astype(jnp.float32)", "options": "", "rows": "128", "output": ""}
     (folder / "norms.py").write_text(KERNEL.format(**usual | parts))
     return "norms.py:norm"
@@ -114,7 +114,7 @@ def test_an_output_of_another_form_is_brought_into_the_stated_one(kind: str, exp
 def test_a_file_where_python_imports_from_gets_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = kernel(tmp_path, output="[:, None]")
     assert find_function.target(words, tmp_path).module == "norms"
-    # As in the root of a clone.
+    # The folder looks like the root of a clone.
     (tmp_path / "harness").mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     assert find_function.target(words, tmp_path).module == "existing_norms"
@@ -146,7 +146,7 @@ def test_an_option_that_no_literal_is_comes_with_a_file_that_makes_it(tmp_path: 
     )
     assert "the problem: kernel_fn(x [256, 1024] bfloat16, w [1024] bfloat16) -> y [256, 1024] bfloat16" in refused
     assert "the function: norm(w, x, sizes: Sizes)" in refused
-    # What it prints is what is needed.
+    # The printed example is complete.
     lines = refused.partition("[missing-option]\n")[2].partition("  the problem:")[0]
     assert "ROWS = ...\nEPS = 1e-06\n" in lines
     assert "sizes=Sizes(rows=ROWS, eps=EPS)" in lines
@@ -220,7 +220,7 @@ def test_a_name_that_jax_lacks_is_reported_with_the_releases_that_have_it(tmp_pa
     around = kernel(tmp_path, scale="pltpu.repeat(w_ref[...].astype(jnp.float32), x.shape[0], 0)")
     with pytest.raises(RatchetError, match=r"up to 0\.10\.0, not from 0\.10\.2 on.*write jnp\.tile"):
         new(tmp_path, around, stages)
-    # Those before it fail by w's shape.
+    # The ways before it fail because of w's shape.
     assert len(stages.ended) <= 4
 
 
@@ -248,7 +248,7 @@ def test_what_the_compiler_refuses_is_not_checked_and_the_contest_is_made(
 
 
 def test_a_shape_that_is_not_checked_is_named(tmp_path: Path) -> None:
-    # Blocks from a table that lacks 192 rows.
+    # The kernel takes its blocks from a table that lacks 192 rows.
     words = new(tmp_path, kernel(tmp_path, rows="{256: 64, 128: 64}[x.shape[0]]"), Stages())
     assert ": right at small shapes" in words
     assert re.search(r"^warning: a second shape \(rmsnorm, 192 rows .*\) is not checked: .*KeyError: 192", words, re.M)

@@ -41,7 +41,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The harness with the new folder in it, and a contest of the new operator and of an old one beside it."""
+    """The harness with the new folder in it, and contests of the new operator and of an old operator next to it."""
     folder = tmp_path_factory.mktemp("operator")
     copy_harness(folder)
     for name, text in FILES.items():
@@ -81,7 +81,7 @@ def test_it_is_stated_checked_and_in_the_keys_of_its_own_contest_alone(project: 
     assert document["is space"]
     assert document["covered"]
     assert document["others"] == ["mine"]
-    # What the other contest is checked by is what it was.
+    # The other contest is still checked by the same code.
     command[-1] = (
         "import pathlib; from harness.contest import load; print(load(pathlib.Path('matmul')).key('simulated').checks)"
     )

@@ -146,7 +146,7 @@ def test_inputs_follow_the_seed(family: str) -> None:
     assert sum(is_alike) <= (family == "far-below")
     assert all(np.isfinite(a.astype(np.float32)).all() for a in first)
     q, k, v = first
-    # No head can stand in for another; where all keys are alike, by its values.
+    # No head can replace another; if all keys are alike, the values differ.
     assert not np.array_equal(q[0, 0], q[0, 1])
     assert family == "far-below" or not np.array_equal(k[0, 0], k[0, 1])
     assert not np.array_equal(v[0, 0], v[1, 0])
@@ -167,7 +167,7 @@ def test_every_query_of_needles_sees_one_key_next_to_a_block_border(problem: Att
     weights /= weights.sum(axis=1, keepdims=True)
     assert weights.max(axis=1).min() > 0.99
     borders = {0, 127, 128, 255, 256, 383, 384, 511}
-    # Under the mask the very last key is seen by one query only, which may look elsewhere.
+    # Under the mask, only one query sees the very last key, and it may look elsewhere.
     assert borders - {511} <= set(weights.argmax(axis=1).tolist()) <= borders
 
 
@@ -201,7 +201,7 @@ def test_sampled_rows_see_every_head() -> None:
     head, position = np.divmod(problem.sample_rows(0), 4096)
     assert set(head) == set(range(64))
     assert all({0, 4095} <= set(position[head == h]) for h in range(64))
-    # About the cost of one head, spread over all blocks.
+    # The rows cost about as much as one head, and are spread over all blocks.
     assert len(head) < 2000
     assert set(position // 128) == set(range(32))
 

@@ -1,4 +1,4 @@
-"""The tolerance: honest variations of a kernel pass with margin, planted bugs do not, and a failure names its worst."""
+"""The tolerance: honest variants of a kernel pass with margin, planted bugs fail, and failures name the worst element."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ BOTH = Attention(sequence=512, head_dim=64, causal=True, window=128, soft_cap=50
 
 
 def stated(problem: Attention) -> dict[str, Any]:
-    """The fields of the problem that the numpy kernel has to know."""
+    """The fields of the problem that the numpy kernel needs."""
     return {name: getattr(problem, name) for name in ("scale", "causal", "window", "soft_cap")}
 
 
@@ -70,7 +70,7 @@ def case(value: Any) -> str:
 @pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
 def test_the_rounding_model_bounds_the_honest_computation(problem: Attention, family: str) -> None:
     _, _, accuracy = judged(problem, family)
-    # Every rounding that the model counts is at most made once; 4 % is the noise of the estimate.
+    # Every rounding that the model counts is made once at most; 4 % is the noise of the estimate.
     assert np.sqrt(np.mean(accuracy.honest_scaled**2)) < 1.04
     assert accuracy.honest_scaled.max() < 7
     assert accuracy.passed
@@ -78,7 +78,7 @@ def test_the_rounding_model_bounds_the_honest_computation(problem: Attention, fa
 
 @pytest.mark.parametrize(
     ("problem", "family"),
-    # By default one problem in three, and the contest.
+    # By default every third problem is tested, and the contest's.
     [
         pytest.param(*each, marks=() if number % 3 == 0 or each[0] is CONTEST else pytest.mark.slow)
         for number, each in enumerate(CASES)
@@ -118,9 +118,9 @@ def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind
         (SMALL, "mixture", 1908, "last block first", 256),
         (replace(CAUSAL, window=200), "mixture", 100002, "", 64),
         (CAPPED, "ties", 17, "", 64),
-        # A rounded query of logits above 1000, which turns a weight by a factor of 46.
+        # A rounded query with logits above 1000 changes a weight by a factor of 46.
         (SMALL, "mixture", 302903, "queries scaled before", 256),
-        # Scaled queries rounded under a cap: off in all rows by a little, in none by much.
+        # Scaled queries rounded under a cap: all rows are off by a little, none by much.
         (CAPPED, "mixture", 101757, "queries scaled before", 256),
     ],
     ids=str,
@@ -131,7 +131,7 @@ def test_honest_kernels_that_were_refused(problem: Attention, kind: str, seed: i
     accuracy = errors(problem, inputs, got, rows)[0]
     assert not accuracy.passed
     assert refined(problem, inputs, rows, ALL, accuracy).passed
-    # What a rounding of the row does not explain is still found: a hundredth of all outputs more.
+    # An error that no rounding of the row explains is still found: all outputs 1 % larger.
     wrong = replace(accuracy, got=1.01 * accuracy.got)
     assert not refined(problem, inputs, rows, ALL, wrong).passed
 
@@ -145,7 +145,7 @@ SATURATING = (
 
 @pytest.mark.parametrize("problem", SATURATING, ids=case)
 def test_a_cap_needs_no_maximum(problem: Attention) -> None:
-    """Of all scores near the cap the weight is the same number, and so is what rounding it costs, in all rows."""
+    """All scores near the cap have the same weight, so its rounding error is the same in all rows."""
     rows = np.arange(problem.sequence)
     for seed in range(4):
         for family in problem.families(full=False):
@@ -162,7 +162,7 @@ def test_a_cap_needs_no_maximum(problem: Attention) -> None:
 
 
 def test_a_rounding_that_rows_share_is_more_than_chance() -> None:
-    """Drawn in a selftest: nearly all scores that count exceed 49.999, whose exponentials are off by half a step."""
+    """A selftest drew this: nearly all scores that count exceed 49.999, with exponentials off by half a step."""
     problem, rows = (
         Attention(sequence=256, heads=2, head_dim=128, causal=True, window=200, soft_cap=50.0),
         np.arange(512),
@@ -176,13 +176,13 @@ def test_a_rounding_that_rows_share_is_more_than_chance() -> None:
     shared = with_shared(problem, inputs, rows, ALL, accuracy)
     assert shared.worst_ratio == accuracy.worst_ratio
     assert shared.rms_ratio < 0.9
-    # A hundredth of all outputs more is no rounding.
+    # All outputs 1 % larger: that is no rounding.
     assert not with_shared(problem, inputs, rows, ALL, replace(accuracy, got=1.01 * got)).passed
 
 
 @pytest.mark.parametrize("bug", [bug for bug in CAP_BUGS + BUGS if bug != "no maximum subtracted"])
 def test_what_rows_share_hides_no_bug(bug: str) -> None:
-    """As many bugs are found under a cap as without what rows may share."""
+    """Under a cap, allowing for shared errors hides none of the bugs that are found without."""
     problem = SATURATING[1]
     rows, passed_both_ways = np.arange(problem.sequence), []
     for family in problem.families(full=False):
@@ -206,7 +206,7 @@ def test_what_rows_share_hides_no_bug(bug: str) -> None:
     ],
 )
 def test_the_exact_model_takes_no_bug_for_a_rounding(kind: str, seed: int, bug: str) -> None:
-    # Each is outside by the plain model; borders at any key, and maxima that are the same on both sides, hid them.
+    # Each is outside by the plain model. It was hidden by borders at any key, and by equal maxima on both sides.
     inputs, rows = SMALL.make_inputs(f"drawn-{kind}", seed), np.arange(0, 512, 4)
     got = attention(*inputs, scale=SMALL.scale, bug=bug)
     output = np.asarray(got, np.float64)[rows]
@@ -216,7 +216,7 @@ def test_the_exact_model_takes_no_bug_for_a_rounding(kind: str, seed: int, bug: 
 
 
 def caught(problem: Attention, bug: str, block: int) -> dict[str, float]:
-    """By how much the judge refuses the bug, per family; infinite where the output is not finite."""
+    """The factor by which the bug exceeds its limit, by family; infinite if the output is not finite."""
     ratios = {}
     for family in problem.families(full=problem is CONTEST):
         accuracy = compared(problem, family, block=block, bug=bug)
@@ -227,7 +227,7 @@ def caught(problem: Attention, bug: str, block: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught_at_a_reduced_shape(bug: str) -> None:
-    # Two and four blocks: what a reduced run has at least.
+    # Two and four blocks: a reduced run has at least as many.
     for block in (128, 256):
         if bug in ("bfloat16 accumulator", "bfloat16 sum") and block == 256:
             continue  # Between two blocks such a rounding costs no more than the output's own.
@@ -279,7 +279,7 @@ def test_each_family_catches_what_it_is_there_for() -> None:
     assert caught(SMALL, "last block dropped", 128)["needles"] > 100
     assert caught(SMALL, "first block only", 128)["equal-keys"] > 100
     assert caught(SMALL, "bfloat16 accumulator", 128)["far-values"] > 1.04
-    # Exponentials without overflow need no maximum: that is no bug on tame inputs.
+    # Exponentials that do not overflow need no maximum: on tame inputs this is no bug.
     assert caught(SMALL, "no maximum subtracted", 128)["normal"] < 0.75
 
 
@@ -293,7 +293,7 @@ def test_any_block_of_keys_left_out_is_caught_at_the_full_shape() -> None:
         block = slice(start, start + 128)
         with np.errstate(all="ignore"):
             got = (outputs - p[:, block] @ v[block]) / (total - p[:, block].sum(axis=1, keepdims=True))
-        # Rows whose one key is in the block would be 0/0: judge without them, the others must do.
+        # Rows whose only key is in the block would be 0/0: they are left out, and the other rows must suffice.
         got = np.where(np.isfinite(got), got, accuracy.expected)
         assert replace(accuracy, got=got).worst_ratio > 5, start
 
@@ -313,7 +313,7 @@ def test_another_heads_output_is_caught(family: str) -> None:
     assert judge(problem, inputs, right, family).passed
     wrongs = [right[::-1], right[:, [2, 3, 0, 1]]]
     if family not in ("equal-keys", "far-values", "far-below"):
-        # In those the heads of one group are as good as equal: each averages the same values.
+        # In these families the heads of one group are nearly equal: each averages the same values.
         wrongs.append(right[:, [1, 0, 2, 3]])
     for wrong in wrongs:
         assert not judge(problem, inputs, np.ascontiguousarray(wrong), family).passed
@@ -358,7 +358,7 @@ def test_many_small_errors_fail_by_their_root_mean_square() -> None:
 
 
 def test_a_rounded_query_is_no_error_where_all_keys_but_one_turn_together() -> None:
-    # One key has nearly all the weight and hardly a value in column 6, where the others' mean is all that counts.
+    # One key has nearly all the weight but almost 0 in column 6, where only the mean of the others counts.
     random = np.random.default_rng(2)
     problem = Attention(sequence=512, head_dim=128)
     q, k, v = (random.standard_normal((512, 128), dtype=np.float32) for _ in range(3))
@@ -373,13 +373,13 @@ def test_a_rounded_query_is_no_error_where_all_keys_but_one_turn_together() -> N
     assert rounded.worst_ratio > 1
     exactly = refined(problem, inputs, rows, ALL, rounded)
     assert exactly.passed
-    # A twentieth of the others' weight left out is no rounding.
+    # Leaving out a twentieth of the others' weight is no rounding.
     wrong = replace(accuracy, got=got.astype(np.float64) * np.where(np.arange(128) == 6, 0.9, 1))
     assert not refined(problem, inputs, rows, ALL, wrong).passed
 
 
 def test_weights_too_small_for_float32_squares_have_a_deviation_all_the_same() -> None:
-    # A row that sees an empty key of all the weight, and one whose weight times value is 3e-22.
+    # A row whose empty key has all the weight, and a row with a weight times value of 3e-22.
     random = np.random.default_rng(3)
     problem = Attention(sequence=256, head_dim=64)
     q, k, v = (random.standard_normal((256, 64), dtype=np.float32) for _ in range(3))

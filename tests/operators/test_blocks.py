@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 
 def fewest_beside(changed_ones: range, block: int, length: int) -> int:
-    """Of the blocks that hold changed positions and others: in the best of them, how many of the rarer kind."""
+    """The most, over all blocks, of the smaller number of a block's changed and unchanged positions."""
     counts = []
     for start in range(0, length, block):
         size = min(start + block, length) - start
@@ -73,7 +73,7 @@ def test_blocks_begin_and_end_at_many_places_and_reach_both_ends() -> None:
 
 
 def smallest_of_templates() -> Iterator[tuple[str, Any]]:
-    """Of every template the smallest shape, but for decoding: there are fewer rows than in any block.
+    """The smallest shape of every template except for decoding, which has fewer rows than any block.
 
     Problems stated by formulas have a probe for every axis, most of which are shorter than a block.
     """
@@ -116,7 +116,7 @@ def test_what_is_hidden_shares_a_block_with_what_is_not(sequence: int) -> None:
 
 
 def spread(o: Floats, size: int, leak: Callable[[Floats], Floats]) -> NDArray[Any]:
-    """A right answer that grows by up to a thousandth of itself, within a tolerance, with what `leak` tells a block."""
+    """A right answer, larger by up to a thousandth (within a tolerance) by the value that `leak` gives a block."""
     blocks = o.reshape(-1, size, o.shape[-1])
     leaked = leak(blocks)
     values: NDArray[Any] = (blocks * (1 + np.float32(1e-3) * leaked / (1 + leaked))).reshape(o.shape)

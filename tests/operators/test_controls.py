@@ -1,4 +1,4 @@
-"""Contests that cannot tell right from wrong: what lacks an operator's property fails, or the contest is refused."""
+"""Contests that cannot tell right from wrong: answers that lack an operator's property fail, or it is refused."""
 
 from dataclasses import replace
 from pathlib import Path

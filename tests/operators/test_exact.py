@@ -96,7 +96,7 @@ def test_the_operator_keeps_what_every_problem_must(problem: TopK) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Permuted(ExactAnswers):
-    """OUT[i] = X[ORDER[i]]: a gather of rows, a problem of a contest's own."""
+    """OUT[i] = X[ORDER[i]]: a gather of rows, stated by a contest itself."""
 
     rows: int = 512
     dtype: str = "int8"
@@ -166,7 +166,7 @@ def test_what_cannot_be_exact_is_refused(problem: Permuted, words: str) -> None:
 
 
 class Halves(Permuted):
-    """The same, whose statement of what is right is no whole number."""
+    """The same, with a reference that is no whole number."""
 
     def reference(self, inputs: Arrays, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         return super().reference(inputs, rows) + 0.5

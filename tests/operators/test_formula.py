@@ -37,7 +37,7 @@ class Silu(Formula):
         return (x, replace(x, name="b", shape=(self.columns,))), (replace(x, name="y"),)
 
     def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
-        """As it is written in books: its exponential leaves float32, and its quotient is then below all numbers."""
+        """The textbook form: its exponential overflows float32, and its quotient then underflows."""
         h = x + b
         return h / (1 + np.exp(-h))
 
@@ -136,7 +136,7 @@ class Halved(Silu):
 
 
 class Truncated(Silu):
-    """In float32 it gives another number, by more than random roundings explain."""
+    """A formula whose float32 result differs by more than random roundings explain."""
 
     def formula(self, in_bfloat16: Any, x: Any, b: Any) -> Any:
         return x + b + (0 if np.asarray(x).dtype == np.float64 else 1)
@@ -178,7 +178,7 @@ class Permuted(Formula):
 
 
 class Gathered(Permuted):
-    """Y = X[ORDER] of any order, which is drawn as if it had to be one of all rows."""
+    """Y = X[ORDER] with repeats allowed in ORDER, which is drawn as a permutation all the same."""
 
     distinct: ClassVar[tuple[str, ...]] = ()
 

@@ -1,4 +1,4 @@
-"""A statement that lets a kernel keep its sums in bfloat16: it passes then and not before; what is wrong does not."""
+"""A statement that allows sums in bfloat16: such a kernel passes only then, and a wrong one does not."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -67,7 +67,7 @@ def attended(
 
 
 def wide(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Kept in float32: what is too small for it is 0."""
+    """The values in float32, where numbers below its range are 0."""
     with np.errstate(under="ignore"):
         return np.asarray(values, np.float32).astype(np.float64)
 
@@ -95,7 +95,7 @@ def test_what_is_wrong_fails_all_the_same(wrong: dict[str, Any]) -> None:
 @pytest.mark.long
 def test_a_maximum_in_bfloat16_loses_blocks_at_large_scores_which_only_the_statement_without_it_draws() -> None:
     assert all(passes(NARROW, attended, LARGE, seed) for seed in range(4))
-    # One draw may have a single query that loses nothing by chance.
+    # In one draw, a query may by chance lose nothing.
     assert sum(passes(WIDE, lambda inputs: attended(inputs, keep=wide), LARGE, seed) for seed in range(4)) <= 1
 
 

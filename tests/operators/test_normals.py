@@ -23,11 +23,11 @@ def test_rows_of_large_matrices_differ_and_are_normal(rows: int, columns: int) -
     assert values.dtype == np.float32
     assert values.flags["C_CONTIGUOUS"]
     assert len(np.unique(values[:, :8], axis=0)) == rows
-    # Of the pool, some millions, a thousandth of a deviation is what chance moves the mean by.
+    # Chance moves the mean of a pool of some millions by a thousandth of a deviation.
     assert abs(float(values.mean(dtype=np.float64))) < 0.01
     assert abs(float(values.std(dtype=np.float64)) - 1) < 0.01
     assert np.abs(values).max() > 4.5
-    # Two rows stand in the same order by chance alone: six deviations of a correlation, and one for many pairs.
+    # Two rows are correlated by chance alone: at most six deviations for a pair, and one over many pairs.
     pairs = values[:64, :4096]
     together = np.corrcoef(pairs) - np.eye(len(pairs))
     assert np.abs(together).max() < 7 / np.sqrt(pairs.shape[1])

@@ -142,10 +142,10 @@ def test_every_template_is_right_as_it_comes(
     scaffold.scaffold(folder, like, tuple((name, str(value)) for name, value in settings.items()))
     printed = ratchet(committed(folder), "judge", "--full", expect=0).stdout
     assert title in printed.splitlines()[0]
-    # What the kernel claims of its tiling is what its trace shows, and every counter is as expected.
+    # The kernel's claims on its tiling agree with its trace, and every counter is as expected.
     assert "get_tiling_meta" not in printed
     if like == "rmsnorm":
-        # At this size latency binds; at any, far more bytes than arithmetic.
+        # At this size latency binds; at every size, bytes take far more time than arithmetic.
         assert "(memory side: " in printed
         assert "none in matmuls" in printed
 
@@ -224,7 +224,7 @@ def test_a_prepare_that_is_no_judge_is_refused_by_name(
     (folder / "beside_it.py").write_text("SIZE = 4\n")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "beside_it", raising=False)
-    # The second time too, when what it imports is known to Python already.
+    # It is refused the second time too, when Python has already loaded what it imports.
     for _ in range(2):
         with pytest.raises(RatchetError) as caught:
             contests.load(folder)
@@ -301,7 +301,7 @@ PLAIN = Softmax(rows=512, columns=256)
 
 
 def of_dtype(dtype: str) -> Any:
-    """The problem with arrays of another dtype; that its inputs are of bfloat16 all the same is not looked at."""
+    """The problem with another dtype in its arrays; its inputs are still bfloat16, which is not looked at."""
 
     def statement(self: Any) -> Any:
         arrays = {
@@ -335,7 +335,7 @@ def split(axes: tuple[str | None, ...], **changes: Any) -> Any:
 
 
 def still(self: Any, full: bool, seed: int) -> Any:
-    """Probes that promise that what they change does not move."""
+    """Probes that promise that changed rows do not move."""
     return tuple(replace(probe, stays=probe.moves) for probe in Plain.probes(self, full, seed))
 
 

@@ -1,4 +1,4 @@
-"""Paged attention: its tables are those that kernels forget, its reference is plain attention of every sequence."""
+"""Paged attention: tables that kernels mishandle, and a reference that is plain attention of every sequence."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The inputs that outputs depend on: honest kernels keep what probes promise, each probe sees what no other does."""
+"""The inputs that outputs depend on: honest kernels keep probes' promises; each probe sees its own faults."""
 
 import math
 import re
@@ -135,7 +135,7 @@ def test_an_honest_kernel_of_any_problem_passes_whatever_is_drawn(problem: Any, 
 
 
 def honest(problem: Any, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Its outputs as an honest kernel rounds them."""
+    """The problem's outputs as an honest kernel rounds them."""
     outputs = problem.statement().outputs
     whole = problem.honest(inputs, np.arange(math.prod(outputs[0].shape[:-1])))
     return [
@@ -182,7 +182,7 @@ def test_under_a_mask_borders_are_none_of_the_kernels_own() -> None:
     assert [a.stop for a in keys[:-1]] == [b.start for b in keys[1:]]
     assert (keys[0].start, keys[-1].stop) == (0, 16384)
     assert all(block.start % 130 == keys[1].start for block in keys[1:])
-    # Rows before a key must not move in its columns, those from it on must.
+    # In the columns of a key, rows before it must not move, and rows from it on must.
     blind = {part.columns.start: part.rows.stop for part in probe.stays}
     first = {part.columns.start: part.rows.start for part in reversed(probe.moves)}
     for column, block in list(zip(by_column, keys, strict=True))[1:]:
@@ -279,13 +279,13 @@ def test_a_planted_dependence_is_seen_by_probes_only(name: str) -> None:
     problem, run, expected = PLANTED[name]
     assert passes_values(problem, run)
     failures = {word: failure for word, failure in verdicts(problem, run).items() if failure is not None}
-    # A leak may show in other probes too, as the roundings fall.
+    # A leak may also show in other probes, depending on the roundings.
     assert expected <= set(failures)
     assert {(failure.stage, failure.kind) for failure in failures.values()} == {("correctness", "wrong-dependence")}
 
 
 def test_the_full_shape_shows_a_block_that_one_stretch_of_rows_does_not_read() -> None:
-    # Light weights: what these rows lose is no more than their noise, but it is not nothing.
+    # Weights are light: these rows lose no more than their noise, but not nothing.
     problem = Attention(sequence=1024, head_dim=64)
     honest = kernel(problem)
 
@@ -298,7 +298,7 @@ def test_the_full_shape_shows_a_block_that_one_stretch_of_rows_does_not_read() -
 
     failure = verdicts(problem, run, full=True)["values"]
     assert failure is not None
-    # Of these 128 rows the three in eight that weigh all keys alike.
+    # Of these 128 rows, only three in eight weigh all keys alike.
     assert re.search(r"elements in o\[64\d\.\.76\d, \d+\.\.\d+\] should have moved, and did not", failure.message)
 
 

@@ -1,4 +1,4 @@
-"""Every problem keeps what problems must keep; honest variants of each operation pass, and known bugs do not."""
+"""Every problem follows the rules for problems; honest variants of each operation pass, and known bugs fail."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -126,7 +126,7 @@ def single(array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def bf16(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Rounded to bfloat16, to go on with."""
+    """The array rounded to bfloat16, as float32."""
     return array.astype(BF16).astype(np.float32)
 
 
@@ -186,7 +186,7 @@ def moved_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
 
 
 def stale_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
-    """The last block of rows holds what the one before it was written with."""
+    """The last block of rows holds the contents of the block before it."""
     (c,) = matmul()(inputs)
     c[-32:] = c[-64:-32]
     return (c,)
@@ -197,8 +197,8 @@ def grouped(
 ) -> Kernel:
     """Tile by tile and group by group, as kernels do it.
 
-    `neighbour`: rows that share a tile with another group get the first one's matrix. `as_if`: the sizes that it
-    takes the groups to have.
+    `neighbour`: rows that share a tile with another group get the matrix of the tile's first group. `as_if`: the sizes
+    that the kernel assumes.
     """
 
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
@@ -217,7 +217,7 @@ def grouped(
 
 
 def last_row_of_the_first(sizes: NDArray[Any]) -> NDArray[Any]:
-    """The first group that has rows loses one to the last."""
+    """The sizes with one row moved from the first group that has rows to the last group."""
     changed = sizes.copy()
     changed[np.flatnonzero(sizes)[0]] -= 1
     changed[-1] += 1
@@ -326,7 +326,7 @@ def relu(gate: NDArray[Any]) -> NDArray[Any]:
 
 
 def cut_off(gate: NDArray[Any]) -> NDArray[Any]:
-    """SiLU without a sigmoid where that is nearly 0 or 1."""
+    """SiLU with the sigmoid replaced where it is nearly 0 or 1."""
     return np.where(np.abs(gate) > 8, relu(gate), silu(gate))
 
 
@@ -522,7 +522,7 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
 
 
 def test_sums_of_int8_that_are_cut_off_are_refused_at_the_full_shape() -> None:
-    # As long a k as the example has: at a reduced one no sum comes near to what is cut off.
+    # k is as long as in the example: with a shorter k, no sum comes near the limit.
     problem, limit = QuantizedMatmul(m=16, n=64, k=14336, activations="int8"), 1 << 24
     kinds = {}
     for family in problem.families(full=True):
@@ -537,7 +537,7 @@ def test_sums_of_int8_that_are_cut_off_are_refused_at_the_full_shape() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("family", ["few", "composite"])
 def test_exponentials_that_are_rounded_are_refused_in_every_draw(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As few rows as of a long vocabulary. Over many words a rounding of each averages out, but not over few.
+    # There are as few rows as with a long vocabulary. Over many words roundings average out, over few they do not.
     monkeypatch.setattr(CrossEntropy, "checked", 1 << 27)
     problem = CrossEntropy(tokens=1024, model=1024, vocabulary=4096)
     assert 20 < len(problem.sample_rows(0)) < 40
@@ -628,7 +628,7 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
     ],
 )
 def test_what_is_not_read_is_seen_by_a_probe(name: str, words: str) -> None:
-    # Which rows are changed is drawn, and one draw may miss the rows that are wrong.
+    # The changed rows are drawn, and one draw may miss the wrong rows.
     refusing = set().union(*(refusing_probes(*WRONG[name], seed) for seed in range(8)))
     assert any(probe.startswith(words) for probe in refusing)
 

@@ -1,4 +1,4 @@
-"""The distances of neighbouring numbers, and what is done with numbers too small to be normal."""
+"""The distances of neighbouring numbers, and the treatment of numbers too small to be normal."""
 
 from typing import Any
 

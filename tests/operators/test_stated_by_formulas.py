@@ -66,7 +66,7 @@ def test_mixed_tokens_see_the_keys_up_to_their_own() -> None:
 
 
 def tables(problem: CacheRows | LatentAttention) -> list[dict[str, Any]]:
-    """The tables of inputs that are not timed, by name: of ten seeds."""
+    """The tables of untimed inputs, by name, for ten seeds."""
     names = [array.name for array in problem.statement().inputs]
     return [dict(zip(names, problem.make_inputs("normal", seed), strict=True)) for seed in range(10)]
 

@@ -1,4 +1,4 @@
-"""All rows are looked at: few wrong ones stand out wherever they are, and honest outputs pass all the same."""
+"""All rows are looked at: a few wrong rows stand out wherever they are, and honest outputs pass."""
 
 import compared_rows
 import numpy as np
@@ -9,7 +9,7 @@ from harness.operators import Attention, AttentionBackward, Matmul, PagedAttenti
 from harness.operators.outputs import row_count
 from harness.operators.survey import Surveying, standing_out
 
-# Of each the smallest of which not all rows are compared; rows of the paged one are all compared below 12,288.
+# The smallest of each kind of which not all rows are compared; the paged one compares all rows below 12,288.
 PROBLEMS: tuple[Problem, ...] = (
     *BY_ROWS,
     Attention(sequence=3072, head_dim=128),
@@ -39,7 +39,7 @@ def test_a_few_wrong_rows_are_found_and_right_ones_pass(problem: Problem) -> Non
     right = outputs_of(problem, exact)
     assert check(problem, inputs, right, family=family, mode="full", seed=seed)[1] is None
     random = np.random.default_rng(seed)
-    # Of rows that somebody reads, and that are others than those a block further on.
+    # The rows are read by somebody, and differ from those one block further on.
     starts = np.arange(TILE, total - 128, 128) + TILE * int(random.integers(14))
     starts = starts[(np.abs(exact[starts] - exact[starts + 128]) > 0.5 * np.abs(exact[starts])).any(axis=1)]
     tile = np.setdiff1d(int(random.choice(starts)) + np.arange(TILE), sampled)

@@ -38,7 +38,7 @@ def marked(output: Array, *places: tuple[slice | int, ...]) -> str:
             "c[0, 0], c[256, 256], c[512, 512] and 1 more parts, up to c[768, 768]",
         ),
         (HEADS, [(1, 2, slice(96, 100))], "o[1, 2, 96..99, 0..63]"),
-        # Of the last rows of a head and the first of the next no tile is made.
+        # No tile spans the last rows of a head and the first rows of the next.
         (HEADS, [(0, 1, 99), (0, 2, 5)], "o[0, 1, 99, 0] to o[0, 2, 5, 63]"),
         (replace(HEADS, shape=(64,)), [(slice(3, 9),)], "o[3..8]"),
     ],

@@ -1,4 +1,4 @@
-"""The simulator's claims about its own errors: against the published times they come from, and on rows not used."""
+"""The simulator's claims about its own errors: compared with the published times they come from, and on unused rows."""
 
 from dataclasses import replace
 

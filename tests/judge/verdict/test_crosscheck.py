@@ -1,4 +1,4 @@
-"""The compiled program must do the work of the checked one: less is a failure, more is an honest kernel's business."""
+"""The compiled program must do the work of the checked one: less is a failure, more may be honest."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ def ran(mxu_flops: int | None = USEFUL, steps: int | None = STEPS, **changes: An
 
 @pytest.mark.parametrize("flops", [USEFUL, 2 * USEFUL, 8 * USEFUL, None])
 def test_all_useful_work_or_more_passes(flops: int | None) -> None:
-    # Twice: head_dim 64 on tiles of 128. Eight times: float32 in several passes.
+    # Twice the work: head_dim 64 on tiles of 128. Eight times: float32 in several passes.
     assert crosscheck.failure(ran(flops)) is None
 
 
@@ -64,7 +64,7 @@ def test_what_only_moves_bytes_is_judged_by_its_transfers() -> None:
     run = replace(simulation(mxu_flops=0), hbm_read_bytes=inputs, hbm_written_bytes=outputs)
     whole = replace(evidence(simulation=run), problem=norm)
     assert crosscheck.failure(whole) is None
-    # One of the two outputs is written, as by a kernel that leaves the other out.
+    # Only one of the two outputs is written, as by a kernel that leaves the other out.
     half = replace(whole, simulation=replace(run, hbm_written_bytes=outputs // 2))
     assert crosscheck.failure(half) is not None
 

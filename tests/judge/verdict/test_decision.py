@@ -30,7 +30,7 @@ def judged(
 def pairs_of(
     ratio: float, pairs: int = 40, spread: float = 0.003, seconds: float = 2e-3, control: float = 1.0, looks: int = 2
 ) -> PairedBenchmark:
-    """A paired benchmark: the candidate takes `ratio` of the champion's time, the control `control` of it."""
+    """A paired benchmark: the candidate takes `ratio` times the champion's time, the control `control` times."""
     rng = np.random.default_rng(7)
     champion, itself, candidate = (
         tuple((seconds * factor * np.exp(rng.normal(0, spread, pairs))).tolist()) for factor in (1.0, control, ratio)
@@ -41,7 +41,7 @@ def pairs_of(
 
 
 def with_host(judged: Evidence, seconds: float, pairs: int = 40) -> Evidence:
-    """The same evidence with so many host times near `seconds`."""
+    """The same evidence with `pairs` host times near `seconds`."""
     host = tuple(seconds * np.exp(np.random.default_rng(8).normal(0, 0.003, pairs)))
     return replace(judged, samples=Samples(device_kind="TPU v5 lite", host_seconds=host))
 
@@ -135,7 +135,7 @@ def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None
             verdict = judged(near(wide), champion, fast)
             assert verdict.outcome == "inconclusive"
             assert "low end of the measured time is not possible" in verdict.reasons[0]
-    # What the simulator is uncertain of is no sign of a broken clock.
+    # The simulator's uncertainty is no sign of a broken clock.
     assert judged(near(0.02e-3, "simulated"), evidence(2e-3)).outcome == "accept"
 
 
@@ -192,12 +192,12 @@ def test_the_fastest_of_many_is_asked_for_more(looked_at: int, deviations: float
 
 @pytest.mark.parametrize("looked_at", [1, 10, 200])
 def test_choosing_by_simulated_times_brings_no_more_false_gains(looked_at: int) -> None:
-    # Nothing is truly faster: what differs are the simulator's errors, and the fastest is chosen by them.
+    # No candidate is truly faster: they differ only by the simulator's errors, which choose the fastest.
     random, uncertainty, searches = np.random.default_rng(looked_at), 0.03, 4000
     fastest = (1 / (1 + uncertainty * random.standard_normal((searches, looked_at)))).min(axis=1)
     ruled = [compare_simulated.rule(1.0, ratio, uncertainty, POLICY, looked_at) for ratio in fastest]
     accepted = sum(ruling.outcome == "accept" for ruling in ruled) / searches
-    # As one candidate: the normal distribution beyond one deviation.
+    # As for a single candidate: the normal distribution beyond one deviation.
     assert 0.14 < accepted < 0.18
     if looked_at > 1:
         alone = [compare_simulated.rule(1.0, ratio, uncertainty, POLICY) for ratio in fastest]
@@ -255,7 +255,7 @@ def test_a_slower_slot_makes_the_control_fire_whatever_the_candidate_does(contro
 
 
 def test_a_control_within_a_tenth_of_the_minimum_effect_is_no_alarm() -> None:
-    """Sixteen times as many pairs as are needed to see it: it is there, and it does not matter."""
+    """With sixteen times as many pairs as needed, the difference of the control is certain, but it does not matter."""
     assert rule(pairs_of(0.97, control=1.0008, spread=1e-4, pairs=320), POLICY, 1).outcome == "accept"
     assert rule(pairs_of(0.97, control=1.0012, spread=1e-4, pairs=320), POLICY, 1).outcome == "inconclusive"
 
@@ -296,7 +296,7 @@ def test_a_gain_of_the_host_alone_is_named_and_not_accepted() -> None:
         assert "host time ratio 0.80" in verdict.reasons[0]
     assert "host-only" not in judged(candidate, champion, pairs_of(0.9)).reasons[0]
     assert "host-only" not in judged(candidate, candidate, pairs_of(1.0)).reasons[0]
-    # A machine that is too noisy for the device's clock tells nothing by the host's.
+    # If the machine is too noisy for the device's clock, the host's clock tells nothing.
     assert "host-only" not in judged(candidate, champion, pairs_of(1.0, control=1.1)).reasons[0]
 
 
@@ -324,17 +324,17 @@ def line(number: int, outcome: str, kind: str = "experiment", source: str = "mea
 def test_attempts_are_counted_from_the_last_accept_repeats_included() -> None:
     rows = [line(1, "accept", "baseline")]
     assert attempts_since_accept(rows, "measured") == 1
-    # One program over and over: each time counts.
+    # The same program is judged again and again: each attempt counts.
     rows += [line(2, "reject"), line(3, "inconclusive"), line(4, "reject")]
     assert attempts_since_accept(rows, "measured") == 4
-    # Neither what was not timed nor what another source judged.
+    # Attempts that were not timed, or judged by another source, do not count.
     rows += [line(5, "failed"), line(6, "reject", source="simulated")]
     assert attempts_since_accept(rows, "measured") == 4
     assert attempts_since_accept(rows, "simulated") == 2
     rows += [line(7, "accept", "undo")]
     assert attempts_since_accept(rows, "measured") == 4
     rows += [line(8, "accept"), line(9, "reject")]
-    # Whatever order they come in.
+    # The order of the rows does not matter.
     assert attempts_since_accept(rows[::-1], "measured") == 2
 
 

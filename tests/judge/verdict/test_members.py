@@ -55,7 +55,7 @@ CHAMPION = whole(BEFORE, "ab")
 
 
 def again(candidate: Evidence, champion: Evidence = CHAMPION, **under: float) -> tuple[Resimulation, ...]:
-    """The members that are another program on two machines; on the second with the ratios `under` of NAMES' order."""
+    """The runs of members whose programs differ on two machines; the second has the ratios `under`, as NAMES."""
     runs: dict[str, tuple[Resimulation, ...]] = {}
     if len(candidate.members) != len(champion.members):
         return ()
@@ -85,7 +85,7 @@ def test_the_ratio_is_the_weighted_mean_of_the_ratios() -> None:
     assert verdict.outcome == "accept"
     assert verdict.time_ratio == pytest.approx(0.9**0.25 * 0.8**0.75)
     assert [member.time_ratio for member in verdict.members] == pytest.approx([0.9, 0.8])
-    # As uncertain as one program: the errors are the same in sign at every member.
+    # The suite is as uncertain as one program: the errors have the same sign at every member.
     assert verdict.time_ratio_high == pytest.approx(1.02 * (verdict.time_ratio or 0))
 
 
@@ -127,7 +127,7 @@ def test_a_member_whose_program_stays_has_no_uncertainty() -> None:
     assert judged(after(1.0, 0.985, programs="ad")).outcome == "inconclusive"
     assert judged(after(1.0, 0.978, programs="ad")).outcome == "accept"
     assert judged(after(1.0, 0.978)).outcome == "inconclusive"
-    # A program's fingerprint with another time is a simulator that changed: no same program.
+    # An equal fingerprint with another time means that the simulator changed: it does not count as the same program.
     assert compare_simulated.uncertainty(after(0.99, 0.96, programs="ad"), CHAMPION) == pytest.approx(0.02)
 
 

@@ -29,7 +29,7 @@ def test_narrow_types_are_judged_by_their_own_peaks() -> None:
     assert roofline.peak(work, V5E) == 394e12
     assert roofline.compute_only_seconds(work, V5E) == work.flops / 394e12
     assert V5E.ridge("int8") == pytest.approx(2 * V5E.ridge_flops_per_byte)
-    # What bfloat16 could not do, int8 can; twice as much it cannot either.
+    # int8 can do this work in a time that bfloat16 cannot, but not twice as much.
     seconds = statement().work.matmul_flops / (1.5 * 197e12)
     assert impossibilities(statement().work, seconds, V5E)
     assert not impossibilities(work, seconds, V5E)

@@ -1,4 +1,4 @@
-"""The interval of a paired ratio holds what it promises, at every certainty that is asked of it."""
+"""The interval of a paired ratio has the error rate that is asked for, at every rate."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ NOISES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.fl
 
 
 def missed(name: str, error: float, pairs: int = 40) -> tuple[int, int]:
-    """In how many null trials the interval lies above 1, and below it. The two of a round are next to each other."""
+    """The null trials in which the interval lies above 1, and below it. Both times of a round are adjacent."""
     rng = np.random.default_rng(20260102)
     above = below = 0
     for logs in NOISES[name](rng, (TRIALS, 2 * pairs)):
@@ -65,7 +65,7 @@ def test_the_interval_is_scipys(pairs: int, error: float) -> None:
 def test_what_is_spent_on_all_attempts_and_looks_is_the_rate_of_the_policy() -> None:
     spent = [attempt_error(POLICY, k) for k in range(1, 100_001)]
     assert spent == sorted(spent, reverse=True)
-    # 1 - 1/(n + 1) of it after n attempts: it comes near, and never beyond.
+    # After n attempts 1 - 1/(n + 1) of the rate is spent: the sum comes near it, and never exceeds it.
     assert sum(spent) == pytest.approx(POLICY.false_accept_rate * (1 - 1 / 100_001))
     assert len(POLICY.looks) * look_error(POLICY, 7) == pytest.approx(attempt_error(POLICY, 7))
     with pytest.raises(ValueError, match="at least 1 attempt"):

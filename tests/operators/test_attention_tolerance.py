@@ -1,4 +1,4 @@
-"""The tolerance: honest variants of a kernel pass with margin, planted bugs fail, and failures name the worst element."""
+"""The tolerance: honest variants of a kernel pass with margin, planted bugs fail, and a failure names its worst."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A prepare.py is data where it can be; where it cannot, a confined child runs it, and no verb that only reads."""
+"""A prepare.py is read as data if possible; otherwise a confined child runs it, and verbs that only read do not."""
 
 import hashlib
 import pickle
@@ -56,7 +56,7 @@ def test_former_names_lead_to_the_same_modules() -> None:
         "from harness.operators import blocks as present\n"
         "print(space.__name__, Attention.__module__, attention.__name__, Drawn.__module__, blocks is present)\n"
     )
-    # Run as a program it says the new name, once.
+    # Run as a program, it prints the new name once.
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PROJECT)
     assert done.stdout.split() == [
         "harness.operators.attention.space",
@@ -106,7 +106,7 @@ ONE = (
             "X", "(" + "0, " * 100 + ")"
         ),
         "ROUND = round(5, -10**9)\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
-        # Each name stands for twice what the one before does.
+        # Each name stands for twice as much as the name before it.
         "A0 = (1, 2)\n" + "".join(f"A{n} = (A{n - 1}, A{n - 1})\n" for n in range(1, 60)) + "SAME = A59 == A58\n",
         "M0 = 1\n" + "".join(f"M{n} = Member(name=M{n - 1}, problem=M{n - 1})\n" for n in range(1, 60)),
         "DEEP = " + "-" * 5000 + "1\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
@@ -179,7 +179,7 @@ def test_a_problem_of_its_own_is_never_loaded_here(tmp_path: Path) -> None:
     assert not any(prepare_module.is_prepare(name) and name.endswith(digest) for name in sys.modules)
     with pytest.raises(RuntimeError, match="computes in confined children alone"):
         problem.make_inputs("peaks", 1)
-    # What the judge's children make of it is what running it here makes.
+    # The judge's children get the same problem as running it here gives.
     real = pickle.loads(pickle.dumps(problem))
     assert prepare_module.is_prepare(type(real).__module__)
     assert real.statement() == problem.statement()

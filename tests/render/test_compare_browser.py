@@ -1,4 +1,4 @@
-"""Any two attempts held against each other on the page: the same figures and lines as `diff`, readable, by keyboard."""
+"""Any two attempts compared on the page: the same figures and lines as `diff`, readable, and usable by keyboard."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -152,7 +152,7 @@ def test_it_can_be_read_on_a_narrow_screen(browser: Browser, path: Path, scheme:
         assert [text for text in page.evaluate(TEXTS) if contrast(text[1], text[2]) < 4.5] == []
 
 
-# What the page aligns, beside what Python's own matcher does: each line once, in order, like beside like.
+# The page's alignment next to that of Python's matcher: each line once, in order, like next to like.
 @pytest.mark.parametrize(
     ("old", "new", "pairs"),
     [

@@ -1,4 +1,4 @@
-"""The page and the picture over several contests: what their ledgers record, the peers, and a page that can be read."""
+"""The page and the picture over several contests: the records of their ledgers, the peers, and a readable page."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A kept timeline in the page: the lanes of the trace, few spans, and nothing of a file that is no trace."""
+"""A kept timeline in the page: the lanes of the trace, few spans, and nothing from a file that is no trace."""
 
 import gzip
 import io
@@ -48,7 +48,7 @@ def test_a_written_timeline_comes_back_row_by_row() -> None:
     # Cycles 3,100 to 30,001 at 1.5 GHz, in seconds.
     assert kernel[0] == pytest.approx(3_100 / 1.5e9, rel=1e-3)
     assert kernel[1] == pytest.approx(26_901 / 1.5e9, rel=1e-3)
-    # The window is a few bundles of the run: three neighbours are one.
+    # The window is a few bundles of the run: three neighbouring spans are drawn as one.
     assert [span[2] for span in lanes["MXU"].spans] == ["3 spans"]
     assert lanes["steps"].kind == "step"
 

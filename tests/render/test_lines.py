@@ -53,7 +53,7 @@ def test_the_timing_inputs_and_the_calls_are_named_with_their_shares() -> None:
     assert title.startswith("kernel.py with timing input mixed: 30.000 kcycles")
     assert rest[0] == "  timing inputs: mixed 20.000 us · decode 10.000 us; their mean, 15.000 us, is the latency"
     assert rest[1] == "  operations with mixed: first.1 15.000 us (75.0%) · other.1 5.000 us (25.0%)"
-    # One of each needs no words.
+    # If there is one of each, no words are needed.
     assert "timing input" not in "".join(listed())
     assert "operations" not in "".join(listed())
 

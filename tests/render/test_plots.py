@@ -1,4 +1,4 @@
-"""The figures as PNG: which are drawn for which group, what they show, and what the verb says."""
+"""The figures as PNG: the figures of each group, their contents, and the verb's words."""
 
 import re
 import struct

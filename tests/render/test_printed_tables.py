@@ -1,4 +1,4 @@
-"""Tables of findings as text: what is cut and said to be, what never is, and what empty tables share."""
+"""Tables of findings as text: cuts that are marked, text that is never cut, and the form of empty tables."""
 
 from harness.records import Column, Table
 from harness.render import tables

@@ -105,7 +105,7 @@ def test_it_sorts_within_each_key(shown: Page) -> None:
     time = shown.locator("th[data-key=seconds]")
     time.locator("button").click()
     assert time.get_attribute("aria-sort") == "ascending"
-    # The failure has no time: it is last, whichever way.
+    # The failure has no time, so it is last in both directions.
     assert numbers(shown) == ["5", "2", "3", "1", "6", "4", "7", "8"]
     time.locator("button").press("Enter")
     assert time.get_attribute("aria-sort") == "descending"
@@ -236,7 +236,7 @@ def test_a_table_shows_what_the_fallback_costs_and_opens_its_searches(browser: B
         assert numbers(page) == ["1", "2", "3", "4", "5"]
         page.focus("th[data-key=fallback_ratio] button")
         page.keyboard.press("Enter")
-        # What has no ratio is last.
+        # Rows without a ratio are last.
         assert numbers(page) == ["2", "1", "3", "4", "5"]
         page.focus("#row-2 a")
         page.keyboard.press("ArrowDown")
@@ -319,7 +319,7 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(
             assert region.evaluate("region => region.scrollWidth - region.clientWidth") <= 0
 
 
-# Pairs of things in the charts that lie over each other: words of the champion over points, the score over its ticks.
+# Pairs of things in the charts that cover each other: the champion's words over points, the score over its ticks.
 _COVERED = """() => {
   const boxes = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getBoundingClientRect());
   const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
@@ -358,7 +358,7 @@ def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: P
         page.click("#more")
         assert len(numbers(page)) == 250
         assert not page.locator("#more").is_visible()
-        # One key: there is nothing to choose.
+        # There is one key, so there is nothing to choose.
         assert not page.locator("#group-choice").is_visible()
         assert page.locator("#table .star").count() == 1
         assert "drawn for the accepted only" in page.inner_text("#progress-words")

@@ -1,4 +1,4 @@
-"""The report page as text: what it shows, that nothing hostile is markup in it, what it says where data is missing."""
+"""The report page as text: its contents, hostile text that must not become markup, and its words for missing data."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +115,7 @@ def test_groups_never_mix_keys(page: str) -> None:
     assert (simulated["label"], timed["label"]) == ("simulated v5e", "measured v5e")
     assert [row["n"] for row in shown["rows"] if row["group"] == simulated["id"]] == [1, 2, 3, 4, 5, 6]
     assert "source simulated to measured" in timed["difference"]
-    # What was undone moves no champion, nor does the undo; the champion of before begins the line under the new key.
+    # Neither an undone attempt nor the undo moves the champion; the earlier champion begins the line under the new key.
     assert [(step["n"], step["s"]) for step in simulated["steps"]] == [(1, 4e-3)]
     assert [(step["n"], step["id"], step["s"]) for step in timed["steps"]] == [(7, "6", 3e-3), (7, "7", 1.5e-3)]
     assert shown["champion"] == "7"
@@ -204,7 +204,7 @@ def test_counters_have_deltas_against_the_champion(page: str) -> None:
 def test_lines_have_their_cycles(page: str) -> None:
     attempt_details = details(page)["2"]
     assert {int(line): cells[2] for line, cells in attempt_details["heat"].items()} == {3: "50.0%", 5: "25.0%"}
-    # The line of another file, one beyond this kernel's end, and what belongs to none.
+    # A line of another file, a line beyond this kernel's end, and cycles that belong to no line.
     assert [name for name, _, _ in attempt_details["others"]] == [
         "kernel.py:14",
         "jax.py:7",
@@ -258,7 +258,7 @@ def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
     clone = plain_clone(contest, tmp_path / "clone")
     path = next(clone.place.experiments_directory.glob("0003-*"))
     whole_file = path.read_bytes()
-    # Its row can be read, and what comes after is of another version.
+    # Its row can be read, and the rest is of another version.
     path.write_bytes(whole_file.replace(b'"contest":"root"', b'"contest":5'))
     git(clone.place.root, "commit", "-qam", "damaged by hand")
     assert main(["report", "-C", str(clone.place.root)]) == 0

@@ -1,4 +1,4 @@
-"""Page, pictures and show on the scale of the table: whole way, folded checks, what was recorded beside it."""
+"""Page, pictures and show on the scale of the table: the whole way, folded checks, recorded figures next to it."""
 
 import shutil
 from dataclasses import replace
@@ -53,7 +53,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 @pytest.fixture(scope="module")
 def rescaled(ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    """The same in a folder of its own, its baseline timed again."""
+    """A copy of the ledger, with its baseline timed again."""
     target = tmp_path_factory.mktemp("rescaled") / "contest"
     shutil.copytree(ledger.place.root, target)
     copied = Ledger.open(target)
@@ -70,7 +70,7 @@ def test_the_page_tells_the_whole_way_on_one_scale(rescaled: Ledger, tmp_path: P
     assert [bool(row["recheck"]) for row in shown["rows"]] == [False, False, False, True, True]
     assert shown["rows"][3]["recheck"].startswith("4-5* judge changed: attempt 2 checked again 2 times")
     assert [row["values"]["seconds"] for row in shown["rows"]] == [12e-3, 3e-3, None, 3e-3, 3e-3]
-    # What was recorded under another key has no uncertainty here, and its rate is that of the time on the scale.
+    # A time recorded under another key has no uncertainty here, and its rate follows from the time on the scale.
     assert shown["rows"][0]["pm"] is None
     assert shown["rows"][2]["says"] == "rejected: not timed on this scale"
     (note,) = shown["notes"]

@@ -48,7 +48,7 @@ def test_the_table_has_no_more_columns_than_rows_need() -> None:
 def test_a_pipe_loses_the_end_of_long_hypotheses_alone(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What is written into files of the test, as capfd has it, is on no terminal.
+    # Output that goes into the test's files, as with capfd, is on no terminal.
     rows = (line(1, "long " * 40, members=tuple((f"a shape of the suite {number}", 1e-3) for number in range(12))),)
     monkeypatch.delenv("COLUMNS", raising=False)
     text = results_table(shown(rows, None))
@@ -144,7 +144,7 @@ def test_undone_accepts_are_told_apart_everywhere() -> None:
     assert [entry.row.number for entry in accepted if isinstance(entry, ScaledRow)] == [1, 2]
     parsed = csv.DictReader(io.StringIO(results_csv(table.rows, (), 2)))
     assert [csv_row["taken_back"] for csv_row in parsed] == ["", "", "undone", ""]
-    # What checks the champion after an undo checks the attempt that holds the title again.
+    # A check of the champion after an undo checks the attempt that has the title again.
     check = replace(again(5, 1), seconds=2.7e-3)
     assert "5* judge changed: attempt 2 checked again once" in results_table(shown([*rows, check], 5), width=100)
 

@@ -9,7 +9,7 @@ from harness import units
     ("value", "expected"),
     [
         (2.16e-3, "2.160 ms"),
-        # What a difference of floats leaves of a microsecond is no thousand nanoseconds.
+        # A microsecond that a difference of floats made slightly smaller is not printed as a thousand nanoseconds.
         (0.9999999999e-6, "1.000 us"),
         (-0.99999999e-3, "-1.000 ms"),
         (999.9994e-9, "999.999 ns"),

@@ -166,7 +166,7 @@ def test_children_do_not_get_what_would_change_the_result(monkeypatch: pytest.Mo
 def test_waiting_for_a_core_is_not_held_against_a_child() -> None:
     code = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\n"
     core = str(min(os.sched_getaffinity(0)))
-    # All wait for the last: one that had the core to itself while the others started would have had too large a share.
+    # All wait for the last: a child alone on the core while the others start would get too large a share.
     busy = f"{code}sys.stdin.readline()\nwhile True: pass"
     started = [
         subprocess.Popen(
@@ -198,7 +198,7 @@ def test_processes_that_end_while_they_are_listed_are_passed_over(monkeypatch: p
     listed = os.listdir
 
     def with_a_dead_one(folder: Path) -> list[str]:
-        # Above every pid there is: what /proc says of one that has just ended.
+        # A pid above all others: /proc gives the same answer for a process that has just ended.
         return [*listed(folder), str(1 << 30)]
 
     monkeypatch.setattr(os, "listdir", with_a_dead_one)

@@ -1,4 +1,4 @@
-"""How many cores a judgement may count on: those it is bound to, and what its container grants."""
+"""The number of cores that a judgement may use: those it is bound to, and those its container grants."""
 
 import os
 from pathlib import Path

@@ -56,12 +56,12 @@ def test_files_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
     assert "PermissionError" in message_of(reply) or "Invalid cross-device link" in message_of(reply)
     assert outside.read_text() == "honest = True\n"
     assert [path.name for path in outside.parent.iterdir()] == ["judge.py"]
-    # Without the walls the same line works: it is the walls that hold.
+    # Without confinement the same line works, so it is the confinement that stops it.
     reply, _ = attack(tmp_path / "scratch", f"import os\n{attempt}", are_confined=False)
     assert not isinstance(reply, Failure)
 
 
-# Each is there on most machines; what is not there cannot be read either.
+# Each path exists on most machines; a missing path cannot be read either.
 @needs_landlock
 @pytest.mark.parametrize(
     "path",
@@ -369,7 +369,7 @@ def test_what_is_unusual_is_named_and_what_a_kernel_needs_is_not() -> None:
     assert "line 2 imports jax._src.core" in second
 
 
-# What a hostile kernel_fn has at hand: the serialisation that the candidate's process uses.
+# The means of a hostile kernel_fn: the serialisation that the candidate's process uses.
 FORGED = """    return honest(q, k, v)
 
 
@@ -419,7 +419,7 @@ def test_what_is_called_while_other_code_runs_is_noticed(tmp_path: Path, left: s
 
 
 def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_never_ran(tmp_path: Path) -> None:
-    """Even if the process that traces is wholly the candidate's: here it switches its own guard off."""
+    """This holds even if the candidate controls the tracing process: here it switches its guard off."""
     silent = FORGED + 'sys.modules["harness.judge.evaluate.trace.integrity"].require_untouched = UNTOUCHED\n'
     failure = evaluated(tmp_path, with_wrapper(silent))
     assert (failure.stage, failure.kind) == ("static", "forged-result")

@@ -15,7 +15,7 @@ from harness.sandbox import replies, strip_paths
 
 pytestmark = pytest.mark.long
 
-# A child that takes the channel and the number of the request from the frames above it, and answers for itself.
+# A child that takes the channel and the request's number from the frames above it, and sends its own answer.
 ANSWER = """
 import sys, struct, os
 frame = sys._getframe()

@@ -1,4 +1,4 @@
-"""Of the kernel's system calls a confined process has those that are named; every other number is refused."""
+"""A confined process has the named system calls of the kernel; every other number is refused."""
 
 import errno
 import platform
@@ -41,7 +41,7 @@ def in_child(directory: Path, code: str) -> object:
 def test_every_number_that_is_not_named_is_refused(tmp_path: Path) -> None:
     machine = platform.machine()
     named = set(system_calls.numbers(machine).values())
-    # uretprobe and uprobe of x86-64: Linux shows them to no filter, and ends who calls them from elsewhere by SIGILL.
+    # uretprobe and uprobe of x86-64: Linux shows them to no filter, and ends callers from elsewhere by SIGILL.
     named |= {335, 336} if machine == "x86_64" else set()
     others = [number for number in range(system_calls.NEWEST + 30) if number not in named]
     # With arguments that make no sense: without the filter they would fail in another way, or succeed.

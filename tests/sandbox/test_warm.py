@@ -1,4 +1,4 @@
-"""Children that are forked from a process that has imported JAX: confined like any other, and nothing carried over."""
+"""Children that are forked from a process that has imported JAX: confined like any other, with nothing carried over."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """No process that forks before the test, none after it."""
+    """Ends the forking process before and after the test."""
     warm.close()
     yield
     warm.close()
@@ -75,7 +75,7 @@ def test_a_fork_has_jax_and_is_confined(tmp_path: Path) -> None:
     child = str(tmp_path / "child")
     *status, names = eval(answer)
     assert status == [True, "1", "2", "1", child, child, True]
-    # What a fresh interpreter has after it imported the same, and nothing of the process that forked.
+    # The child has what a fresh interpreter has after the same imports, and nothing of the forking process.
     imports = "\n".join(f"import {name}" for name in warm.PRELOADED)
     cold = run(tmp_path / "cold", f"{imports}\nimport os\nfound = sorted(os.environ)", is_confined=False)
     assert cold == (str(names), False)
@@ -108,7 +108,7 @@ def test_nothing_is_carried_over(tmp_path: Path) -> None:
     )
     assert first[1]
     assert second == (str((3.141592653589793, False, None, False)), True)
-    # Not the child of what forked it: what it leaves behind is found below the judging process.
+    # It is not the child of the forking process: whatever it leaves behind is found below the judging process.
     assert eval(first[0])[1] == os.getpid()
 
 
@@ -155,7 +155,7 @@ def test_it_is_replaced_when_it_is_gone_or_the_harness_changed(tmp_path: Path) -
     assert not is_alive(second)
 
 
-# How many kernels XLA makes of two results of one array.
+# The number of kernels that XLA makes for two results of one array.
 XLA_OBEYS = """
 import jax, jax.numpy as jnp
 def both(x):

@@ -1,4 +1,4 @@
-"""The judge judged: each planted candidate is caught by the guard that it names, and gets through without it."""
+"""The judge judged: each planted candidate is caught by its guard, and passes without it."""
 
 import ast
 import json
@@ -62,7 +62,7 @@ def test_every_planted_kernel_is_a_program_and_every_base_is_planted_as_it_is() 
         assert ast.get_docstring(ast.parse(text)), name
     patches = {path: path.read_text() for path in planted.CANDIDATES.glob("*/*.patch")}
     bases = {path: text.rpartition("\nBase: ")[2].split()[0] for path, text in patches.items()}
-    # So that a kernel which is refused is refused for its patch.
+    # Each base is also planted unchanged, as a good kernel: so a refusal is due to the patch.
     unchanged = {bases[path] for path, text in patches.items() if path.parent.name == "good" and "\n--- " not in text}
     assert unchanged == {*bases.values()} >= {path.stem for path in (planted.CANDIDATES / "bases").glob("*.py")}
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from harness.records import Capture, Device, Execution, Operation, Period
 
 US = 1e-6
-# What ran: the operation, then start and length in microseconds.
+# One execution: the operation, then start and length in microseconds.
 Ran = tuple[Operation, float, float]
 
 
 def op(name: str, category: str = "", text: str = "", framework_name: str = "") -> Operation:
-    """An operation of which nothing else is known."""
+    """An operation with these facts and no others."""
     return Operation(name=name, category=category, text=text, framework_name=framework_name)
 
 

@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 PAGE = PROJECT / "docs" / "ARCHITECTURE.md"
 DRAWING = PROJECT / "docs" / "architecture.svg"
-# What a person can hold in the head, and what a change may cost: a room is a folder or a loose file.
+# Limits of what a person can keep in mind, and of what a change may cost: a room is a folder or a loose file.
 _MOST_ROOMS, _MOST_ARROWS, _MOST_PARAMETERS = 24, 105, 7
 _MOST_FILES_MEDIAN, _MOST_FILES_NINETIETH = 2, 6
 _COMMITS = 200
@@ -57,7 +57,7 @@ def long_signatures(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, int]
 
 
 def files_of_commits() -> list[int]:
-    """How many modules of the harness each of the last commits touched that touched any, sorted."""
+    """The number of the harness's modules that each of the last commits touched, sorted; zeros are left out."""
     form = ["git", "log", f"-{_COMMITS}", "--format=%x00", "--name-only", "--", "harness"]
     log = subprocess.run(form, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     counts = [sum(name.endswith(".py") for name in commit.split()) for commit in log.split("\0")]
@@ -93,7 +93,7 @@ def figures() -> str:
 
 
 def direct_arrows() -> frozenset[tuple[str, str]]:
-    """The arrows that no way over another room implies: what the drawing shows."""
+    """The arrows that no path over other rooms implies, which the drawing shows."""
     every = arrows()
     below: dict[str, set[str]] = {}
     for room in rooms():
@@ -107,7 +107,7 @@ def direct_arrows() -> frozenset[tuple[str, str]]:
 
 
 def drawing() -> str:
-    """The rooms as an SVG: a row for each floor, an arrow from who imports to what is imported.
+    """The rooms as an SVG: a row for each floor, an arrow from the importing room to the imported.
 
     The two lowest floors are one row without arrows: everything may import them.
     """

@@ -6,7 +6,7 @@ CYCLES = 30_000.0
 
 
 def breakdown() -> CycleBreakdown:
-    """30,000 cycles in four steps: three lines of kernel.py, one of another file, and what belongs to none."""
+    """30,000 cycles in four steps: three lines of kernel.py, one line of another file, and cycles of no line."""
     return CycleBreakdown(
         parts=(
             Part(kind="issuing", name="", cycles=24_000.0),

@@ -1,4 +1,4 @@
-"""Pages in a real browser: what they complain of and ask for, and whether every text in them can be read."""
+"""Pages in a real browser: their errors and requests, and the contrast of every text in them."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def launched() -> Iterator[Browser]:
 
 
 class Watched:
-    """A page, drawn, and everything that it complained of or asked for since."""
+    """A drawn page, with its errors and requests since then."""
 
     def __init__(self, browser: Browser, address: str, **options: Any) -> None:
         self.address = address
@@ -45,7 +45,7 @@ class Watched:
         self.page.wait_for_selector("html[data-charts=drawn]", state="attached")
 
     def check(self) -> None:
-        """Nothing may have complained, and nothing but the page itself may have been asked for."""
+        """Fails if there was an error, or a request for anything except the page itself."""
         assert self.complaints == []
         assert {url.split(":")[0] for url in self.requests} <= {"file", "data", "blob"}
         asked = {url.split("#")[0] for url in self.requests if url.startswith("file:")}
@@ -61,7 +61,7 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
     watched.context.close()
 
 
-# Every element that shows text of its own: what it is, its colour, what lies behind it.
+# Every element that shows its own text: the element, its colour, and the colour behind it.
 TEXTS = """() => {
   const root = getComputedStyle(document.documentElement).backgroundColor;
   const behind = (element) => {

@@ -46,7 +46,7 @@ MATMUL_BACKWARD: Instruction = (
         "bytes_accessed": 29_360_128,
     },
 )
-# As XLA counts a Pallas kernel without a cost estimate.
+# XLA's counts of a Pallas kernel without a cost estimate.
 PALLAS: Instruction = (
     "%splash_mha_fwd.1 = bf16[8,1024,128]{2,1,0:T(8,128)(2,1)} custom-call(bf16[8,1024,128]{2,1,0:T(8,128)(2,1)} "
     '%param.3), custom_call_target="tpu_custom_call"',
@@ -116,7 +116,7 @@ ALL_GATHER_DONE: Instruction = (
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One event: what, when and how long, in microseconds; an instruction's by the device's own clock as well."""
+    """One event: its name, start and length in microseconds; for an instruction, by the device's own clock too."""
 
     what: Instruction | str
     start: float
@@ -301,7 +301,7 @@ V6E: Stats = {
 }
 
 
-# Of xprof's utils/tpu_counter_ids_v6e.h, by what follows `..._COUNTERS_UNPRIVILEGED_COUNT_`.
+# Numbers of xprof's utils/tpu_counter_ids_v6e.h, by the name after `..._COUNTERS_UNPRIVILEGED_COUNT_`.
 _COUNTER_IDS = {"CYCLES": 3257466888, "MATMUL_VREG_BF16_MXU_0": 3257467288, "MATMUL_LMR_BF16_MXU_1": 3257467360}
 _COUNTER = "VF_CHIP_TC_TCS_TC_MISC_TCS_STATS_TCS_STATS_COUNTERS_UNPRIVILEGED_COUNT_"
 
@@ -383,7 +383,7 @@ def _value(value: int | float | str | bytes) -> str:
 def serialized(text: str) -> bytes:
     """The bytes of an XSpace in text form."""
     data = ProfileData.text_proto_to_serialized_xspace(text)
-    # A mistake in the text is only logged: the end says whether all came through.
+    # A mistake in the text is only logged: the end shows if all of it was read.
     assert data.endswith(HOST.encode()), "not the text form of an XSpace"
     return bytes(data)
 

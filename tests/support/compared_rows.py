@@ -15,7 +15,7 @@ from harness.prepare import data
 
 PAGE = Path(__file__).parents[2] / "docs" / "DECIDING.md"
 BEGIN, END = "<!-- compared rows -->\n", "<!-- end -->\n"
-# Draws of which the mean number of rows is taken.
+# The number of draws, whose mean number of rows is shown.
 _DRAWS = 20
 
 

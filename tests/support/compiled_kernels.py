@@ -55,7 +55,7 @@ def scaled(x: jax.Array) -> jax.Array:
     return doubled(x / jnp.max(jnp.abs(x), axis=1, keepdims=True))
 
 
-# The function, and which of its arguments it may overwrite.
+# The function, and the arguments that it may overwrite.
 KERNELS = {
     "doubled": (doubled, ()),
     "updated": (updated, ()),

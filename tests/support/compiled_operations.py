@@ -1,4 +1,4 @@
-"""Small kernels compiled for a chip, one operation each; prints what their schedules consist of, as JSON.
+"""Small kernels compiled for a chip, one operation each; prints the operations of their schedules as JSON.
 
 A process of its own for each chip: `python compiled_operations.py TOPOLOGY`, with the environment of a compiling child.
 """
@@ -73,7 +73,7 @@ CASES = {
 
 
 def operations(topology: str) -> dict[str, dict[str, int]]:
-    """How often each operation stands in the schedule of each case."""
+    """The number of times that each operation stands in the schedule of each case."""
     device = topologies.get_topology_desc(topology_name=topology, platform="tpu").devices[0]
     sharding = SingleDeviceSharding(device)
     aimed = jax.sharding.AbstractDevice(device_kind=device.device_kind, num_cores=1, platform="tpu")

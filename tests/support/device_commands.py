@@ -1,4 +1,4 @@
-"""Command lines of the ratchet's on the device that tests are for: limits, logs, and what their documents say."""
+"""Command lines of the ratchet's on the device that tests are for: limits, logs, the contents of documents."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from harness.files import write_atomically
 from harness.loop import scaffold
 
 Document = dict[str, Any]
-# What a test notes beside its outcome, under a name: `record_property`.
+# The facts that a test notes next to its outcome, by name: `record_property`.
 Note = Callable[[str, object], None]
 
 STEP_SECONDS, KERNEL_SECONDS = 180.0, 300.0
@@ -41,7 +41,7 @@ _IDENTITY = {
 class Device:
     """The device that runs kernels (`tpu`, or `cpu` in its place), its chip, folders, and the deadline.
 
-    `deadline` is on the monotonic clock, in seconds: what begins after it is skipped.
+    `deadline` is on the monotonic clock, in seconds: commands that would begin after it are skipped.
     """
 
     on: str
@@ -74,7 +74,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """The command lines of one test; what each was, and what it showed, is noted for the page of `validate`."""
+    """The command lines of one test; each command and its findings are noted for the page of `validate`."""
 
     device: Device
     note: Note
@@ -116,7 +116,7 @@ class Commands:
         return len(table["rows"])
 
     def has_operations(self, captures: Path) -> bool:
-        """True if captures below a folder have operations: one of a server that waits for its kernel has none."""
+        """True if captures below a folder have operations: a capture of a server that waits for its kernel has none."""
         if not any(path.stat().st_size for path in captures.rglob("*.xplane.pb")):
             return False
         printed, _, _ = self.output(("xprof", "ops", str(captures), "--json"), STEP_SECONDS)
@@ -171,7 +171,7 @@ def waited(process: "subprocess.Popen[bytes]", limit: float) -> bool:
 
 def end(process: "subprocess.Popen[bytes]") -> None:
     """Ends a process and what it started, which is in a group of its own."""
-    # The second for what outlives the process itself.
+    # The second signal is for processes that outlive the first one.
     for sign in (signal.SIGINT, signal.SIGKILL):
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, sign)

@@ -11,11 +11,11 @@ from pathlib import Path
 from loop_fixtures import PROJECT, git, into_repository
 
 PAGES = ("*.md", "docs/*.md", "examples/*/README.md")
-# What a line of a block begins with if it is a command; blocks of shell hold nothing else.
+# Beginnings of lines that are commands; shell blocks hold no other lines.
 _BEGINS = ("./", ".venv/", "python", "git ", "pip ", "uv ", "docker ", "sudo ", "apt", "nice ", "export ")
 _SHELL = ("sh", "bash", "console", "shell")
 
-# Commands that cannot run here, by how they begin, each with the reason.
+# Commands that cannot run here, by their beginnings, each with the reason.
 NOT_RUN = {
     ".venv/bin/python -m pip install": "downloads packages: tests use no network",
     './ratchet.sh -C examples/attention-gpu "experiment: baseline" --on gpu': "needs an NVIDIA GPU",
@@ -35,7 +35,7 @@ NOT_RUN = {
     "./ratchet.sh table": "takes minutes, and tests/loop/test_tuning_table.py runs it",
     "./ratchet.sh test": "is the tests themselves",
 }
-# Commands with a placeholder, or that would take minutes: what is run instead, from the place of the first.
+# Commands with a placeholder, or that would take minutes: the commands that run instead, in the folder of the first.
 INSTEAD = {
     "new DIR --like attention [--set SEQUENCE=4096]": "new DIR --like attention --set SEQUENCE=512",
     "drive.py mine --attempts 10": "drive.py mine --attempts 2",
@@ -44,7 +44,7 @@ INSTEAD = {
     "--set BKV=1024 --expect 60%": "--set BKV=512 --expect 60%",
     "simulate dumps --chip v6e": "simulate profile_data/0003/dumps --chip v5e",
     "hlo --op fusion.3": "hlo",
-    # Of attempts and of an operation that the small contest has.
+    # These name attempts and an operation that the small contest has.
     "xprof report 3 7": "xprof report 3 4",
     "xprof graph ./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg": (
         "xprof graph 0003-simulated-v5e --op naive_attention.1 --dot > fusion.dot"
@@ -63,7 +63,7 @@ class Command:
 
     @property
     def why_not(self) -> str:
-        """Why it cannot run here; empty if it can."""
+        """The reason why it cannot run here; empty if it can."""
         return next((reason for begin, reason in NOT_RUN.items() if self.text.startswith(begin)), "")
 
     @property
@@ -83,9 +83,9 @@ def blocks() -> Iterator[tuple[Command, ...]]:
 
 
 def blocks_of(text: str, page: str) -> Iterator[tuple[Command, ...]]:
-    """The same of one page."""
+    """The commands of each fenced block of one page that has any."""
     commands: list[Command] = []
-    # A block that begins with a prompt shows what is printed too: only what stands behind prompts is a command.
+    # A block that begins with a prompt also shows output: only text behind prompts is a command.
     fence, in_shell, has_prompts = "", False, None
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.match(r"\s*(```+|~~~+)\s*(\w*)", line)
@@ -107,11 +107,11 @@ def project_copy(folder: Path, leave_out: str = "\0") -> None:
     listed = git(Path(PROJECT), "ls-files", "-co", "--exclude-standard", "-z").split("\0")
     for path in filter(None, listed):
         source = Path(PROJECT) / path
-        # Not there: deleted but not yet committed.
+        # A missing file was deleted, and the deletion is not committed yet.
         if source.is_file() and not path.startswith(leave_out):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, folder / path)
-    # The environment of the tests instead of one that would be downloaded.
+    # Uses the environment of the tests, so that none is downloaded.
     (folder / "ratchet.sh").write_text('#!/bin/bash\nexec "$(dirname "$0")/.venv/bin/python" -m harness "$@"\n')
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

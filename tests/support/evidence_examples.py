@@ -134,7 +134,7 @@ def simulation(seconds: float | None = 2.16e-3, *, chip_name: str = "v5e", **cha
         static_fills=0,
         executed_spills=0,
         executed_fills=0,
-        # As many as blocks of 128 x 256 read; in less than their time, as many as there is time for.
+        # The bytes that blocks of 128 x 256 read, or fewer if the time is too short for them.
         hbm_read_bytes=min(1_077_936_128, round(0.95 * V5E.hbm_bytes_per_second * (seconds or 1.0))),
         hbm_written_bytes=4_194_304,
         dma_transfers=16_640,
@@ -198,7 +198,7 @@ def measured(seconds: float = 2.16e-3, **changes: Any) -> Evidence:
 
 
 def resimulated(candidate: Evidence, champion: Evidence, **ratios: float | None) -> tuple[Resimulation, ...]:
-    """The pair on three other machines, on each with the ratio that it has on its own, but for the named ones."""
+    """The pair on three other machines, each with the nominal ratio, except for the named machines."""
     times = [evidence_of.latency.seconds if evidence_of.latency else None for evidence_of in (champion, candidate)]
     theirs, ours = times
 

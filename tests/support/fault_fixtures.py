@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Answer = dict[str, Any]
-# What somebody else does in a race, unless it is said.
+# The git command of somebody else in a race, by default.
 COMMIT = ("commit", "-q", "--allow-empty", "--only", "-m", "race")
 
 
@@ -43,7 +43,7 @@ class Server:
         self.process.stdin.flush()
 
     def answer(self) -> Answer:
-        """How it ended, and its writes; what is a bug fails here."""
+        """The end of the process, and its writes; raises if it ended by a bug."""
         assert self.process.stdout is not None
         answer: Answer = json.loads(self.process.stdout.readline())
         assert answer["status"] != 5, answer["events"][-1][-1]
@@ -58,7 +58,7 @@ class Server:
         before: str = "",
         command: Sequence[str] = COMMIT,
     ) -> Answer:
-        """Order and answer."""
+        """Sends an order and returns the answer."""
         self.send(contest, action, fault, at, before, command)
         return self.answer()
 

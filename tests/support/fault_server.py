@@ -1,4 +1,4 @@
-"""Forks one real process per order, breaks it at its k-th write, and answers how it ended and what it had done.
+"""Forks one real process per order, breaks it at its k-th write, and answers with its end and its writes.
 
 A write is every file opened for writing, renamed, removed, synced or made, and every git command
 that writes. They are seen by an audit hook, so the code under test is the code that people run.
@@ -95,7 +95,7 @@ class Injector:
                 self.happens("open", os.fsdecode(path))
         elif event in ("os.rename", "os.remove", "os.mkdir", "os.truncate"):
             there = not isinstance(details[0], int) and os.path.lexists(details[0])
-            # What is there already is not made, what is not there not removed.
+            # Making an existing folder, or removing a missing file, is no write.
             if there is not (event == "os.mkdir") or event == "os.truncate":
                 self.happens(event.removeprefix("os."), str(details[0]))
         elif event == "subprocess.Popen":
@@ -118,7 +118,7 @@ class Injector:
         if self.fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "full" and kind in _NEEDS_ROOM:
-            # For git and for files that are open already: no file may grow any more.
+            # No file may grow any more, for git and for files that are open already.
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
             if kind != "git":
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

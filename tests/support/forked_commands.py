@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 _PROJECT = Path(__file__).parents[2]
-# Read when Python starts, or when a library is loaded: where they differ, a command is a process of its own.
+# Read when Python starts, or when a library is loaded: if they differ, a command gets its own process.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OPENBLAS_", "OMP_")
 # The verbs that judge, and the word before a hypothesis.
 _JUDGING = {"experiment", "judge", "replay", "rescale", "champions", "sweep"}
@@ -47,7 +47,7 @@ _STARTED_WITH = _at_start({**os.environ, "PYTHONPATH": str(_PROJECT)})
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """True if a fork is what a process of its own with this environment would be."""
+    """True if a fork behaves like a new process with this environment."""
     server = _servers.get(environment["PYTHONPATH"])
     if server is None or server.is_busy:
         return False
@@ -157,7 +157,7 @@ class _Judge:
         self._pipes: tuple[TextIO, TextIO] | None = None
 
     def answer(self, line: str) -> str:
-        """How the command of the line ended, as a line."""
+        """The end of the line's command, as a line."""
         if self._pipes is None:
             asked, answered = os.pipe(), os.pipe()
             if not os.fork():
@@ -185,7 +185,7 @@ def _judge_each(commands: TextIO, answers: TextIO) -> None:
             code = ended.code if isinstance(ended.code, int) else 1
         sys.stdout.flush()
         sys.stderr.flush()
-        # As a process that has ended, it keeps no folder and no file busy.
+        # Keeps no folder and no file busy, like a process that has ended.
         os.chdir("/")
         for number in (1, 2):
             os.dup2(0, number)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-# Of the child that runs this file: other tests must not see it.
+# The environment of the child that runs this file; other tests must not see it.
 ENVIRONMENT = dict(
     os.environ,
     JAX_PLATFORMS="cpu",

@@ -13,7 +13,7 @@ from harness.sandbox.messages import Done
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Python to run; it leaves what it found in `found`."""
+    """Python code to run; its result is the value of `found`."""
 
     text: str
 

@@ -33,7 +33,7 @@ CONTESTS = {
     "SwiGLU": ROOT / "examples/swiglu",
 }
 _STATEMENT = contests.load(ROOT).problem.statement()
-# Nothing of these changes with a file of the harness, and each is asked for hundreds of times or more.
+# These do not change with a file of the harness, and each is needed hundreds of times or more.
 _ENVIRONMENT = environment()
 _graph = cache(keys._graph)
 _code_digest = cache(keys._code_digest)
@@ -54,7 +54,7 @@ def keys_of(loaded_contests: dict[str, contests.Contest]) -> dict[str, Key]:
 
 
 def _key(prepare: Path, chip: str) -> Key:
-    """The key of a contest whose statement does not matter: no file of the harness but the operator's makes it."""
+    """The key of a contest whose statement does not matter: only the operator's file of the harness makes it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "environment", lambda: _ENVIRONMENT)
         patch.setattr(keys, "_code_digest", _code_digest)
@@ -63,7 +63,7 @@ def _key(prepare: Path, chip: str) -> Key:
 
 
 def moved_by(file: Path, loaded_contests: dict[str, contests.Contest], before: dict[str, Key]) -> Moved:
-    """The contests whose timing key, and those whose checks key, is another with one more line of code in `file`."""
+    """The contests whose timing key, and those whose checks key, changes with one more line of code in `file`."""
     facts, changed = keys._facts, file.stem if file.parent == PACKAGE / "chips" else ""
     graph = dict(_graph())
     relative = file.relative_to(PACKAGE).as_posix()
@@ -72,7 +72,7 @@ def moved_by(file: Path, loaded_contests: dict[str, contests.Contest], before: d
         return frozenset(), frozenset()
     graph[name] = msgspec.structs.replace(graph[name], code="changed")
     with pytest.MonkeyPatch.context() as patch:
-        # What reading the changed file would give.
+        # The graph that reading the changed file would give.
         patch.setattr(keys, "_graph", lambda: graph)
         patch.setattr(keys, "_judge_modules", lambda graph: ())
         patch.setattr(keys, "_facts", lambda name: "changed" if name == changed else facts(name))

@@ -34,7 +34,7 @@ from harness.records import (
 )
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
-# What `--set BQ=512` makes of it.
+# The text after `--set BQ=512`.
 SETTING = NAIVE.replace(b"BQ = 128", b"BQ = 512")
 PREPARE = b'CHIP = "v5e"\n'
 OWN_KEY = replace(KEY, problem=problem_digest(statement()), timing="0" * 16, checks="0" * 16)
@@ -138,7 +138,7 @@ def candidate(contest: Path, bq: int) -> bytes:
 
 
 def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Attempt, Row, Candidate]:
-    """The attempt that judging kernel.py as it lies there comes to: evidence of that outcome, and the verdict on it."""
+    """The attempt that judging kernel.py as it stands would give: evidence of that outcome, and the verdict on it."""
     kernel = ledger.candidate_here()
     number = ledger.next_number()
     champion = ledger.champion()
@@ -175,7 +175,7 @@ def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Atte
 
 
 def _of_outcome(outcome: str, champion: Evidence | None) -> Evidence:
-    """Evidence that is ruled so against a champion of that evidence."""
+    """Evidence with this outcome against a champion with that evidence."""
     if outcome == "failed":
         return evidence(failure=WRONG)
     if outcome == "inconclusive":
@@ -305,7 +305,7 @@ def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:
 
 
 def four_attempts(ledger: Ledger) -> None:
-    """Baseline, a win, a loss, a win; copied into a repository that is as it began, recorded in any other."""
+    """Baseline, a win, a loss, a win; copied into a repository in its initial state, recorded in any other."""
     root = ledger.place.root
     began, recorded = _recorded_attempts()
     if _beginning(root) == began:
@@ -316,7 +316,7 @@ def four_attempts(ledger: Ledger) -> None:
 
 
 def _beginning(repository: Path) -> tuple[dict[str, str], bytes, int]:
-    """Files, settings and the number of commits: they decide how attempts end there."""
+    """Files, settings and the number of commits: they decide the end of attempts there."""
     git_folder = repository / ".git"
     commits = len((git_folder / "logs" / "HEAD").read_bytes().splitlines())
     return hashes(repository), (git_folder / "config").read_bytes(), commits

@@ -19,7 +19,7 @@ PROJECT = str(Path(harness.__file__).parent.parent)
 
 
 def committed_contest(folder: Path, sequence: int = 1024) -> Path:
-    """A contest in a repository of its own, small enough to be judged quickly."""
+    """A contest in its own repository, small enough to be judged quickly."""
     scaffold(folder, "attention", (("SEQUENCE", str(sequence)),))
     return into_repository(folder, "A contest")
 
@@ -29,13 +29,13 @@ NORM = ("--like", "rmsnorm", "--set", "ROWS=512", "--set", "COLUMNS=256", "--set
 
 
 def norm_contest(folder: Path) -> Path:
-    """A contest in a repository of its own whose kernel is judged in the least time."""
+    """A contest in its own repository, with the kernel that is judged fastest."""
     scaffold(folder, "rmsnorm", (("ROWS", "512"), ("COLUMNS", "256"), ("RESIDUAL", "False")))
     return into_repository(folder, "A contest")
 
 
 def copied(folder: Path, to: Path) -> Path:
-    """A repository of one test's own, as another one stands: the folder `to`."""
+    """A copy of a repository in the folder `to`, which one test may change."""
     return Path(shutil.copytree(folder, to, symlinks=True))
 
 

@@ -19,7 +19,7 @@ SIZES = ((8,), (2, 4), (4, 2), (2, 2, 2))
 
 
 class Maker:
-    """Makes the text of one module: parameters, then operations of values that there are."""
+    """Makes the text of one module: parameters, then operations on existing values."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -22,7 +22,7 @@ def event(
     reserved: int = 9 * GIGABYTE,
     fragmentation: float = 0.25,
 ) -> Ran:
-    """An allocation as a runtime's allocator reports it: what is in use afterwards, and what it was for."""
+    """An allocation as a runtime's allocator reports it: the memory in use afterwards, and its purpose."""
     stats: Stats = {
         "allocator_name": "0",
         "bytes_reserved": reserved,

@@ -36,7 +36,7 @@ def main() -> None:
                 closed = jax.make_jaxpr(getattr(sharded_programs, name))(jax.ShapeDtypeStruct(x.shape, x.dtype))
             path = Path(folder, name)
             path.write_bytes(program_codec.encode(closed))
-            # Gathered ones have all rows on each chip.
+            # Gathered results have all rows on each chip.
             split = (None if name.startswith("gathered") else "x", None)
             try:
                 outputs = [over_mesh.run(str(path), (x,), on, (("x", None),), (split,))[0] for _ in range(3)]

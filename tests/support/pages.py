@@ -1,4 +1,4 @@
-"""A page as text: the data in it, and that nothing in it is markup or script but its own."""
+"""A page as text: its data, and checks that all markup and scripts in it are its own."""
 
 import base64
 import gzip
@@ -27,7 +27,7 @@ def details(page: str) -> dict[str, Any]:
 
 
 def check_markup(page: str) -> None:
-    """Nothing that people wrote is markup."""
+    """Raises AssertionError if text that people wrote is markup in the page."""
     assert HOSTILE not in page
     assert "alert(" not in re.sub(r'(?s)<script type="application/json".*?</script>', "", page)
     # Template, styles, three islands (overview, one chunk, charts) and the page's own script: nothing else.
@@ -41,7 +41,7 @@ def check_markup(page: str) -> None:
 
 
 def check_policy(page: str) -> None:
-    """Only the scripts of the page may run, nothing may be fetched, and what its script shows it shows as text."""
+    """Only the page's own scripts may run, nothing may be fetched, and scripts may show data only as text."""
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
@@ -55,5 +55,5 @@ def check_policy(page: str) -> None:
     assert {base64.b64decode(word.strip("'")[7:]) for word in rules["script-src"].split()} == expected
     assert rules["default-src"] == "'none'"
     assert "unsafe" not in rules["script-src"]
-    # Whatever the script shows, it shows as text.
+    # The script shows everything as text.
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", inline[1])

@@ -12,7 +12,7 @@ from browsing import launched, opened
 
 _ROOT = Path(__file__).parents[2]
 PICTURE = _ROOT / "docs" / "contests.png"
-# Of the page, without its heading, which names a folder; the first contests.
+# The part of the page in the picture: its first contests, without the heading, which names a folder.
 _WIDTH, _HEIGHT, _HEADING = 1240, 850, 156
 
 

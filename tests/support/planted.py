@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 NAIVE = scaffold.text("attention", "kernel.py").decode()
 SMALL = Attention(sequence=512, head_dim=128)
 MEDIUM = Attention(sequence=1024, head_dim=128)
-# What does not ask for attention is judged with a norm, in half the time: at 64, 96 and its own 512 rows.
+# Tests that do not need attention use a norm, which is judged in half the time: at 64, 96 and its own 512 rows.
 ROWS = RMSNorm(rows=512, columns=256, residual=False)
 V5E = chip("v5e")
 POLICY = Policy()
@@ -69,7 +69,7 @@ class Tracer:
         self._directory = directory
 
     def full_trace(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> TraceReply | Failure:
-        """The trace at the problem's own shape, or why it fails."""
+        """The trace at the problem's own shape, or its failure."""
         (self._directory / "kernel.py").write_bytes(source if isinstance(source, bytes) else source.encode())
         pickled = self._directory / "problem.pickle"
         pickled.write_bytes(pickle.dumps(problem))
@@ -80,7 +80,7 @@ class Tracer:
         return reply
 
     def trace(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> TraceReply | Failure:
-        """The trace, or why that or those for smaller shapes fail."""
+        """The trace, or the failure of this trace or of one for a smaller shape."""
         reply = self.full_trace(source, problem, chip)
         if isinstance(reply, Failure):
             return reply
@@ -88,7 +88,7 @@ class Tracer:
         return shapes if isinstance(shapes, Failure) else reply
 
     def shapes(self) -> ShapesReply | Failure:
-        """The smaller shapes of what was traced last."""
+        """The smaller shapes of the kernel that was traced last."""
         self._children.ask(self._child, "trace", "contract", "trace_smaller", ShapesRequest(), ShapesReply, 60)
         _, reply = self._children.wait()
         assert isinstance(reply, ShapesReply | Failure), reply

@@ -1,9 +1,9 @@
-"""Writes docs/PROTOCOL.md and docs/PROFILING.md anew: runs each command that they show, and puts what it prints below.
+"""Writes docs/PROTOCOL.md and docs/PROFILING.md anew: runs each command that they show, and puts its output below it.
 
     .venv/bin/python tests/support/protocol_page.py [PAGE.md]
 
 The commands of a page run one after the other in a copy of the project, with the captures that PROTOCOL.md describes.
-What a fence calls `real` is about the capture of real TPUs beside the project: without it the page keeps what it has.
+A fence called `real` shows the capture of real TPUs beside the project; without that capture it stays as it is.
 """
 
 import itertools
@@ -25,7 +25,7 @@ PAGE = Path(PROJECT) / "docs" / "PROTOCOL.md"
 PAGES = (PAGE, PAGE.with_name("PROFILING.md"))
 REAL = Path(PROJECT).parent / "shared" / "captures" / "v6e_host_offload.xplane.pb"
 COLUMNS = "120"
-# A bug, a signal; other codes say how a command ended that did what it is for.
+# The lowest exit code of a bug or a signal; lower codes are results of a command that worked.
 _BROKEN = 5
 
 # Programs and a launch script with faults.
@@ -75,13 +75,13 @@ _CALLS = """\
 
 
 def stand(folder: Path) -> Path:
-    """The project, and what the page describes: synthetic captures, programs and a launch script."""
+    """The project with the files that the page describes: synthetic captures, programs and a launch script."""
     project_copy(folder)
     captures = folder / "profile_data"
     one_device_run(captures)
     four_devices_run(captures)
     experts_run(captures)
-    # What people take for a capture.
+    # A file that people mistake for a capture.
     (memory_run(captures).parent / "memory_viewer.json").write_text("{}")
     memory_run(captures, "growing", levels=(10, 12, 14, 16, 18, 20))
     memory_run(captures, "spiking", levels=(10, 10, 10, 30, 10), fragmentation=0.6)
@@ -96,9 +96,9 @@ def stand(folder: Path) -> Path:
 
 
 def answered(page: str, answer: Callable[[str], str | None]) -> str:
-    """The page, its items numbered, with what `answer` says to each command below it instead of what stands there.
+    """The page, its items numbered, with the answer of `answer` to each command below it.
 
-    Where that is None, it stays.
+    If an answer is None, the old output stays.
     """
     number = itertools.count(1)
     numbered = re.sub(r"^\*\*\d*\.\*\*", lambda _: f"**{next(number)}.**", page, flags=re.MULTILINE)
@@ -106,7 +106,7 @@ def answered(page: str, answer: Callable[[str], str | None]) -> str:
 
 
 def _answered(page: str, answer: Callable[[str], str | None]) -> Iterator[str]:
-    # A block without a prompt shows commands, or no output of one.
+    # A block without a prompt shows commands without output, or no commands.
     is_inside = keeps = False
     for line in page.splitlines():
         if line.startswith("```"):
@@ -131,7 +131,7 @@ def commands(page: str) -> list[str]:
 
 
 def outputs(page: str) -> Iterator[tuple[str, bool, list[str]]]:
-    """Each command of the page, whether what it prints holds measured times, and the lines that it prints."""
+    """Each command of the page, True if its output has measured times, and the lines of its output."""
     for fence, block in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             text, _, printed = command.partition("\n")
@@ -139,7 +139,7 @@ def outputs(page: str) -> Iterator[tuple[str, bool, list[str]]]:
 
 
 class Shell:
-    """Runs commands in a folder; the part before the first bar runs once, however often it is used."""
+    """Runs commands in a folder; the part before the first bar runs only once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""A real Ray cluster on the loopback: its processes, and what befalls them."""
+"""A real Ray cluster on the loopback: its processes, and the faults that are injected."""
 
 import os
 import random
@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# The way in which Ray listens on the loopback alone, and lets nothing leave the machine.
+# Settings with which Ray listens only on the loopback, and sends nothing out of the machine.
 ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",
-    # A machine that says nothing for so long is dead: 5 s instead of half a minute.
+    # A machine that is silent for 5 s counts as dead, not after half a minute.
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_initial_delay_ms": "2000",
@@ -43,7 +43,7 @@ class Nodes:
         return self._cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1", env_vars=env)
 
     def kill(self, node: Any) -> None:
-        """As a machine that loses its power."""
+        """Kills a machine, as if it lost power."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def end(self) -> None:
@@ -77,7 +77,7 @@ def below(pid: int) -> list[int]:
 
 
 def named(pids: list[int], words: str) -> list[int]:
-    """Those whose command line holds these words."""
+    """The processes whose command line contains these words."""
     matching = []
     for pid in pids:
         with suppress(OSError):
@@ -87,7 +87,7 @@ def named(pids: list[int], words: str) -> list[int]:
 
 
 def befall(cluster: Nodes, blows: int, seed: int) -> list[str]:
-    """So many blows at random, seconds apart: an actor or a screening process killed or stopped, a machine lost.
+    """Injects `blows` random faults, seconds apart: kills or stops an actor or a screening process, or ends a machine.
 
     Ray begins machines in the main thread only.
     """

@@ -115,7 +115,7 @@ def storied(folder: Path) -> Ledger:
 
 
 def tuned_rows() -> tuple[TunedRow, ...]:
-    """Rows of a table: two that passed, one that nobody knows the trials of, one unchecked, one without any time."""
+    """Rows of a table: two that passed, one without known trials, one unchecked, one without any time."""
     parameters = Attention(heads=4, kv_heads=2, sequence=1024, head_dim=128, causal=True).statement().parameters
     fallback, best = (("BLOCK_Q", "128"), ("BLOCK_KV", "128")), (("BLOCK_Q", "512"), ("BLOCK_KV", "128"))
     trials = (

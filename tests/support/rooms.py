@@ -9,7 +9,7 @@ import harness
 
 PACKAGE = Path(harness.__file__).parent
 PROJECT = PACKAGE.parent
-# From the ground up. A part may import what is below it, and itself.
+# From the ground up. A part may import itself and the parts below it.
 FLOORS = {
     "errors": 0,
     "tracebacks": 0,
@@ -40,7 +40,7 @@ FLOORS = {
     "verbs": 12,
     "__main__": 13,
 }
-# Walls within the floors: what a part may not import although it lies below, with the reason.
+# Walls within the floors: lower parts that a part may not import, with the reason.
 WALLS = {
     "workbench": {
         "advice": "it serves people who never run the ratchet",
@@ -66,7 +66,7 @@ _NO_ROOMS = ("", "judge", "problems", "cli", "__main__")
 
 
 def source_files() -> list[Path]:
-    """The modules of the harness. Planted candidates, some of them out to break it, and templates are kernels."""
+    """The modules of the harness. Planted candidates and templates are left out, because they are kernels."""
     kernels = {"candidates", "templates", "existing"}
     return [path for path in sorted(PACKAGE.rglob("*.py")) if not kernels & set(path.parts)]
 
@@ -90,7 +90,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements at any depth. An import is one: expressions, nine tenths of a tree, hold none."""
+    """All statements at any depth. Expressions, nine tenths of a tree, are skipped: they hold no import."""
     for statement in body:
         yield statement
         for part_of_it in ast.iter_child_nodes(statement):

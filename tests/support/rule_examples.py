@@ -98,7 +98,7 @@ def with_counts(base: Evidence, **counts: Any) -> Evidence:
 
 
 def with_exponentials(traced: float, operations: float, base: Evidence) -> Evidence:
-    """The kernel of a problem that needs 2^28 exponentials: as many times that in its trace and in its run.
+    """The kernel of a problem that needs 2^28 exponentials, with these multiples of them in its trace and in its run.
 
     An operation of the run counts as 2048, two bfloat16 in each word of a register.
     """
@@ -253,7 +253,7 @@ def reshaped(base: Evidence) -> Evidence:
 
 
 def covering(factor: float, base: Evidence) -> Evidence:
-    """A grid whose trace shows so many times the useful work; units are as busy as their issue slots say."""
+    """A grid whose trace shows `factor` times the useful work; units are as busy as their issue slots say."""
     assert base.trace is not None
     assert base.simulation is not None
     units = tuple(replace(unit, busy_cycles=None) for unit in base.simulation.units)

@@ -8,7 +8,7 @@ from pathlib import Path
 SCHEDULES = Path(__file__).parents[1] / "fixtures" / "schedules"
 NEWEST = "libtpu-0.0.50.1"
 
-# Those that have no latency without the contents of an operand, or none at all.
+# Cases that have no latency without the contents of an operand, or no latency at all.
 NEEDS_MORE = ("v5e-counted-1024", "v5e-planned-1024", "v5e-converged-1024")
 
 # Every saved schedule of the attention kernel: (compiler, case).

@@ -1,4 +1,4 @@
-"""Saves the forms of all --json documents, run as a script; refuses what changed without a new version."""
+"""Saves the forms of all --json documents, run as a script; refuses a form that changed without a new version."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ def version(form: dict[str, Any]) -> int:
 
 
 def bare(form: Any) -> Any:
-    """`form` without its words to people, which may change as they like."""
+    """`form` without its words for people, which may change freely."""
     if isinstance(form, list):
         return [bare(item) for item in form]
     if not isinstance(form, dict):

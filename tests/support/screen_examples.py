@@ -19,7 +19,7 @@ from harness.render.report_text import View, report_text
 from harness.render.results import TableView
 
 CHAMPION = evidence(2.16e-3)
-# What a row of a failed attempt lacks.
+# The fields that a row of a failed attempt lacks.
 NO_FIGURES: dict[str, Any] = dict.fromkeys(
     ("score", "seconds", "util", "regime", "gap_fraction", "copies", "spills", "time_ratio")
 )
@@ -27,7 +27,7 @@ WIDE = "ブロックを大きくすると速くなる、はずです。もっと
 
 
 def is_tidy(text: str, width: int) -> bool:
-    """True if no line is wider, but for those that are published, and none ends in blanks."""
+    """True if no line is wider (except for published lines) and none ends in blanks."""
     every = text.splitlines()
     too_wide = [line for line in every if cell_len(line) > width and not line.startswith(("RESULT:", "REGIME:"))]
     return not too_wide and all(line == line.rstrip() for line in every) and not text.endswith("\n")

@@ -1,4 +1,4 @@
-"""Saved schedules, simulated, and what every result has to satisfy."""
+"""Saved schedules, simulated, and the conditions that every result must satisfy."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -113,7 +113,7 @@ def larger(case: str) -> tuple[Call, jax.ShapeDtypeStruct]:
 
 
 def default_rows(scoped_vmem_bytes: int) -> int:
-    """As many rows of float32 as fit where the kernel names no limit."""
+    """The number of float32 rows that fit if the kernel names no limit."""
     return (scoped_vmem_bytes - 2 * 4096) // 1024 // 8 * 8
 
 

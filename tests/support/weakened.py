@@ -72,17 +72,17 @@ _TRANSFERS_OF_JAX = (
 
 
 def _unmodelled(*primitives: str) -> tuple[str, str]:
-    """The CPU reference program computes these as XLA on a CPU does."""
+    """A replacement by which the CPU reference program computes these as XLA on a CPU does."""
     return (
         "judge/evaluate/interpret/chip_model.py",
         f"_MODELS = {{n: m for n, m in _MODELS.items() if n not in {primitives}}}",
     )
 
 
-# Not here, because what they catch is caught again further on: the contract's shapes and dtypes, calls
+# Not here, because another guard also catches these later: the contract's shapes and dtypes, calls
 # of the host, the missing Pallas call, junk and crashes, NaN, what the compiler refuses.
 GUARDS = (
-    # What kernel.py may do to its process, and be.
+    # Guards on what kernel.py does to its process, and on its form.
     _guard(
         "integrity",
         "patches_block_until_ready",
@@ -139,7 +139,7 @@ GUARDS = (
         "def below(leaders): return tuple(replace(one, resident_bytes=0) for one in _strict_below(leaders))",
     ),
     _guard("output limit", "floods", "sandbox/child.py", "_OUTPUT_LIMIT = 1 << 60"),
-    # What the trace shows.
+    # Guards on the trace.
     _guard("one device", "sharded", "judge/evaluate/trace/one_core.py", "def refuse_sharded(*_): pass"),
     _guard(
         "claim of FLOPs",
@@ -153,8 +153,8 @@ GUARDS = (
     _guard("dots outside Pallas", "dots_outside", "judge/evaluate/trace/jaxprs.py", "DOTS = ()"),
     _guard("exponentials outside Pallas", "exp_outside", "judge/evaluate/trace/jaxprs.py", "EXPS = ()"),
     _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
-    # In the trace, and again where the program is lowered once more. (A primitive of another's is refused in the trace,
-    # and does not travel: there is no program to check without.)
+    # These are refused in the trace, and again when the program is lowered once more. (A primitive that is not JAX's is
+    # refused in the trace and cannot be sent, so there is no program to check without that guard.)
     Guard(
         name="rules of primitives",
         candidate="rule_replaced",
@@ -180,7 +180,7 @@ GUARDS = (
         "judge/evaluate/interpret/outside.py",
         "def with_marked_results(jaxpr): return jaxpr",
     ),
-    # What the outputs show.
+    # Guards on outputs.
     _guard(
         "error against float64", "no_rescale", "operators/tolerance.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
     ),
@@ -326,7 +326,7 @@ GUARDS = (
         "def checking_parameters(chip, steps, most_under_way=62):\n"
         "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
     ),
-    # What the chip computes where a CPU does not.
+    # Guards on computations in which chip and CPU differ.
     # Without the one, the other refuses every kernel.
     _guard(
         "this CPU",
@@ -356,7 +356,7 @@ GUARDS = (
     _guard(
         "known operations", "inputs_fused", "judge/evaluate/trace/semantics.py", "def refuse_unclassified(*_): pass"
     ),
-    # What the simulator knows.
+    # Guards on the knowledge of the simulator.
     _guard(
         "exponentials executed",
         "shift_past_the_word",
@@ -378,7 +378,7 @@ GUARDS = (
         "        return self._written(frame, shape.plain, 'broadcast', f'%{number}', ', dimensions={}')",
         _EXECUTED,
     ),
-    # Where the interpreter sees none.
+    # Guards for races that the interpreter does not see.
     _guard(
         _RACES_EXECUTED,
         "unseen_race",
@@ -412,7 +412,7 @@ GUARDS = (
         "def _sum_of_registers(x, rank, axes): return lax.reduce_sum(x, axes)",
     ),
     _guard("controls", "controls_of_attention", "operators/controls.py", "def passes(*arguments): return True"),
-    # What times are worth.
+    # Guards on times.
     _guard(
         "simulated again",
         "not_simulated_again",

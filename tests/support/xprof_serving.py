@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The verb in a process, and what it greets with; ended in any case."""
+    """The verb in a process, and its greeting; the process is ended in any case."""
     process = subprocess.Popen(
         [sys.executable, "-m", "harness", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

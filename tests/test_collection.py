@@ -1,4 +1,4 @@
-"""Ids of tests are the same in every process: whenever, wherever and in whichever language and order of hashes."""
+"""Ids of tests are the same in every process, at any time and place, in any language and order of hashes."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_another_process_collects_the_same_ids(collected_ids: tuple[str, ...], t
         timeout=600,
         env={
             **{name: caller[name] for name in sorted(caller, reverse=True) if not name.startswith("PYTEST_")},
-            # Offset of 13 h 45 min, and the encoding of files is ASCII.
+            # A time zone 13 h 45 min off, and ASCII as the encoding of files.
             "TZ": "TST-13:45",
             "LC_ALL": "C",
             "PYTHONCOERCECLOCALE": "0",

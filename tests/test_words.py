@@ -1,4 +1,4 @@
-"""Names that name nothing and docstrings without a subject: no file of harness, tests and benchmarks has them.
+"""Names without meaning and docstrings without a subject: no file of harness, tests and benchmarks has them.
 
 A local called `found` says that something was found; what it is, a reader has to remember. A docstring that begins with
 "What ..." is a relative clause in place of a noun: it begins with the thing returned ("True if ..." of a statement).
@@ -29,7 +29,7 @@ FIELDS = {
     "harness/verbs/revoke.py": {"tried"},
     "harness/verbs/selftest.py": {"tried"},
 }
-# What lies below is written by whoever writes kernels, or is text of somebody else's.
+# Files below these folders are kernels, or somebody else's text.
 _NOT_OURS = ("candidates", "templates", "existing", "fixtures")
 
 
@@ -45,7 +45,7 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes())
 
 
-# By kind of node, the field with its name; names and attributes count where they are assigned.
+# The field with the name, by kind of node; names and attributes count where they are assigned.
 _NAMED_BY: dict[type[ast.AST], str] = {ast.Name: "id", ast.arg: "arg", ast.FunctionDef: "name", ast.Attribute: "attr"}
 _STORE = ast.Store()
 

@@ -1,4 +1,4 @@
-"""Captures as bytes: what their events take of memory, in which order they come, and fields that break off."""
+"""Captures as bytes: the memory of their events, the order of events, and truncated fields."""
 
 import tracemalloc
 from pathlib import Path
@@ -24,7 +24,7 @@ def varint(value: int) -> bytes:
 
 
 def short_events(count: int) -> bytes:
-    """A TPU's operations one after the other, of one statistic each: 23 bytes for an event, as short as they come."""
+    """A TPU's operations one after the other, with one statistic each: 23 bytes for an event, the shortest."""
     events = (
         b"\x08\x01\x10" + varint(number * 1_000_000) + b"\x18\xc0\x84\x3d" + field(4, b"\x08\x01\x20\xc0\x84\x3d")
         for number in range(1_000_000, 1_000_000 + count)
@@ -42,7 +42,7 @@ def test_a_capture_of_short_events_takes_a_dozen_times_its_size(
 ) -> None:
     data = short_events(60_000)
     path = run_folder(tmp_path, "short", data)
-    # As much is set aside before a file is read, and counted, however little is used of it.
+    # This much is reserved and counted before a file is read, however little of it is used.
     monkeypatch.setenv("RATCHET_MAX_FILE_BYTES", str(len(data)))
     tracemalloc.start()
     try:

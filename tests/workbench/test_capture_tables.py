@@ -1,4 +1,4 @@
-"""`xprof sql`, `planes`, `diagnose`: the page's ten questions, what a stranger's file may cost, what is found."""
+"""`xprof sql`, `planes`, `diagnose`: the page's ten questions, limits for strangers' files, and findings."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_the_page_has_ten_questions() -> None:
 def test_every_question_of_the_page_has_an_answer_on_every_capture(runs: dict[str, Path]) -> None:
     # Tables are made once for all questions about a capture.
     answers = {name: ask(reading.read([path]), ";".join(QUESTIONS), 100) for name, path in runs.items()}
-    # Which captures show what is asked for: transfers from the host are in two of them, steps and operations in most.
+    # The captures that can answer: two of them have transfers from the host, most have steps and operations.
     needs = {2: {"offload"}, 9: {"four", "cpu"}, 5: {"four"}, 8: {"one", "four"}}
     for number, question in enumerate(QUESTIONS):
         answered = {name for name, tables in answers.items() if tables[number].rows}
@@ -465,7 +465,7 @@ def test_a_million_events_open_in_twenty_seconds_and_two_gigabytes(tmp_path: Pat
     count, seconds, opening, second, gigabytes = map(float, done.stdout.split())
     assert count == _MILLION
     assert seconds == pytest.approx(0.5)
-    # On a busy machine the clock says less than the limits mean: three times as long is still no hang.
+    # On a busy machine the clock runs on: even three times as long is no hang.
     assert opening < 60
     assert second < 3
     assert gigabytes < 2

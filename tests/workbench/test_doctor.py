@@ -170,7 +170,7 @@ def test_a_program_that_does_it_right_compiles_once_and_yields_nothing(folder: P
     assert [c.name for c in run.compilations if c.phase != "import"] == ["jit(product)"]
     assert [c.phase for c in run.compilations if c.name == "jit(product)"] == ["first call"]
     assert [t for t in run.transfers if t.phase != "import"] == []
-    # How long it waited for its input depends on what else the machine does.
+    # The time that it waits for input depends on the machine's other work.
     assert [finding for finding in findings(run) if finding["rule"] != "input"] == []
 
 
@@ -215,7 +215,7 @@ def test_a_program_that_cannot_run_is_told(
 
 
 EXAMPLE = Path(PROJECT, "examples", "checklist", "train.py")
-# What is written, and what is said of it; each is traced for real.
+# Code, and words of the doctor about it; each is traced for real.
 TRACED = {
     "truth": ("return x if x.sum() > 0 else -x", "jnp.where or jax.lax.cond", "TracerBoolConversionError"),
     "mask": ("return x[x > 0]", "keep the size", "NonConcreteBooleanIndexError"),
@@ -243,7 +243,7 @@ def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
     _, measures, _ = checklist(run, "x.py")
     (row,) = [row for row in measures.rows if row[0] == "input"]
     assert row[-1] == "over the target"
-    # On a machine that others use too, a call may wait for its turn.
+    # On a shared machine, a call may wait for its turn.
     assert {f["rule"] for f in findings(run_program(f"{EXAMPLE}:mended", 120.0))} <= {"input"}
 
 
@@ -257,7 +257,7 @@ def test_compilation_over_its_share_of_a_run_is_a_finding(folder: Path) -> None:
 
 
 def made(**changes: Any) -> ProgramRun:
-    """A run in which nothing is wrong, and nothing else is known."""
+    """A run without faults, in which nothing else is known."""
     plain = ProgramRun(
         platform="tpu",
         device_kind="TPU v6 lite",
@@ -315,7 +315,7 @@ def test_waiting_for_the_host_is_held_against_ten_percent(tmp_path: Path) -> Non
     assert [f["rule"] for f in findings(made(own_seconds=0.011))] == ["input"]
     assert findings(made(own_seconds=0.009)) == []
     idle = doctor._in_use(str(four_devices_run(tmp_path)), tmp_path).idle
-    # 150 us a step, in which the devices run for 106.
+    # A step takes 150 us, in which the devices run for 106 us.
     assert idle == pytest.approx((150 - 106) / 150, abs=0.02)
     assert [row[1] for row in checklist(made(), "x.py", InUse(idle=idle))[0].rows] == ["input"]
     assert checklist(made(own_seconds=0.09), "x.py", InUse(idle=0.09))[0].rows == ()
@@ -326,7 +326,7 @@ def test_waiting_for_the_host_is_held_against_ten_percent(tmp_path: Path) -> Non
     [
         (0.1, 0.009, "tpu", "under the target"),
         (0.1, 0.011, "tpu", "over the target"),
-        # Of a long call a tenth and more, of which a clock can tell nothing; of a short one a wait that it can.
+        # Over a tenth of the call: 0.9 ms is too short for a clock, 1.1 ms is not; on a CPU, with longer times.
         (0.006, 0.0009, "tpu", "too short to tell"),
         (0.006, 0.0011, "tpu", "over the target"),
         (0.4, 0.049, "cpu", "too short to tell"),
@@ -438,7 +438,7 @@ def test_a_lock_is_told_while_it_is_held_and_when_it_was_left(tmp_path: Path) ->
     assert by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value == "free"
     with lock.hold(path, "an attempt"):
         assert "held by process" in by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value
-    # A run that is killed cannot wipe its name off.
+    # A killed run cannot remove its name.
     program = (
         "import os, pathlib, sys\nfrom harness.ledger import lock\n"
         "with lock.hold(pathlib.Path(sys.argv[1]), 'an attempt'):\n    os._exit(9)"
@@ -523,7 +523,7 @@ def test_a_training_step_is_read_by_its_passes(tmp_path: Path) -> None:
     assert "vmap" in by_rule["small-products"]["remedy"]
 
 
-# Weights stored in bfloat16 and widened, a loop that hands them on to a function, and a batch that is no weight.
+# Weights that are stored in bfloat16 and widened, a loop that passes them to a function, and a batch (no weight).
 PRODUCTS = """
 #loc1 = loc("params['w']")
 #loc2 = loc("batch")
@@ -554,7 +554,7 @@ module @jit_f {
 def test_weights_are_told_from_activations_by_where_they_come_from() -> None:
     first, second = products.dots("jit_f", PRODUCTS)
     assert (first.part, first.weights, first.weights_stored) == ("forward", "right", "bf16")
-    # A gradient is multiplied with something computed too: only what is a weight in the forward pass is one here.
+    # A gradient is multiplied with computed values too: only a weight of the forward pass counts as a weight here.
     assert (second.part, second.weights) == ("backward", "")
     texts = [each["observation"] for each in findings(made(dots=(first, second)))]
     assert (

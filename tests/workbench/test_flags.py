@@ -1,4 +1,4 @@
-"""The audit of flags: what is read from scripts, environments and captures, and what each rule finds and must not."""
+"""The audit of flags: settings of scripts, environments and captures, and the findings of each rule."""
 
 import io
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 FUSION = "xla_tpu_enable_async_collective_fusion"
 OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
-# What the rules that ask nobody are tested with: both libraries know all, JAX these variables.
+# The answers for rules that need no library: both libraries know all flags, and JAX these variables.
 NOTHING_WRONG = Answers(library="a library", unknown={}, refused={}, similar={})
 ALL_KNOWN = Known(jaxlib=NOTHING_WRONG, libtpu=NOTHING_WRONG, jax_variables=frozenset())
 CLEAN = f"""#!/bin/bash
@@ -42,8 +42,8 @@ def read(text: str) -> Settings:
 
 
 def rules(text: str, **options: Any) -> list[str]:
-    """The rules that find something, in a script that says where it runs."""
-    # Python says so in its own words, and where a platform is set there is nothing more to say.
+    """The rules that find something in a script that names its platform."""
+    # Python sets the platform in its own syntax; with a platform set, no rule finds a missing one.
     head = "import os\nos.environ['JAX_PLATFORMS'] = 'tpu'\n" if "import jax" in text else "export JAX_PLATFORMS=tpu\n"
     subject = RuleSubject(read(f"{head}{text}"), options.pop("known", ALL_KNOWN), **options)
     return [finding.rule for rule in RULES for finding in rule(subject)]
@@ -213,7 +213,7 @@ def test_jax_writes_over_what_os_putenv_set_before_it_was_imported(first: str, t
     ask = (
         "import ctypes\nc = ctypes.CDLL(None)\nc.getenv.restype = ctypes.c_char_p\nprint(c.getenv(b'LIBTPU_INIT_ARGS'))"
     )
-    # What JAX does where it finds TPUs.
+    # JAX does this if it finds TPUs.
     env = {**environment.base(), "JAX_FORCE_TPU_INIT": "1"}
     done = subprocess.run(
         [sys.executable, "-c", f"import os\n{first}\n{then}\n{ask}"],
@@ -442,7 +442,7 @@ def test_a_symptom_asks_for_its_flags_until_they_are_there(symptom: str) -> None
     assert rules("true", symptoms=named) == ["missing-for-symptom"]
     for way in SYMPTOMS[symptom].ways:
         assert rules(tpu(*(f"{name}=true" for name in way)), symptoms=named) == []
-        # All of a way are needed.
+        # All flags of a way are needed.
         assert "missing-for-symptom" in rules(tpu(*(f"{name}=false" for name in way)), symptoms=named)
 
 
@@ -544,7 +544,7 @@ def test_a_script_on_stdin_that_would_not_start_fails_and_is_told_in_sentences(
 
 
 def test_a_flag_that_names_a_file_opens_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """libtpu reads the files that flags name; where it is asked, it may open no more than a kernel.py."""
+    """libtpu reads the files that flags name; when it is asked, it may open no more files than a kernel.py."""
     (tmp_path / "secret").write_text("--xla_a_secret=1\n")
     (tmp_path / "run.sh").write_text(f"export LIBTPU_INIT_ARGS=--flagfile={tmp_path / 'secret'}\n")
     code, tables = run(capsys, str(tmp_path / "run.sh"))

@@ -29,7 +29,7 @@ ENTRY %main (p: f32[1024,1024]) -> f32[1024,1024] {{
 }}
 """
 BYTES = 4 * 1024 * 1024
-# The other way round than harness/workbench/hlo/proto.py: what XLA writes today, and where it was in 2025.
+# The reverse of harness/workbench/hlo/proto.py: the field that XLA writes today, and the field of 2025.
 _GROUPS = {
     "HloModuleProto": (("computations", 3, "Computation*"),),
     "Computation": (("instructions", 2, "Instruction*"),),
@@ -96,7 +96,7 @@ def test_a_copy_from_the_host_is_priced_at_its_link_on_the_captures_chip(
     assert [row["kind"] for row in answer["copies"]["rows"]] == ["host"]
     remedies = [row["reading"] for row in answer["copy_causes"]["rows"] if row["fact"] == "remedy"]
     assert remedies == ["start it earlier, beside more work (prefetch), or offload less"]
-    # Another chip that is named wins.
+    # A chip that is named explicitly wins.
     slower = hlo(capsys, str(captured), "--chip", "v5e")["operations"]["rows"][0]
     assert slower["seconds"] == pytest.approx(BYTES / 15e9)
 

@@ -26,7 +26,7 @@ def alone():
 """
 
 
-# As packages choose their blocks.
+# A function that asks for its device, as packages do to choose their blocks.
 ASKING = """\
 import jax
 from jax.experimental.pallas import tpu as pltpu
@@ -112,7 +112,7 @@ def test_the_inside_of_a_kernel_adds_up_to_its_cycles(case: str, tmp_path: Path)
     kinds = {row[0]: row for row in table.rows}
     assert {MATMULS, EXPONENTIALS, REDUCTIONS, COPIES} <= kinds.keys()
     assert sum(row[-1] for row in table.rows) == pytest.approx(1.0)  # type: ignore[misc]
-    # The stall for a unit is in the row of what the unit is for.
+    # The stall for a unit is in the row of the unit's purpose.
     stalls = sum(part.cycles for part in breakdown.parts if part.kind == "unit stall" and part.name.startswith("MXU"))
     assert kinds[MATMULS][3] == stalls
     assert kinds[EXPONENTIALS][1] == sum(line.exponentials for line in breakdown.lines)

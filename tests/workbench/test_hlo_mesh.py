@@ -1,4 +1,4 @@
-"""Axes of a mesh behind shardings and groups: against those that JAX itself writes for a PartitionSpec."""
+"""Axes of a mesh behind shardings and groups, compared with JAX's own for a PartitionSpec."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_the_axes_of_a_sharding_are_those_of_jaxs_partition_spec(mesh: Mesh, dat
         assert sharding.kind == "replicated"
         return
     axes_read = axes_of_sharding(sharding, mesh)
-    # JAX leaves it open in which order axes split where that makes no difference: the text is what has to be the same.
+    # If the order of axes makes no difference, JAX may use any: only the text has to be the same.
     assert xla_sharding(mesh, axes_read) == text
     assert [set(axes) for axes in axes_read] == [set(axes) for axes in spec]
 
@@ -149,7 +149,7 @@ def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: p
         ((("data", 4), ("model", 2)), 2, (("data", "y"), ("model", "x"))),
         ((("a", 4), ("b", 2), ("c", 2)), 3, (("a", "z"), ("b", "y"), ("c", "x"))),
         ((("a", 8), ("b", 2)), 3, (("a", "y, z"), ("b", "x"))),
-        # No slice that is known.
+        # This is no known slice.
         ((("data", 6),), 2, ()),
     ],
 )

@@ -1,4 +1,4 @@
-"""Whole modules: text and proto as one, FLOPs as XLA counts them, loops, copies, collectives and true shapes."""
+"""Whole modules: text and proto agree, FLOPs as XLA counts them, loops, copies, collectives and whole shapes."""
 
 import gzip
 import json
@@ -66,7 +66,7 @@ def instruction_called(module: Module, name: str) -> Instruction:
     return next(i for computation in module.computations for i in computation.instructions if i.name == name)
 
 
-# What the text words differently from the proto: digits of constants, how devices are listed, aliases.
+# Fields that text and proto write differently: digits of constants, lists of devices, aliases.
 WORDED = {"attributes", "other_attributes", "literal", "sharding", "aliasing", "called", "backend"}
 
 
@@ -121,7 +121,7 @@ def test_a_loop_runs_as_often_as_there_are_layers(compiled: Path) -> None:
     graph = graph_of(compiled, "looped")
     assert list(graph.trips.values()) == [LAYERS]
     assert sorted(runs for runs in graph.runs.values() if runs is not None) == [1, LAYERS]
-    # The same from the condition and the body alone, without a word of the compiler.
+    # The result is the same from condition and body alone, without the compiler's statement.
     assert all(instruction.trip_count is None for _, instruction, _ in graph.executions())
 
 

@@ -198,7 +198,7 @@ def test_convolutions_count_no_padding(x: str, w: str, y: str, how: str, flops: 
     (computation,) = graph.module.computations
     done = work(graph, computation, computation.instructions[-1]).flops
     if flops is None:
-        # Three inputs with holes between: of 9 products per channel those on holes are none.
+        # Three inputs with holes between: of 9 products per channel, those on holes do not count.
         assert done is not None
         assert 0 < done < 2 * 4 * 5 * 9
     else:

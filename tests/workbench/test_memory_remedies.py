@@ -14,7 +14,7 @@ from harness.workbench.profiles.reading import read
 Tables: TypeAlias = dict[str, Table]
 
 FOLDER = STEP.parent
-# Of fixtures/memory/make.py.
+# The sizes in fixtures/memory/make.py.
 LAYERS, TOKENS, WIDTH, HIDDEN = 4, 16384, 2048, 8192
 INPUT, PRODUCT = 2 * TOKENS * WIDTH, 2 * TOKENS * HIDDEN
 MODEL = Transformer(batch=1, sequence=TOKENS, layers=LAYERS, width=WIDTH, hidden=HIDDEN)
@@ -39,7 +39,7 @@ def rows(table: Table) -> list[dict[str, Any]]:
 def test_kept_activations_only_fall_in_the_backward_half(diagnosed: dict[str, Tables]) -> None:
     table = diagnosed["kept"]["activations"]
     forward, backward = rows(table)
-    # Of each layer the product before GELU, and the input of all but the first, which is an argument.
+    # Each layer keeps the product before GELU, and its input, except for the first, whose input is an argument.
     kept = LAYERS * PRODUCT + (LAYERS - 1) * INPUT
     assert forward["made_bytes"] == forward["last_bytes"] == backward["first_bytes"] == kept
     assert (backward["made_bytes"], backward["rises"], backward["last_bytes"]) == (0, 0, 0)
@@ -58,7 +58,7 @@ def test_what_rematerialisation_really_saves_is_below_its_bound(diagnosed: dict[
     bound = {row["remedy"]: row["saved_bytes"] for row in rows(diagnosed["kept"]["remedies"])}
     peaks = [rows(diagnosed[name]["estimate"])[0]["static_peak_bytes"] for name in ("kept", "recomputed")]
     saved = peaks[0] - peaks[1]
-    # Of one layer the product is alive in both, computed again in one of them.
+    # In both, one layer's product is alive: in one of them it is computed again.
     assert saved == (LAYERS - 1) * PRODUCT
     assert saved <= bound["rematerialisation"] <= 1.5 * saved
     assert "rematerialisation" not in {row["remedy"] for row in rows(diagnosed["recomputed"]["remedies"])}
@@ -69,7 +69,7 @@ def test_the_estimate_of_activations_is_an_upper_one(diagnosed: dict[str, Tables
     kept = rows(diagnosed["kept"]["activations"])[0]["last_bytes"]
     # XLA keeps one of the two arrays of width F that the formula counts.
     assert 0.5 < kept / (LAYERS * mlp) < 1
-    # Of a recomputed layer the input is all that is kept, as the formula has it.
+    # Only the input of a recomputed layer is kept, as in the formula.
     inputs = rows(diagnosed["recomputed"]["activations"])[0]["last_bytes"]
     assert inputs == LAYERS * MODEL.input_bytes
 

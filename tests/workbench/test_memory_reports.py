@@ -1,4 +1,4 @@
-"""Why a program did not fit, and what a snapshot of memory holds, read from the compiler's message and JAX's file."""
+"""The reason why a program did not fit, from the compiler's message, and the contents of JAX's memory snapshots."""
 
 import gzip
 import io
@@ -170,7 +170,7 @@ def test_a_snapshot_says_who_asked_for_what(tmp_path: Path) -> None:
     path.write_bytes(gzip.decompress(packed))
     assert memory_reports.read(path) == tables
     path.write_bytes(packed)
-    # Compressed, but something else; and cut off.
+    # Other compressed data, and a truncated file.
     for data in (gzip.compress(b"something else" * 20), path.read_bytes()[:-40]):
         path.write_bytes(data)
         with pytest.raises(RatchetError, match="expected a snapshot of memory") as refused:

@@ -96,7 +96,7 @@ def test_the_worked_reduce_scatter_takes_1_1_ms(capsys: pytest.CaptureFixture[st
     (row,) = tables(capsys, *words)["collective"]
     assert row["bandwidth_bytes_per_second"] == 1.2e11
     assert row["seconds"] == pytest.approx(134217728 / 1.2e11)
-    # The same from the array and the mesh, and with the bandwidth given by hand.
+    # The result is the same from the array and the mesh, and with the bandwidth given by hand.
     shape = ("--shape", "bf16[32@data,1024,8192]", "--mesh", "data=4", "--chip", "v2")
     assert tables(capsys, "collective", "reduce-scatter", *shape)["collective"][0]["seconds"] == row["seconds"]
     arguments = ("--bytes", "134217728", "--bandwidth", "1.2e11 B/s")
@@ -180,7 +180,7 @@ TOKENS, WIDTH, LAYERS = 8 * 4096, 4096, 32
 
 
 def rows_of(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
-    """The rows of all tables by what they are called."""
+    """The rows of all tables by their names."""
     answer = tables(capsys, *MODEL, *more)
     return {str(row.get("what") or row.get("remedy")): row for rows in reversed(answer.values()) for row in rows}
 

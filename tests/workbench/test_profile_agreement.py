@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 US, NS = 1e-6, 1e-9
 
-# Loops and conditions hold other operations: only there are self time and total two things.
+# Loops and conditions hold other operations: only there do self time and total differ.
 _PROGRAM = """
 import sys
 import jax
@@ -134,7 +134,7 @@ def test_two_captures_in_one_folder_are_told_apart_by_name(
     words = ["xprof", "compare", str(both / "before.xplane.pb"), str(both / "after.xplane.pb"), "--json"]
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["tables"][0]["title"] == "A = both/before, B = both/after"
-    # They are no two hosts of one capture.
+    # The two files are not two hosts of one capture.
     assert main(["xprof", "ops", str(both)]) == 4
     errors = capsys.readouterr().err
     assert "are two captures of" in errors

@@ -32,7 +32,7 @@ from harness.workbench.profiles import conversion, diagnosis, hotspots, memory, 
 from harness.workbench.profiles.analysis import tables
 
 US = 1e-6
-# Of fusion.3 and fusion.9, of fusion.5; per step with both matmuls.
+# FLOPs of fusion.3 and fusion.9, and of fusion.5; a step has both matmuls.
 MATMUL_FLOPS, TANH_FLOPS = 2**34, 2**19
 STEP_FLOPS = 2 * MATMUL_FLOPS + TANH_FLOPS
 PEAK, BANDWIDTH = 918e12, 1640e9
@@ -181,7 +181,7 @@ def test_mfu_from_the_model_and_from_the_trace(one_device: Capture, four: Captur
     assert any("not at all" in note for note in table.notes)
     (table,) = mfu(four, gbs=27, sequence=1000, flops_per_token=1.02e6, device_count=8)
     assert by(table, "from", "mfu")["the model"] == pytest.approx(0.3 * 100 / 150 / 8)
-    # Every device does the same, so their number cancels out.
+    # Every device does the same work, so the number of devices cancels out.
     assert by(table, "from", "mfu")["the trace"] == pytest.approx(STEP_FLOPS / (PEAK * 150e-6))
     (absurd,) = mfu(one_device, gbs=270, sequence=1000, flops_per_token=1.02e6)
     assert "More than the devices can do" in absurd.notes[0]
@@ -192,7 +192,7 @@ def test_mfu_from_the_model_and_from_the_trace(one_device: Capture, four: Captur
 
 @pytest.mark.long
 def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one_device: Capture) -> None:
-    """Words of every table but those that name both kinds, or the simulator's own tables."""
+    """Checks the words of every table except tables that name both kinds, and the simulator's own."""
     made = replace(one_device, is_simulated=True)
     for capture, other in ((one_device, "simulated"), (made, "measured")):
         titles = [
@@ -255,7 +255,7 @@ def test_roofline_ratios_and_verdicts(one_device: Capture) -> None:
         "fusion.5": "look",
     }
     assert by(table, "operation", "bound")["copy.2"] == "memory"
-    # A kernel whose FLOPs nobody counted has no prediction, and a collective none either.
+    # A kernel without a FLOP count has no prediction, and neither has a collective.
     assert any("cover 54.3% of the time: 45.7% of the time has no prediction" in note for note in table.notes)
 
 

@@ -18,7 +18,7 @@ WHOLE = 2 * 1024 * 1024
 @pytest.mark.parametrize(
     ("text", "kind", "size", "array_bytes", "bus_bytes"),
     [
-        # The forms in which libtpu 0.0.50 writes them, operands without shapes.
+        # The forms in which libtpu 0.0.50 writes collectives: operands have no shapes.
         (
             f"%all-gather.5 = {RESULT} all-gather(%p), replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}",
             "all-gather",
@@ -63,7 +63,7 @@ WHOLE = 2 * 1024 * 1024
             WHOLE,
             WHOLE * 3 / 4,
         ),
-        # Groups that are not named, a fused collective, no text: what is not said is unknown.
+        # Groups without names, a fused collective, and no text: missing facts are unknown.
         (
             f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups={{}}, to_apply=%add",
             "all-reduce",
@@ -178,7 +178,7 @@ def test_a_gpus_collective_is_hidden_as_long_as_something_runs_beside_it() -> No
 
 
 def test_ends_without_a_start_are_no_flight() -> None:
-    # The capture begins between the halves, and once more an end is lost.
+    # The capture begins between two halves, and later one end is lost.
     ran = [(DONE, 0, 2), (START, 5, 1), (DONE, 20, 3), (DONE, 30, 1), (START, 40, 1), (DONE, 50, 4)]
     (gathered,) = collectives_of(device(ran))
     assert (gathered["count"], gathered["flights"]) == (4, 2)
@@ -213,7 +213,7 @@ ROWS, COLUMNS = "{{0,1},{2,3}}", "{{0,2},{1,3}}"
     ],
 )
 def test_what_an_axis_is_for(some: list[tuple[str, str]], serves: str) -> None:
-    # Of the other axis one sum of gradients.
+    # The other axis has one sum of gradients.
     sent = [_sent(at, kind, where, ROWS) for at, (kind, where) in enumerate(some)] + [
         _sent(9, "all-reduce", BACKWARD, COLUMNS)
     ]

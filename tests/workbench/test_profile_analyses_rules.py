@@ -1,4 +1,4 @@
-"""The rules behind the analyses on captures made by hand: what must trigger them and what must not."""
+"""The rules behind the analyses on captures made by hand: cases that must trigger them, and cases that must not."""
 
 from dataclasses import replace
 
@@ -203,7 +203,7 @@ def test_bubble_thresholds(idle: float, expected: str) -> None:
 
 @pytest.mark.parametrize(("kernel", "verdict"), [(100.0, "unknown"), (51.0, "unknown"), (49.0, "excellent")])
 def test_no_verdict_where_one_kernel_fills_the_run(kernel: float, verdict: str) -> None:
-    """46.5 % of such a kernel may be bubbles: no operation waits for another all the same."""
+    """46.5 % of such a kernel may be bubbles, although no operation waits for another."""
     ran = [(op("naive_attention.1", "custom-call"), 0.0, kernel), (op("fusion.1", "loop fusion"), kernel, 100 - kernel)]
     table = gaps(capture(device(ran, steps=[(0, 100)])))[0]
     assert table.column("idle_fraction") == (0.0,)
@@ -299,7 +299,7 @@ def test_compare_finds_renamed_operations_and_says_what_differs() -> None:
 
     totals, _, changes = compare(run("a", "fusion.7", 10, "TPU v4"), run("b", "fusion.9", 16, "TPU v5p"))
     assert changes.rows[0][:5] == ("fusion.9", "was fusion.7", *map(pytest.approx, (10 * US, 16 * US, 6 * US)))
-    # Twins cannot be told apart, so nothing is guessed about them.
+    # Twins cannot be distinguished, so nothing is guessed about them.
     assert sorted(map(str, changes.column("what")[1:])) == ["new", "new", "vanished", "vanished"]
     assert any("A ran on TPU v4, B on TPU v5p" in note for note in totals.notes)
     assert any("shows no steps" in note for note in totals.notes)
@@ -406,7 +406,7 @@ def test_unfused_chains_with_their_bytes_in_one_pass() -> None:
     ]
     chains = waste(replace(capture(device(ran)), paths=()))[2]
     (row,) = chains.rows
-    # Seven arrays moved now; in one pass neither of the two in between is written and read.
+    # Seven arrays are moved now; in one pass, the two in between are neither written nor read.
     assert row[:5] == ("fusion.1", "fusion.3", 3, 7 * size, 3 * size)
     assert row[5] == pytest.approx(35 * US * 4 / 7)
     assert len(waste(replace(capture(device(ran[3:])), paths=()))) == 2

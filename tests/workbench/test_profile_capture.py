@@ -87,7 +87,7 @@ def test_a_capture_of_kernel_py_is_where_xprof_looks_and_is_read_again(
     for step, row in zip(device.steps, printed["rows"], strict=True):
         inside = [run for run in device.executions if step.start <= run.start <= step.end]
         assert inside
-        # Timed inside the annotation.
+        # The host's time is taken inside the annotation.
         assert row["host_seconds"] <= step.seconds * 1.01 + 1e-6
     assert (contest / "profile_data" / "kernel.cpu.hlo.txt").read_text().startswith("HloModule")
     assert conversion.tool(place.paths, "overview_page")
@@ -164,7 +164,7 @@ def test_a_served_kernel_stops_cleanly_at_ctrl_c(contest: Path) -> None:
 def test_the_installed_libtpu_knows_the_flags_with_which_a_tpu_is_measured() -> None:
     flags = environment.measuring("tpu")["LIBTPU_INIT_ARGS"]
     assert "custom_call" in flags
-    # As for a compiler: libtpu reads its flags when it is loaded, device or none, and ends the process at a wrong one.
+    # As in a compiler: libtpu reads its flags when it is loaded, with or without a device, and ends at a wrong one.
     for arguments, code in ((flags, 0), (f"{flags} --xla_no_such_flag=true", 1)):
         done = subprocess.run(
             [sys.executable, "-c", LOADS_LIBTPU],

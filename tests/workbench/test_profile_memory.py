@@ -1,4 +1,4 @@
-"""`xprof memory`: what the allocator saw and the compiler planned, its composition, and what is wrong with it."""
+"""`xprof memory`: the allocator's view, the compiler's plan, its composition, and faults."""
 
 import gzip
 import json
@@ -86,7 +86,7 @@ def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
     assert alive == pytest.approx(peak, rel=1e-9)
     levels = database.rows("select bytes, instruction from heap_levels where heap = $heap order by place", heap=heap)
     assert levels[place][0] == max(size for size, _ in levels) == pytest.approx(peak)
-    # What makes the peak is the logits' fusion.
+    # The logits' fusion makes the peak.
     assert levels[place][1] == "fusion.35"
 
 
@@ -112,7 +112,7 @@ def test_what_is_alive_at_the_peak_is_rolled_up_by_opcode_and_place(tables: dict
     by_opcode, by_name = tables["by_opcode"], tables["by_op_name"]
     sizes = dict(zip(by_opcode.column("opcode"), by_opcode.column("bytes"), strict=True))
     assert sum(sizes.values()) == pytest.approx(peak)  # type: ignore[arg-type]
-    # The logits come of fusion.35; parameters are what is handed in.
+    # The logits come from fusion.35; parameters are the program's arguments.
     assert sizes["fusion"] >= 1024 * 100_352 * 2  # type: ignore[operator]
     assert "parameter" in sizes
     assert not any(str(opcode).endswith(".35") for opcode in sizes)

@@ -1,4 +1,4 @@
-"""Places of captures, their names, which of them are kept, and the list of runs."""
+"""Places of captures, their names, the pruning of old ones, and the list of runs."""
 
 import json
 import os
@@ -25,7 +25,7 @@ DATA = serialized(one_device())
 
 
 def written(logdir: Path, run: str, age_seconds: int = 0) -> Path:
-    """A capture that is so old."""
+    """A capture that is `age_seconds` old."""
     path = run_folder(logdir, run, DATA)
     os.utime(path, (1_700_000_000 - age_seconds,) * 2)
     return path
@@ -72,7 +72,7 @@ def test_a_source_that_is_named_is_the_one_that_is_meant(contest: Path) -> None:
     assert resolve("3", contest).name == "0003-1f2e3d4c"
     assert resolve("3:measured", contest).name == "0003-1f2e3d4c"
     assert resolve("3:simulated", contest).name == "0003-simulated-v5e"
-    # What `profile` captures of its kernel later is not what the attempt left.
+    # A later capture by `profile` of its kernel does not count as the attempt's.
     written(data, "0004-profile-eeeeeeee", 1)
     assert resolve("4", contest).name == "0004-simulated-v5e"
     assert resolve("4:measured", contest).name == "0004-profile-eeeeeeee"
@@ -162,7 +162,7 @@ def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: 
 
 
 def left(data: Path, name: str, age_seconds: int, size: int = 10) -> Path:
-    """A file left by a command, of so many bytes, so old; in the folder `name`, unless that names a file."""
+    """A file of this size and age that a command left; in the folder `name`, unless that names a file."""
     path = (
         data / name if Path(name).suffix in (".gz", ".json", ".html", ".journal") else data / name / "dumps" / "x.txt"
     )
@@ -173,7 +173,7 @@ def left(data: Path, name: str, age_seconds: int, size: int = 10) -> Path:
 
 
 def recorded(number: int, *dumps: str) -> Attempt:
-    """An attempt with its schedules there; of a suite where there are several."""
+    """An attempt with its schedules in these folders; of a suite if there are several."""
     recordings = tuple(evidence(dump_directory=path) for path in dumps)
     if len(recordings) == 1:
         return attempt(number, evidence=recordings[0])
@@ -257,7 +257,7 @@ def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
     "dumps",
     [
         ("profile_data/0003/dumps",),
-        # Of a champion that `revoke` named.
+        # The folder of a champion that `revoke` named.
         ("profile_data/revoke/0003/dumps",),
         ("profile_data/0003/a/dumps", "profile_data/0003/b/dumps"),
     ],

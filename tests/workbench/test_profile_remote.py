@@ -1,4 +1,4 @@
-"""`XPROF_URL`: runs of a real XProf server on the loopback say what their files say, and what a server cannot do."""
+"""`XPROF_URL`: runs of a real XProf server on the loopback give the same as their files; and the limits of a server."""
 
 import contextlib
 import gzip
@@ -59,7 +59,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def same(ours: object, theirs: object) -> bool:
-    """Peaks have six digits on a server, and times come as microseconds in decimal."""
+    """Compares both: peaks have six digits on a server, and times come as decimal microseconds."""
     if isinstance(ours, float) and isinstance(theirs, (int, float)):
         return theirs == pytest.approx(ours, rel=2e-5, abs=1e-12)
     return ours == theirs
@@ -158,7 +158,7 @@ def test_another_server_is_told_from_xprof(
 def answering(
     code: int, body: bytes, bodies: Mapping[str, bytes] = NOTHING, headers: Mapping[str, str] = NOTHING
 ) -> Iterator[tuple[str, list[str]]]:
-    """A server that says `body` to everything but what `bodies` names, and what it was asked."""
+    """A server that answers `body` to all requests except those in `bodies`, and the list of requests."""
     asked: list[str] = []
 
     class Same(http.server.BaseHTTPRequestHandler):

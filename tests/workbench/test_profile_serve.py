@@ -65,7 +65,7 @@ def test_it_serves_the_runs_on_loopback_alone_and_stops_when_asked(logdir: Path)
         port = int(base[0].rpartition(":")[2])
         assert listening(process.pid) == {f"0100007F:{port:04X}"}
         assert f"ssh -L {port}:127.0.0.1:{port}" in greeting
-        # What a page asks for with its own address: the data of that run and tool.
+        # A page's address gives it the data of that run and tool.
         shown = re.findall(r"http://\S+", greeting)
         overview = next(url for url in shown if "/overview_page?" in url and "train" in url)
         assert "run=train/one-device" in overview

@@ -64,7 +64,7 @@ def test_overview_of_one_device(runs: dict[str, Path]) -> None:
     device = cells(shown["devices"])
     assert (device["device"], device["kind"], device["steps"]) == ("TPU:0", "TPU v6 lite", 3)
     assert device["step_seconds"] == pytest.approx(100e-6)
-    # The loop itself does nothing: what it holds takes 6 and 5 us of its 14.
+    # The loop itself does nothing: its operations take 6 and 5 us of its 14 us.
     assert device["busy_seconds"] == pytest.approx(3 * (40 + 20 + 6 + 5 + 20) * 1e-6)
     assert shown["longest"].column("operation")[0] == "splash_mha_fwd.1"
     assert shown["longest"].column("self_seconds")[0] == pytest.approx(120e-6)
@@ -122,7 +122,7 @@ def test_a_cpu_has_steps_and_no_device_tables(runs: dict[str, Path]) -> None:
     for name in ("program", "summary"):
         assert "device plane" in shown[name].why_empty
     assert shown["longest"].rows
-    # What xprof itself says: nothing, which must not be read as zero.
+    # xprof itself gives no answer, which must not be read as zero.
     assert conversion.ask([runs["cpu"]], "hlo_stats")[0].rows == ()
 
 
@@ -142,7 +142,7 @@ def test_a_broken_file_is_one_sentence(
     more = {"graph": ["--op", "fusion.3"], "report": [path], "export": ["-o", str(tmp_path / "out.gz")]}
     code = main(["xprof", command, path, *more.get(command, [])])
     if command == "url":
-        # An address needs no reading.
+        # An address can be given without reading the capture.
         assert code == 0
         return
     assert code == 4
@@ -250,7 +250,7 @@ def test_every_event_is_exported_as_a_slice(name: str, runs: dict[str, Path], tm
     path = tmp_path / "new" / "trace.json.gz"
     (table,) = exporting.export(read([runs[name]]), path)
     shown = trace(path)
-    # Counted by another reader: jax's own.
+    # The events are counted by another reader, jax's own.
     lines = [line for plane in ProfileData.from_file(str(runs[name])).planes for line in plane.lines]
     assert len(shown["X"]) == sum(1 for line in lines for _ in line.events) == cells(table)["events"]
     assert all({"name", "pid", "tid", "ts", "dur", "args"} <= event.keys() for event in shown["X"])

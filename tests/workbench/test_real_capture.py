@@ -1,4 +1,4 @@
-"""The one whole capture of TPUs at hand, four v6e that offload to the host: what it says, held against XProf's own.
+"""The one whole capture of TPUs at hand, four v6e that offload to the host: its figures next to XProf's.
 
 The file lies beside the project and is not part of it; `host_offload` in capture_examples has the same properties.
 """

@@ -44,7 +44,7 @@ ALONG_MODEL = op(
 )
 
 
-# Its bytes are known, its neighbour's are not.
+# The bytes of this collective are known, those of its neighbour are not.
 MOVED = op(
     "collective-permute.3",
     "collective-permute",

@@ -1,4 +1,4 @@
-"""examples/sharded-transformer: what its captures alone say of shapes and sharding, and what the mended line does."""
+"""examples/sharded-transformer: shapes and sharding from its captures alone, and the corrected line."""
 
 import json
 import subprocess

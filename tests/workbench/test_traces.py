@@ -220,7 +220,7 @@ def test_trace_viewer_shows_every_span_where_it_is(profile: Path) -> None:
 def test_a_two_core_chip_has_a_device_for_each_with_half_of_its_peaks() -> None:
     second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
     both = replace(timeline(), chip="v5p", spans=(*timeline().spans, *second))
-    # Planes do not keep alive what they are part of.
+    # Planes do not keep their space alive.
     data = ProfileData.from_serialized_xspace(xspace(both, chip("v5p"), "simulated v5p", "host"))
     planes = list(data.planes)
     assert [plane.name for plane in planes] == ["/device:TPU:0", "/device:TPU:1"]
@@ -330,7 +330,7 @@ def test_the_share_beside_compute_is_that_of_the_lanes(written: tuple[Path, Path
     assert {"DMA in", "DMA out", "waits", "steps", "MXU", "VALU", "VLOAD"} <= lanes
     ((moved,),) = database.rows("select sum(bytes) from lanes where lane like 'DMA%'")
     assert moved == simulation.hbm_read_bytes + simulation.hbm_written_bytes
-    # Nothing is left out of so short a run: cycle by cycle.
+    # Nothing is left out of such a short run: every cycle is compared.
     cycles: dict[bool, set[int]] = {False: set(), True: set()}
     which = "regexp_matches(lane, '^(DMA (in|out)|waits$)')"
     query = f"select lane = 'waits', start_seconds, seconds from lanes where {which}"

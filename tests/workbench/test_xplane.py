@@ -1,4 +1,4 @@
-"""Profiles as records: what the files say in the reader's words, agreement with XProf's own tools, and broken files."""
+"""Profiles as records: the files' contents as the reader gives them, agreement with XProf's tools, and broken files."""
 
 import json
 import tempfile
@@ -86,7 +86,7 @@ def test_a_tpu_device_has_operations_with_what_their_metadata_says(one_device_fi
     assert (matmul.category, matmul.module) == ("convolution fusion", MODULE)
     assert (matmul.framework_name, matmul.source) == ("jit(train_step)/jvp(mlp)/dot_general:", "/src/model.py:41")
     assert (matmul.flops, matmul.bytes_accessed) == (17_179_869_184.0, 29_360_128.0)
-    # XLA says 0 for a kernel whose cost it does not know; what it does know of one stays.
+    # XLA says 0 for a kernel whose cost it does not know; known costs stay.
     assert PALLAS[1]["flops"] == 0
     assert (pallas.flops, pallas.bytes_accessed) == (None, 6_291_456.0)
     assert by_name["copy.2"].flops is None
@@ -245,7 +245,7 @@ def test_the_modules_of_a_capture_can_be_read_on(cpu: Path) -> None:
 def test_a_file_cut_anywhere_is_noticed() -> None:
     data = serialized(four_devices())
     read = [length for length in range(len(data)) if cut(data, length) is not None]
-    # Where a plane ends, what is left is a profile: without the name that ends it.
+    # A file that is cut at the end of a plane is still a profile, without the final name.
     assert len(read) == 6
     assert not any(space_read.is_whole for length in read if (space_read := cut(data, length)))
     assert xplane.read(data, "whole.xplane.pb").is_whole

@@ -20,7 +20,7 @@ _HEAD = """\
 
 Every contest's champion, checked again by `./ratchet.sh champions --page FILE --commit`. Times are simulated
 {versions}. `x floor` is the time over the least that the chip needs for the useful work (FLOPs at peak, each array
-moved once, on several chips what comes over the links). Checks are those that passed of those that were run.
+moved once, on several chips the bytes over the links). The column `checks` counts those that passed, of all that ran.
 """
 
 

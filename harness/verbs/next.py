@@ -28,7 +28,7 @@ class Next(Verb):
 
         parser.option(
             "--plateau N",
-            f"advise to stop after so many attempts without a win ({PLATEAU_ATTEMPTS})",
+            f"advise to stop after this many attempts without a win ({PLATEAU_ATTEMPTS})",
             type=at_least(1),
             default=PLATEAU_ATTEMPTS,
         )

@@ -138,7 +138,7 @@ def test_a_gather_that_is_cut_again_is_spared() -> None:
         "s",
         "m.py:7",
     )
-    assert "takes a part of it again" in collective.reading
+    assert "takes only a part of the gathered array" in collective.reading
     assert "with_sharding_constraint(x, P(data, None))" in collective.remedy
 
 

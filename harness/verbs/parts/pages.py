@@ -73,7 +73,7 @@ def _greeting(where: str, base: str) -> str:
     if len(runs) > _SHOWN:
         lines.append(f"  and {len(runs) - _SHOWN} older runs, which the page lists")
     if not runs:
-        lines.append("  there is no capture yet; those that come appear when the page is loaded again")
+        lines.append("  there is no capture yet; reload the page to see new ones")
     lines.append(
         f"from another machine: ssh -L {base.rpartition(':')[2]}:127.0.0.1:{base.rpartition(':')[2]} THIS_HOST"
     )

@@ -87,7 +87,7 @@ def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]
         Field("array_bytes", "V", lambda _: out, "B"),
         Field("seconds", "time", lambda kind: published_seconds(kind, out, bandwidth) if bandwidth else None, "s"),
     )
-    title = f"what must follow: the summed dimension is split over {'+'.join(axes)}"
+    title = f"a collective must follow: the summed dimension is split over {'+'.join(axes)}"
     notes = ("Each device has partial sums; one of the two adds them up.",)
     return table_of("sum", title, "predicted", fields, kinds, notes)
 
@@ -161,7 +161,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
         f"links.{chip} "
         "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less."
     )
-    title = f"what the rule leaves out, on an axis of {longest} of {size} devices"
+    title = f"effects that the rule leaves out, on an axis of {longest} of {size} devices"
     return table("bounds", title, "predicted", named, rows, (note,))
 
 

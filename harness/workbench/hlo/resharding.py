@@ -101,7 +101,7 @@ def _read_gather(
     says = [_use(graph, computation, user, value, at, collective.axes, shapes) for user, value, at in users]
     reading, is_spared = "unknown: its use is not understood", False
     if says and all(word == "cut" for word in says):
-        reading, is_spared = "every use takes a part of it again", True
+        reading, is_spared = "every use takes only a part of the gathered array", True
     elif "summed" in says:
         reading = "needed: a product sums over the gathered dimension"
     elif "taken" in says:

@@ -96,7 +96,7 @@ BESIDE = Analysis(
             else 'exposed, of little weight' end
         from kernel_transfers order by device""",
     notes=(
-        "Of the cycles with a transfer under way, the share in which the core does not wait for one; over the whole "
+        "The share of the cycles with a transfer under way in which the core does not wait for one, over the whole "
         "simulated run.",
     ),
     is_optional=True,

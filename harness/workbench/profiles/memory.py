@@ -96,7 +96,7 @@ MEMORY = (
         notes=(
             "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds it up; "
             "allocated alone leaves the workspace out.",
-            "actual = reserved - available, the published rule for what is really in use; - where it says nothing.",
+            "actual = reserved - available, the published rule for the memory really in use; - if it gives nothing.",
             "static bound: the compiler's peak of the largest module; while it runs 5 to 15 % less is in use.",
         ),
         empty=_NO_EVENTS,

@@ -21,9 +21,9 @@ from harness.judge.simulate.uncertainty import DEVIATIONS_OF_95_PERCENT, plus_mi
 
 _INTRO = """# How near the simulator comes to real TPUs
 
-Device times that are published with the tokamax package, against the plain simulated times of the same operations,
-compiled through tokamax's own entry points with the published operands, layouts and configuration, copies around the
-kernel included. What XLA has the runtime fetch before a program starts is left out, as in the published times.
+This page compares device times that are published with the tokamax package with the simulated times of the same
+operations, compiled through tokamax's entry points with the published operands, layouts and configuration, copies
+around the kernel included. Fetches before a program starts are left out, as in the published times.
 [FIDELITY_ROWS.md](FIDELITY_ROWS.md) has each row and the protocol. Compiled with {compiler}; the compiler of the
 published times is not known. With Python 3.12 or newer (`--write` makes all rows anew):
 
@@ -124,8 +124,8 @@ _UNEXPLAINED = """## What is not explained
 
 _VALIDATION = """## Validation rows
 
-No constant was fitted to them; they were predicted before their times were read. A row that comes out otherwise today
-than predicted, by more than 0.1 %, validated an earlier simulator: FIDELITY_ROWS.md has it.
+No constant was fitted to them; they were predicted before their times were read. A row whose simulated time today
+differs from its prediction by more than 0.1 % validated an earlier simulator: FIDELITY_ROWS.md has it.
 
 """
 _TRIED = """## What was tried and did not help
@@ -209,9 +209,9 @@ def _constants() -> str:
     ]
     return f"""## Constants that were fitted
 
-Today's value, and the 95 % interval that the published times allow if it is moved alone (`Intervals` in harness/chips):
-a simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says which operation holds each. All others
-are published or read off the compiler.
+The value in use, and the 95 % interval that the published times allow if only this constant is moved (`Intervals` in
+harness/chips): a simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says which operation
+determines each constant. All others are published or read off the compiler.
 
 {_markdown(lines, ("constant", *_simulated()))}"""
 
@@ -465,15 +465,15 @@ def _uncertainty(points: list[Point]) -> str:
 
 {_markdown(lines, head)}
 
-The judge compares two times with the error within which one more row lies with 68 %
-(`harness/judge/simulate/uncertainty.py`): "used" of the time and {1e6 * once * likely.operation_seconds:.2f} us for
-each HLO operation called, as squares; the plus/minus beside a time is {plus_minus_seconds(1, 1, is_understood=True):g}
-times that, as the sealed rows ask for. It is "earned" by rows that no constant was fitted to, as they are simulated
-today, each left out in turn (by all rows of a chip with fewer than {statistics.FEW} of them); 95 % lie within
-{mostly / once:.1f} times as much, not twice. Short operations take less than
-{1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out": rows of an operation ({len(left_out)} in all) within
-what the others let one expect (aim: {low}, {high}; {_but_for(outside)}); "over fitted": its error under constants that
-the others give over that of a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
+The judge compares two times with the error within which one more row lies with 68 % probability
+(`harness/judge/simulate/uncertainty.py`): the share "used" of the time and
+{1e6 * once * likely.operation_seconds:.2f} us for each HLO operation, added as squares. The plus/minus of a single time
+is {plus_minus_seconds(1, 1, is_understood=True):g} times that, as the sealed rows require. The share is "earned" by
+today's errors of rows that no constant was fitted to, each left out in turn (of all rows, on a chip with fewer than
+{statistics.FEW} such rows); 95 % lie within {mostly / once:.1f} times as much, not twice. Short operations take less
+than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out": the rows of an operation ({len(left_out)} in all)
+that lie within what the others predict (aim: {low}, {high}; {_but_for(outside)}). "Over fitted": an operation's error
+with constants fitted to the others, divided by its error in a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
 
 
 def _is_of_chip(chip: str, point: Point) -> bool:

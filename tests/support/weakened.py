@@ -238,7 +238,8 @@ GUARDS = (
         "blocks are fetched early",
         "moved_after_the_fetch",
         "judge/evaluate/interpret/buffers.py",
-        "_strict_as_on_chip = as_on_chip\ndef as_on_chip(*, comes_early): return _strict_as_on_chip(comes_early=False)",
+        "_strict_as_on_chip = as_on_chip\n"
+        "def as_on_chip(*, comes_early, seed): return _strict_as_on_chip(comes_early=False, seed=seed)",
     ),
     _guard(
         "memory in front of a buffer",

@@ -345,7 +345,8 @@ def interpret(request: InterpretRequest) -> Done:
             "correctness",
             "left-memory",
             f"{_where(request)}expected the same results when the kernel is called again on the same inputs, got "
-            "others: it reads memory that it has not written, and finds there what its last call left",
+            "others: it reads memory that it has not written, and finds there what its last call or another program "
+            "left",
         )
     for another in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
         if not _are_equal(outputs, _interpreted(request, another).outputs):
@@ -407,6 +408,7 @@ def _interpreted_once(
         left=_left.setdefault(request.shape, {}),
         # Every other run at a smaller shape finds what a call of the same kernel on other inputs left in memory.
         finds_left=finds_left or (request.shape != "full" and request.family in families[1::2]),
+        seed=request.seed,
     )
     return watched.outputs(lambda: run(*inputs))
 

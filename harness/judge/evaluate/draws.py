@@ -19,13 +19,16 @@ def seed() -> int:
     return secrets.randbits(31)
 
 
-def unforeseen_fill(shape: TracedShape) -> Fill:
+def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
     """The content of unwritten memory in the CPU reference program: NaN at the full shape, else a marked NaN.
 
     NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it with something. A
-    kernel that replaces NaN is exposed by the number that the interpreter uses instead.
+    kernel that replaces NaN is exposed by the number that the interpreter uses instead. If the full shape is not
+    interpreted, its CPU program is the only run of its late steps: there memory has all of these in turn.
     """
-    return None if shape == "full" else "marked"
+    if shape != "full":
+        return "marked"
+    return None if is_interpreted else "mixed"
 
 
 def unforeseen_number(*, is_negative: bool = False) -> float:

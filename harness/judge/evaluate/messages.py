@@ -63,8 +63,9 @@ class ShapesReply:
 TracedShape = Literal["full", "reduced", "second"]
 
 
-# The content of unwritten memory: this number, NaN (None), or a marked NaN, with which comparisons are reversed.
-Fill: TypeAlias = float | Literal["marked"] | None
+# The content of unwritten memory: this number, NaN (None), a marked NaN, with which comparisons are reversed, or all of
+# these in turn.
+Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,7 +278,7 @@ def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRe
         chip=plan.chip,
         trace=_trace_of(state).trace,
         artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
-        fill=unforeseen_fill("full"),
+        fill=unforeseen_fill("full", is_interpreted=reply.interpret_full),
         splits=tuple(array.split for array in (*statement.inputs, *statement.results)),
     )
 

@@ -87,6 +87,10 @@ class Contents:
         """
         return self._at.get(self._place(source, space))
 
+    def row(self, address: int) -> int:
+        """The row of vector memory that a transfer accesses at `address`."""
+        return self._place(address, "vmem")
+
     def _place(self, address: int, space: str) -> int:
         """The address under which programs name the memory that a transfer accesses at `address`.
 
@@ -104,7 +108,7 @@ class Contents:
         if isinstance(address, Unknown):
             self._at.clear()
             return
-        place = self._place(address, "vmem") if is_transfer else address
+        place = self.row(address) if is_transfer else address
         for start in [start for start in self._at if start <= place < start + ALLOCATION_SPACING]:
             del self._at[start]
 

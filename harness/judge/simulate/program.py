@@ -128,9 +128,10 @@ class _Writer:
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
-        # The program reads contents of operands, which it may have replaced before.
-        self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_fill))
-        self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if self.loads else set[int]()
+        # The program moves contents that are known to scalar memory or out of it, and may write over them.
+        self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_move_words))
+        looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where("dma.smem_to_vmem".__eq__))
+        self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if looks_at_stores else set[int]()
         self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads, *self.stores})
         self.calls: list[Op] = []
         self.decisions = 0
@@ -346,7 +347,9 @@ class _Writer:
             operand = values[2] if destination == "hbm" else values[0]
             lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
             if source == "smem":
-                lines.append(f"memory.drain({values[0]}, {values[2]}, {values[1]})")
+                lines.append(
+                    f"memory.drain({values[0]}, {destination!r}, {values[2]}, {values[1]}, {_layout(op, values)})"
+                )
             if self.is_kernel:
                 lines.append(
                     f"started({values[3]}, ({source!r}, {values[0]}), ({destination!r}, {values[2]}), {values[1]}, "
@@ -367,7 +370,8 @@ class _Writer:
                     *(f"    {line}" for line in lines),
                 ]
             if self.reads_tables and destination in ("hbm", "vmem"):
-                lines.append(f"memory.replace({destination!r}, {values[2]})")
+                # All chips run the same program: what one sends to another is written over here too.
+                lines.insert(0, f"memory.replace({destination!r}, {values[2]}, is_known={source == 'smem'})")
             return [*condition, *(indent + line for line in lines)]
         if self.on_several_chips and op.opcode == REMOTE_SIGNAL and len(values) == 2:
             return [
@@ -440,7 +444,7 @@ class _Writer:
         if id(op) in self.loads:
             return [f"w{self.loads[id(op)]} = memory.contents.vector({self._noted(op.arguments)})"]
         if id(op) in self.stores:
-            return [f"memory.contents.replace({self._noted(op.operands[0])})"]
+            return [f"memory.replace('vmem', {self._noted(op.operands[0])}, is_store=True)"]
         if id(op) in self.pushes:
             load = self.pushes[id(op)]
             return [
@@ -525,9 +529,9 @@ def _is_store(opcode: str) -> bool:
     return opcode.startswith("vst") and opcode != "vstv"
 
 
-def _may_fill(opcode: str) -> bool:
-    """True if a transfer may have its destination in scalar memory."""
-    return opcode == "dma.general" or (opcode.startswith("dma.") and opcode.endswith("_to_smem"))
+def _may_move_words(opcode: str) -> bool:
+    """True if a transfer may have scalar memory on one side."""
+    return opcode == "dma.general" or (opcode.startswith("dma.") and "smem" in opcode)
 
 
 def _raise(reason: str) -> str:

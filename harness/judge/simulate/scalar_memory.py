@@ -11,7 +11,7 @@ from math import ceil
 from harness.judge.simulate.accesses import Touch
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Channel
 from harness.judge.simulate.contents import ROW_BYTES, WORD, WORD_BYTES, Contents, OperandContents, Words
-from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND, is_in_a_result
+from harness.judge.simulate.scalar import ALLOCATION_SPACING, CROSS_CORE, FIRST_OPERAND, is_in_a_result
 from harness.judge.simulate.several_chips import (
     ASSIGNMENT,
     CORE_SIGNAL,
@@ -102,8 +102,9 @@ class Memory:
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
         self.contents = Contents(names, operands, channel.machine.granule_bytes)
-        # Words that transfers took out of scalar memory, with destinations, in the order of the transfers' starts.
-        self._drained: list[tuple[int, list[int | Unknown]]] = []
+        # Words that transfers took out of scalar memory, with memory space and address of each destination, in the
+        # order of the transfers' starts.
+        self._drained: list[tuple[str, int, list[int | Unknown]]] = []
         # Words of scalar registers for which scalar memory has no room, by their places in HBM.
         self._spilled: dict[int, tuple[int | Unknown, ...]] = {}
         self.remarks: dict[str, int] = {}
@@ -149,9 +150,21 @@ class Memory:
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
         return word
 
-    def drain(self, source: "int | Unknown", destination: "int | Unknown", size: "int | Unknown") -> None:
-        """Records the words that a transfer copies from scalar memory; `destination` and `size` count granules."""
+    def drain(
+        self,
+        source: "int | Unknown",
+        space: str,
+        destination: "int | Unknown",
+        size: "int | Unknown",
+        layout: "tuple[int | Unknown, ...]",
+    ) -> None:
+        """Records the words that a transfer copies from scalar memory; `destination` and `size` count granules.
+
+        Those of a transfer with strides (see `UnderWay.started`) are not recorded.
+        """
         if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown):
+            return
+        if not self.under_way.is_one_run(size, layout):
             return
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
         count = 0 if self._stored_anywhere else size * self.channel.machine.granule_bytes // WORD_BYTES
@@ -160,7 +173,7 @@ class Memory:
         if "spill" in self.names.get(destination, ""):
             self._spilled[destination] = tuple(words)
         else:
-            self._drained.append((destination, words))
+            self._drained.append((space, destination, words))
 
     def results(self, outputs: "Mapping[int, tuple[str, int]]") -> dict[int, Words]:
         """The words that the scalar program has put into its outputs, by operand.
@@ -173,7 +186,7 @@ class Memory:
             words: dict[int, int | Unknown] = {}
             if space == "smem" and not self._stored_anywhere:
                 words = {place - address: word for place, word in self.words.items() if self._is_near(place, address)}
-            for destination, brought in self._drained:
+            for _, destination, brought in self._drained:
                 for base in {address, address * ROW_BYTES // granule}:
                     if space != "smem" and self._is_near(destination, base):
                         first = (destination - base) * granule // WORD_BYTES
@@ -354,14 +367,34 @@ class Memory:
         written = self.contents.beginning_at(source, space) if self.runtime or self.port is not None else None
         return written() if written is not None else None
 
-    def replace(self, space: str, destination: "int | Unknown") -> None:
-        """Forgets the contents of the operand in HBM or VMEM to which a transfer goes; if that is unknown, of all."""
+    def replace(
+        self, space: str, destination: "int | Unknown", *, is_known: bool = False, is_store: bool = False
+    ) -> None:
+        """Forgets the contents of the operand in HBM or VMEM that a transfer or a store writes; if unknown, of all.
+
+        `destination` counts granules, or rows if it `is_store`. What the scalar program itself has put there is kept if
+        the transfer `is_known` to bring more of that.
+        """
         if isinstance(destination, Unknown):
             self._replaced.update(operand.name for operand in self.operands if operand.space == space)
         elif space == "hbm":
             self._replaced.add(self.operand_name(destination))
         if space == "vmem":
-            self.contents.replace(destination, is_transfer=True)
+            self.contents.replace(destination, is_transfer=not is_store)
+        if not is_known:
+            self._drained = [
+                (its_space, place, words)
+                for its_space, place, words in self._drained
+                if its_space != space
+                or not (isinstance(destination, Unknown) or self._is_same(space, place, destination, is_store))
+            ]
+
+    def _is_same(self, space: str, drained: int, destination: int, is_store: bool) -> bool:
+        """True if both addresses lie in one operand or allocation."""
+        if space == "hbm":
+            return self.operand_name(drained) == self.operand_name(destination)
+        rows = destination if is_store else self.contents.row(destination)
+        return self.contents.row(drained) // ALLOCATION_SPACING == rows // ALLOCATION_SPACING
 
     def operand_name(self, address: "int | Unknown") -> str:
         """The operand in HBM that holds `address`, which counts granules; "" if that is not known."""

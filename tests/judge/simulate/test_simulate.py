@@ -708,7 +708,7 @@ def test_a_table_is_brought_from_wherever_it_lies(operand: int) -> None:
     memory = Memory(Channel(machine), {}, operands=[table], account=Account(parse_schedule("kernel", "")))
     source = operand * ROW_BYTES // machine.granule_bytes
     source -= (source >> 31 & 1) << 32
-    memory.fill("hbm", source, 100, 1)
+    memory.fill("hbm", source, 100, 1, ())
     assert [memory.load(100 + place) for place in range(3)] == [7, 8, 9]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memory
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
@@ -36,7 +37,8 @@ class _Memory:
     # The arrays in HBM of which blocks were fetched, and their contents before something was written to them.
     fetched: set[Any] = field(default_factory=set)
     before: dict[Any, NDArray[Any]] = field(default_factory=dict)
-    # For each buffer that begins without contents: true where something was written.
+    # For each buffer that begins without contents: JAX's object, and an array that is true where something was written.
+    buffers: dict[Any, Any] = field(default_factory=dict)
     written: dict[Any, NDArray[np.bool_]] = field(default_factory=dict)
 
 
@@ -75,9 +77,10 @@ _run: Buffers | None = None
 
 
 @contextlib.contextmanager
-def as_on_chip(*, comes_early: bool) -> Iterator[Buffers]:
+def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
     """Within this context interpreted programs run with such buffers, one at a time.
 
+    Afterwards buffers hold numbers drawn with `seed` wherever nothing was written.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """
     global _run
@@ -100,6 +103,8 @@ def as_on_chip(*, comes_early: bool) -> Iterator[Buffers]:
     try:
         yield _run
     finally:
+        for _, buffers in _run.memories:
+            _leave_anything(buffers, np.random.default_rng(seed))
         _run = None
         for name, method in methods.items():
             setattr(memory, name, method)
@@ -129,7 +134,9 @@ def _replacement(name: str, method: Any) -> Any:
         result = method(self, key, *arguments, **named)
         value = named.get("value")
         if _run is not None and value is not None and is_unwritten(key, value):
-            _run.of(self).written[key] = np.zeros(value.shape, bool)
+            buffers = _run.of(self)
+            buffers.written[key] = np.zeros(value.shape, bool)
+            buffers.buffers[key] = self.mem[key]
         return result
 
     def accessed(self: Any, key: Any, where: Any, *arguments: Any, **named: Any) -> Any:
@@ -152,6 +159,28 @@ def _replacement(name: str, method: Any) -> Any:
         return result
 
     return allocated if name == "allocate_buffer" else accessed
+
+
+def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
+    """Writes drawn numbers wherever the run wrote nothing: the next run finds what another program has left there."""
+    for key, written in buffers.written.items():
+        content = buffers.buffers[key].content
+        if content.shape == written.shape:
+            np.copyto(content, _anything(content, random), where=~written)
+
+
+def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    """Numbers of this shape and dtype, a third each zeros, ones and others; `like` for dtypes without numbers."""
+    turn = random.integers(3, size=like.shape)
+    others: NDArray[Any]
+    if jnp.issubdtype(like.dtype, jnp.floating):
+        others = random.standard_normal(like.shape) * 2.0 ** random.integers(-8, 9)
+    elif jnp.issubdtype(like.dtype, jnp.integer):
+        limits = jnp.iinfo(like.dtype)
+        others = random.integers(int(limits.min), int(limits.max), size=like.shape, endpoint=True, dtype=np.int64)
+    else:
+        return (turn > 0) if like.dtype == np.bool_ else like
+    return np.where(turn == 0, others, turn - 1).astype(like.dtype)
 
 
 def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:

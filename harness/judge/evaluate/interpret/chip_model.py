@@ -13,7 +13,7 @@ from jax import lax
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret.undefined import marks
+from harness.judge.evaluate.interpret.undefined import marked_memory, marks
 from harness.judge.evaluate.trace.jaxprs import (
     DOTS,
     ELEMENTWISE,
@@ -156,17 +156,27 @@ def _constant(value: float) -> float:
 
 
 def _dot(equation: Equation, _: Chip) -> Model | None:
-    """DEFAULT: float32 operands are rounded to bfloat16. HIGH: three products of parts, added. HIGHEST: unchanged."""
+    """DEFAULT: float32 operands are rounded to bfloat16. HIGH: three products of parts, added. HIGHEST: exact.
+
+    HIGH and HIGHEST subtract the first part of a number from it: of an infinite one this leaves NaN.
+    """
     precision_param = equation.params["precision"]
     precision = precision_param[0] if isinstance(precision_param, tuple) else precision_param
     params = {**equation.params, "precision": (lax.Precision.HIGHEST,) * 2}
     single = [var.aval.dtype == jnp.float32 for var in equation.invars]
-    if precision == lax.Precision.HIGHEST or not any(single):
+    if not any(single):
         return None
 
     def product(left: Any, right: Any) -> Any:
         return lax.dot_general_p.bind(left, right, **params)
 
+    if precision == lax.Precision.HIGHEST:
+        return lambda *operands: product(
+            *(
+                lax.add(value, lax.sub(value, value)) if is_single else value
+                for value, is_single in zip(operands, single, strict=True)
+            )
+        )
     if precision == lax.Precision.HIGH and all(single):
         return lambda left, right: _three_products(product, left, right)
     return lambda *operands: product(
@@ -259,13 +269,17 @@ def _integer_pow(equation: Equation, _: Chip) -> Model | None:
 
 def _sqrt(equation: Equation, chip: Chip) -> Model | None:
     """Compiled to x * rsqrt(x), or to sqrt(x) where that product is not finite."""
-    if not _is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
+    dtype = equation.invars[0].aval.dtype
+    steps_are_narrow = dtype == jnp.bfloat16 and chip.has_bfloat16_units
+    if not steps_are_narrow and dtype != jnp.float32:
         return None
 
     def model(x: Any) -> Any:
         wide = _wide(x)
-        product = _rounded(lax.mul(wide, _rounded(lax.rsqrt_p.bind(wide, accuracy=None))))
-        return _narrow(lax.select(lax.is_finite(product), product, lax.sqrt_p.bind(wide, accuracy=None)))
+        inverse = lax.rsqrt_p.bind(wide, accuracy=None)
+        product = _rounded(lax.mul(wide, _rounded(inverse))) if steps_are_narrow else lax.mul(wide, inverse)
+        root = lax.select(lax.is_finite(product), product, lax.sqrt_p.bind(wide, accuracy=None))
+        return _narrow(root) if steps_are_narrow else root
 
     return model
 
@@ -332,6 +346,8 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         return divided(equation)
+    if dtype == jnp.float32:
+        return lambda x, y: lax.mul(x, lax.div(lax.full_like(y, 1), y))
     if dtype != jnp.bfloat16 or not chip.has_bfloat16_units:
         return None
 
@@ -343,7 +359,36 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _rem(equation: Equation, _: Chip) -> Model | None:
-    return divided(equation) if jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.integer) else None
+    """Of floats compiled to |x| - floor(|x| / |y|) |y| with the sign of x, and 0 where that is |y|."""
+    dtype = equation.outvars[0].aval.dtype
+    if jnp.issubdtype(dtype, jnp.integer):
+        return divided(equation)
+
+    def model(x: Any, y: Any) -> Any:
+        x, y = jnp.broadcast_arrays(x, y)
+        size, divisor = lax.abs(x), lax.abs(y)
+        rest = lax.sub(size, lax.mul(lax.floor(lax.mul(size, lax.div(lax.full_like(y, 1), divisor))), divisor))
+        rest = lax.select(lax.eq(rest, divisor), lax.full_like(rest, 0), rest)
+        return lax.select(lax.lt(x, lax.full_like(x, 0)), lax.neg(rest), rest)
+
+    return model if dtype == jnp.float32 else None
+
+
+# The greater and the smaller of numbers.
+
+
+def _extreme(equation: Equation, _: Chip) -> Model | None:
+    """A maximum or minimum with a NaN is undefined: the marked NaN, where XLA has a plain one."""
+    (out,) = equation.outvars
+    if not jnp.issubdtype(out.aval.dtype, jnp.floating):
+        return None
+    primitive, params = equation.primitive, equation.params
+
+    def model(*operands: Any) -> Any:
+        extreme = primitive.bind(*operands, **params)
+        return lax.select(lax.ne(extreme, extreme), marked_memory(extreme), extreme)
+
+    return model
 
 
 def divided(equation: Equation) -> Model | None:
@@ -521,6 +566,11 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "sqrt": _sqrt,
     "div": _div,
     "rem": _rem,
+    "max": _extreme,
+    "min": _extreme,
+    "clamp": _extreme,
+    "reduce_max": _extreme,
+    "reduce_min": _extreme,
     "reduce_sum": _reduce_sum,
     "reciprocal": _reciprocal,
     "shift_left": lambda equation, _: shifted(equation),

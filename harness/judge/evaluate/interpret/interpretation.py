@@ -102,7 +102,8 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
 
     None: JAX fills it with NaN, which shows in nearly every kernel that reads it. NaN does not show in a kernel that
     tests for NaN, to replace it or as a mark of its own; on a chip such a kernel finds what the kernel before it left.
-    "marked": the NaN that `undefined.with_flipped_comparisons` recognises.
+    "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": that NaN, a plain one, and a large
+    number of either sign, in turn from element to element.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
@@ -110,8 +111,9 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
         yield
         return
 
-    if value == "marked":
-        primitives.uninitialized_value = lambda shape, dtype: undefined.marked_memory(made(shape, dtype))
+    if isinstance(value, str):
+        content = undefined.marked_memory if value == "marked" else undefined.mixed_memory
+        primitives.uninitialized_value = lambda shape, dtype: content(made(shape, dtype))
         try:
             yield
         finally:
@@ -166,7 +168,7 @@ def export(
         compiled = jax.jit(runnable(closed, False, chip), out_shardings=split and list(split))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
     with quick_grid_loop(), copies_of_any_size(), scopes_of_any_depth(), memory_filled_with(fill):
-        program = runnable(closed, True, chip, is_flipped=fill == "marked")
+        program = runnable(closed, True, chip, is_flipped=isinstance(fill, str))
         return jax.export.export(jax.jit(program), platforms=[platform], disabled_checks=unchecked)(*shapes)
 
 

@@ -19,6 +19,8 @@ _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "g
 # because XLA on a CPU sometimes converts these to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
+# A number in unwritten memory, which shows in every sum, and the fewest bits of integers that have other contents.
+_NUMBER, _FEWEST_BITS = 1 << 13, 8
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
 
@@ -37,6 +39,22 @@ def marked_memory(like: Any) -> Any:
     if like.dtype in _BY_BITS:
         return lax.bitcast_convert_type(lax.full(like.shape, _MARKS[4], jnp.int32), like.dtype)
     return marks(like) if jnp.issubdtype(like.dtype, jnp.floating) else like
+
+
+def mixed_memory(like: Any) -> Any:
+    """An array of this shape and dtype with a marked NaN, a plain one, a number, and its opposite in turn.
+
+    Integers are a mark, 0, 1, and what `like` has. `like` for dtypes that are neither.
+    """
+    if jnp.issubdtype(like.dtype, jnp.floating):
+        number = min(float(_NUMBER), float(jnp.finfo(like.dtype).max))
+        contents = [marked_memory(like), marks(like), lax.full_like(like, number), lax.full_like(like, -number)]
+    elif jnp.issubdtype(like.dtype, jnp.integer) and jnp.iinfo(like.dtype).bits >= _FEWEST_BITS:
+        contents = [marked_memory(like), lax.full_like(like, 0), lax.full_like(like, 1), like]
+    else:
+        return like
+    turn = lax.rem(lax.iota(jnp.int32, like.size), np.int32(len(contents)))
+    return lax.select_n(lax.reshape(turn, like.shape), *contents)
 
 
 def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:

@@ -65,6 +65,7 @@ class WatchedRun:
     finds_left: bool = False
     number: float | None = None
     comes_early: bool = False
+    seed: int = 0
 
     def outputs(self, run: Callable[[], Any]) -> Outcome:
         """The outputs of `run`, and what was seen of it.
@@ -81,7 +82,7 @@ class WatchedRun:
                 contextlib.redirect_stdout(printed),
                 interpretation.memory_filled_with(self.fill),
                 left_memory.memory_left(self.left, is_found=self.finds_left, number=self.number),
-                buffers.as_on_chip(comes_early=self.comes_early) as seen,
+                buffers.as_on_chip(comes_early=self.comes_early, seed=self.seed) as seen,
                 orders_from(self.order_seed),
                 quick_interpreter(),
                 deadlocks_found(),

@@ -20,6 +20,8 @@ Equation = Any
 DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
 EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
 # A power costs one, whatever its base.
+# A write has its reference and its value in front of its indices.
+_FIRST_INDEX_OF_A_WRITE = 2
 _EXPONENTIALS = ("exp", "exp2", "pow")
 # One FLOP for each element of the result.
 ELEMENTWISE = frozenset((
@@ -116,6 +118,15 @@ def uses_replaced_values(jaxpr: Jaxpr) -> bool:
     """True if a write anywhere in the program also reads what it replaces."""
     return any(
         equation.primitive.name in ("swap", "masked_swap") and not isinstance(equation.outvars[0], core.DropVar)
+        for equation in equations(jaxpr)
+    )
+
+
+def writes_at_computed_places(jaxpr: Jaxpr) -> bool:
+    """True if the place of a write anywhere in the program depends on something that is computed."""
+    return any(
+        equation.primitive.name in ("swap", "masked_swap", "addupdate")
+        and not all(isinstance(operand, core.Literal) for operand in equation.invars[_FIRST_INDEX_OF_A_WRITE:])
         for equation in equations(jaxpr)
     )
 

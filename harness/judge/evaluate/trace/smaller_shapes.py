@@ -81,14 +81,17 @@ def _may_race(traced: TracedKernel) -> bool:
     """True if it may matter when a step reads and writes memory.
 
     That is so with copies by hand, several cores, an output aliased to an input, or an output block that may be visited
-    again after another one: its content is then in HBM, and not in the buffer that the step writes.
+    again after another one: its content is then in HBM, and not in the buffer that the step writes. It is so too if a
+    step computes where it writes: a late one may write beyond an array, and so over others.
     """
     if traced.chip.cores > 1:
         return True
     for equation, call in zip(jaxprs.pallas_calls(traced.closed.jaxpr), traced.calls, strict=True):
-        is_by_hand = any(each.primitive.name in _BY_HAND for each in jaxprs.equations(equation.params["jaxpr"]))
+        kernel = equation.params["jaxpr"]
+        is_by_hand = any(each.primitive.name in _BY_HAND for each in jaxprs.equations(kernel))
         outputs = (window for window in call.windows if window.role == "output")
-        if is_by_hand or equation.params["input_output_aliases"] or any(map(_may_be_revisited, outputs)):
+        is_free = is_by_hand or jaxprs.writes_at_computed_places(kernel)
+        if is_free or equation.params["input_output_aliases"] or any(map(_may_be_revisited, outputs)):
             return True
     return False
 

@@ -50,7 +50,8 @@ PRODUCTS = (
         "float32 with DEFAULT precision: one pass of bfloat16 (16 `vpop` at 128 x 128 x 128, 96 with HIGHEST: six "
         "passes, 48 with HIGH, jax 0.12 only: three). The float32 operand of a mixed product is rounded too. bfloat16, "
         "float8, int8 and int4 are exact; sums are float32 or int32",
-        "operands of float32 are rounded to bfloat16 for DEFAULT, split into two parts for HIGH. v7x rounds by "
+        "operands of float32 are rounded to bfloat16 for DEFAULT, split into two parts for HIGH. HIGH and HIGHEST make "
+        "NaN of an infinite operand, as the subtraction of its first part does. v7x rounds by "
         "`vpack.c.bf16`, to nearest; the others within the matrix unit, taken to do the same. A product with one "
         "row that the compiler puts on the vector unit in float32 is judged as rounded, too",
         option_is_refused=True,
@@ -101,7 +102,7 @@ FUNCTIONS = (
     ),
     entry(
         "sqrt", "modelled", "exact", "x * rsqrt(x) by `vrsqrt`; of bfloat16 on v6e and v7x both steps in bfloat16",
-        "in bfloat16 as the chip does",
+        "as the chip does",
     ),
     entry(
         "rsqrt tanh", "same", "exact to 1 ulp", "`vrsqrt`, `vtanh`; of bfloat16 on v6e and v7x in bfloat16",
@@ -121,11 +122,12 @@ FUNCTIONS = (
         "float32: `vrcp.f32`, refined by a Newton step on v4, v5e, v5p, as it is on v6e and v7x, and a product. "
         "bfloat16: float32 and one rounding; on v6e and v7x `vrcp.bf16` and `vmul.bf16`. Integers: shifts and "
         "subtractions towards zero, by constants a product; negative ones by their absolute values",
-        "in bfloat16 as the chip does; a quotient of integers by 0 is a mark",
+        "x * (1 / y), in bfloat16 with the chip's roundings; a quotient of integers by 0 is a mark",
     ),
     entry(
-        "rem", "modelled", "sign of the dividend; of integers by 0: the dividend", "as div",
-        f"of integers by 0: a mark; of floats in float32 only: {_STEPS}", narrow_is_refused=True,
+        "rem", "modelled", "sign of the dividend; of integers by 0: the dividend",
+        "of integers as div; of float32 |x| - floor(|x| (1 / |y|)) |y|, wrong for large quotients; 0 if that is |y|",
+        f"of integers by 0: a mark; of floats as the chip does, in float32 only: {_STEPS}", narrow_is_refused=True,
     ),
     entry(
         "reciprocal", "modelled", "approx=True: of x rounded to bfloat16, rounded to bfloat16 (2^-8)",
@@ -146,10 +148,10 @@ ARITHMETIC = (
     ),
     entry(
         "max min clamp reduce_max reduce_min",
-        "same",
+        "modelled",
         "NaN if one is NaN",
         "`vmax`, `vmin`: of NaN not published",
-        "a NaN on the CPU reaches an output and fails there",
+        "a marked NaN on the CPU: it reaches an output and fails there, and comparisons with it are reversed",
     ),
     entry(
         "reduce_sum",

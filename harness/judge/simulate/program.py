@@ -369,9 +369,9 @@ class _Writer:
                     "else:",
                     *(f"    {line}" for line in lines),
                 ]
-            if self.reads_tables and destination in ("hbm", "vmem"):
+            if self.reads_tables and destination in ("hbm", "vmem") and source != "smem":
                 # All chips run the same program: what one sends to another is written over here too.
-                lines.insert(0, f"memory.replace({destination!r}, {values[2]}, is_known={source == 'smem'})")
+                lines.insert(0, f"memory.replace({destination!r}, {values[2]})")
             return [*condition, *(indent + line for line in lines)]
         if self.on_several_chips and op.opcode == REMOTE_SIGNAL and len(values) == 2:
             return [

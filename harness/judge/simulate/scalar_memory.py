@@ -117,6 +117,8 @@ class Memory:
         if port is not None:
             self.contents.hold({assignment: tuple(range(len(port.others)))})
         self._stored_anywhere = False
+        # Words that a transfer with strides may have brought, by the allocation's number.
+        self._unclear: dict[int, Unknown] = {}
         # The names of operands over which this call has written.
         self._replaced: set[str] = set()
         self.under_way = UnderWay(
@@ -140,6 +142,8 @@ class Memory:
         if word is None and self.runtime and address in self.contents:
             words = self.contents[address]()
             return words[0] if words else Unknown(f"the result of an op at {self.name_of(address)}")
+        if word is None and address // ALLOCATION_SPACING in self._unclear:
+            return self._unclear[address // ALLOCATION_SPACING]
         if word is None:
             name = self.name_of(address)
             if self.runtime and "spill" not in name:
@@ -162,15 +166,17 @@ class Memory:
 
         Those of a transfer with strides (see `UnderWay.started`) are not recorded.
         """
-        if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown):
-            return
-        if not self.under_way.is_one_run(size, layout):
+        is_spill = not isinstance(destination, Unknown) and "spill" in self.names.get(destination & WORD, "")
+        is_known = not self._stored_anywhere and self.under_way.is_one_run(size, layout)
+        if not is_spill:
+            self.replace(space, destination, keeps_drained=is_known and not isinstance(source, Unknown))
+        if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown) or not is_known:
             return
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
-        count = 0 if self._stored_anywhere else size * self.channel.machine.granule_bytes // WORD_BYTES
+        count = size * self.channel.machine.granule_bytes // WORD_BYTES
         words = [self.words.get(source + place, unset) for place in range(count)]
         destination &= WORD
-        if "spill" in self.names.get(destination, ""):
+        if is_spill:
             self._spilled[destination] = tuple(words)
         else:
             self._drained.append((space, destination, words))
@@ -333,13 +339,21 @@ class Memory:
     ) -> None:
         """Writes a transfer's words into scalar memory: the operand's if they are known, else unknown ones.
 
-        The words of a transfer with strides (see `UnderWay.started`) are not known: they do not follow one another.
+        The words of a transfer with strides (see `UnderWay.started`) are not known, nor those behind them in the same
+        allocation: they do not follow one another.
         """
         first = decided(address, "the destination in scalar memory of a transfer")
         granule = self.channel.machine.granule_bytes
         count = decided(size, "the size of a transfer to scalar memory") * granule // WORD_BYTES
-        words = self._contents(space, source, granule) if self.under_way.is_one_run(size, layout) else None
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
+        words = None
+        if self.under_way.is_one_run(size, layout):
+            words = self._contents(space, source, granule)
+        else:
+            allocation = first // ALLOCATION_SPACING
+            self._unclear[allocation] = filled
+            behind = [place for place in self.words if place // ALLOCATION_SPACING == allocation and place >= first]
+            self.words.update(dict.fromkeys(behind, filled))
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
         if self.port is not None and any(source in places for places in self.port.network.launch_places):
@@ -368,12 +382,12 @@ class Memory:
         return written() if written is not None else None
 
     def replace(
-        self, space: str, destination: "int | Unknown", *, is_known: bool = False, is_store: bool = False
+        self, space: str, destination: "int | Unknown", *, keeps_drained: bool = False, is_store: bool = False
     ) -> None:
         """Forgets the contents of the operand in HBM or VMEM that a transfer or a store writes; if unknown, of all.
 
-        `destination` counts granules, or rows if it `is_store`. What the scalar program itself has put there is kept if
-        the transfer `is_known` to bring more of that.
+        `destination` counts granules, or rows if it `is_store`. With `keeps_drained`, the words that the scalar program
+        itself has put there are kept.
         """
         if isinstance(destination, Unknown):
             self._replaced.update(operand.name for operand in self.operands if operand.space == space)
@@ -381,7 +395,7 @@ class Memory:
             self._replaced.add(self.operand_name(destination))
         if space == "vmem":
             self.contents.replace(destination, is_transfer=not is_store)
-        if not is_known:
+        if not keeps_drained:
             self._drained = [
                 (its_space, place, words)
                 for its_space, place, words in self._drained

@@ -38,11 +38,11 @@ _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
 _OPENED = ("fusion", "call", "async-start", "call-start")
 _NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id")
 # Some integers are computed through floating-point numbers. They are trusted if only these operations make them, which
-# round alike on every machine; a division and more complex operations do not.
+# round alike on every machine; a division, a sum of many terms in an unknown order, and more complex operations do not.
 _EXACT = """
 abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
-dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
-reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
+dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter
+reshape reverse select sign slice sort subtract transpose tuple while
 """
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")

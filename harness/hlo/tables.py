@@ -118,11 +118,15 @@ class Tables:
         return *self._own_code(instruction), *(operand.shape if operand is not None else None for operand in operands)
 
     def _own_code(self, instruction: Instruction) -> tuple[object, ...]:
-        """The code of an instruction, without its name and those of the computations that it calls."""
+        """The code of an instruction, without its name and those of the computations that it calls.
+
+        The program of a custom call is in its backend's configuration.
+        """
         attributes = _NAME.sub("%", IRRELEVANT.sub("", instruction.attributes))
         called = [(role, self._body(name)) for role, name in instruction.called]
         operands = len(instruction.operands)
-        return instruction.shape, instruction.opcode, operands, instruction.literal, attributes, called
+        backend = instruction.backend if instruction.opcode == "custom-call" else ""
+        return instruction.shape, instruction.opcode, operands, instruction.literal, attributes, called, backend
 
     def _body(self, name: str) -> tuple[object, ...]:
         if name not in self._bodies:

@@ -341,3 +341,44 @@ ENTRY %main (x: s32[8]) -> s32[8] {
     assert tables.same_code("two", ["three", "one"]) == "one"
     assert tables.same_code("pair", ["three", "other_pair"]) == "other_pair"
     assert tables.same_code("three", ["one", "two"]) is None
+
+
+CALLS = """HloModule m
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %one = f32[8]{0} custom-call(%x), custom_call_target="tpu_custom_call", backend_config={"body":"AAAA"}
+  %again = f32[8]{0} custom-call(%one), custom_call_target="tpu_custom_call", backend_config={"body":"AAAA"}
+  %other = f32[8]{0} custom-call(%again), custom_call_target="tpu_custom_call", backend_config={"body":"BBBB"}
+  %table = f32[8]{0} constant({16777216, 0, 0, 1, 0, 0, -16777216, 0})
+  %zero = f32[] constant(0)
+  %whole = f32[] reduce(%table, %zero), dimensions={0}, to_apply=%add
+  %count = s32[] convert(%whole)
+  %in_place = f32[8]{0} custom-call(%x, %other), custom_call_target="tpu_custom_call",
+    output_to_operand_aliasing={{}: (1, {})}, backend_config={"body":"CCCC"}
+  ROOT %y = f32[8]{0} copy(%in_place)
+}
+"""
+
+
+def test_a_kernel_has_the_code_of_equal_kernels_only() -> None:
+    tables = Tables(parse.read(CALLS))
+    assert tables.same_code("again", ["other", "one"]) == "one"
+    assert tables.same_code("other", ["one", "again"]) is None
+
+
+def test_a_sum_of_floats_is_no_table() -> None:
+    """2^24 + 1 - 2^24 is 0 or 1, by the order of the terms."""
+    assert Tables(parse.read(CALLS)).values("count") is None
+
+
+def test_operands_in_the_memory_of_results_are_named() -> None:
+    tables = Tables(parse.read(CALLS))
+    assert tables.written_operands("in_place") == {1}
+    assert tables.written_operands("one") == set()

@@ -27,7 +27,7 @@ from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.simulate.runs import OpRun
-from harness.judge.simulate.scalar import FIRST_OPERAND, Names, result_places
+from harness.judge.simulate.scalar import ALLOCATION_SPACING, FIRST_OPERAND, Names, result_places
 from harness.judge.simulate.scalar_memory import Arrival, Memory
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import is_for_first_core
@@ -710,6 +710,57 @@ def test_a_table_is_brought_from_wherever_it_lies(operand: int) -> None:
     source -= (source >> 31 & 1) << 32
     memory.fill("hbm", source, 100, 1, ())
     assert [memory.load(100 + place) for place in range(3)] == [7, 8, 9]
+
+
+def _memory(*operands: OperandContents) -> Memory:
+    return Memory(
+        Channel(machine_of(chip("v5e"))), {}, operands=operands, account=Account(parse_schedule("kernel", ""))
+    )
+
+
+def _table() -> tuple[OperandContents, int]:
+    """A table of 256 words in HBM, and the address at which transfers find it."""
+    table = OperandContents(name="table", space="hbm", address=1 << 26, words=lambda: tuple(range(256)))
+    return table, (1 << 26) * ROW_BYTES // machine_of(chip("v5e")).granule_bytes
+
+
+def test_a_transfer_with_strides_brings_no_known_words() -> None:
+    table, source = _table()
+    memory = _memory(table)
+    memory.words = {ALLOCATION_SPACING: 5, ALLOCATION_SPACING + 2000: 5, 2 * ALLOCATION_SPACING: 5}
+    # Two runs of one row each, a row apart in HBM.
+    scale = max(1, ROW_BYTES // machine_of(chip("v5e")).granule_bytes)
+    memory.fill("hbm", source, ALLOCATION_SPACING, 2 * scale, (2 * scale, 2 * scale, 1))
+    for place in (0, 128, 2000, 3000):
+        assert isinstance(memory.load(ALLOCATION_SPACING + place), Unknown), place
+    assert memory.load(2 * ALLOCATION_SPACING) == 5
+
+
+def test_a_table_is_unknown_once_it_was_written_over() -> None:
+    table, source = _table()
+    memory = _memory(table)
+    memory.fill("hbm", source, 0, 1, ())
+    assert memory.load(1) == 1
+    memory.replace("hbm", source)
+    memory.fill("hbm", source, 0, 1, ())
+    assert isinstance(memory.load(1), Unknown)
+
+
+@pytest.mark.parametrize("writes_over", ["a transfer", "a transfer with strides", "a transfer to an unknown place"])
+def test_words_of_the_scalar_program_are_forgotten_once_they_were_written_over(writes_over: str) -> None:
+    output = OperandContents(name="output", space="hbm", address=1 << 26, words=lambda: None)
+    destination = (1 << 26) * ROW_BYTES // machine_of(chip("v5e")).granule_bytes
+    memory = _memory(output)
+    memory.words = dict.fromkeys(range(1024), 7)
+    memory.drain(0, "hbm", destination, 2, ())
+    assert memory.results({0: ("hbm", 1 << 26)})[0]() is not None
+    if writes_over == "a transfer":
+        memory.replace("hbm", destination)
+    elif writes_over == "a transfer with strides":
+        memory.drain(0, "hbm", destination, 32, (32, 32, 1))
+    else:
+        memory.replace("hbm", Unknown("somewhere"))
+    assert memory.results({0: ("hbm", 1 << 26)}) == {}
 
 
 def test_a_store_behind_one_to_an_unknown_place_gives_its_reason() -> None:

@@ -32,6 +32,7 @@ IRRELEVANT = re.compile(
     r", (?:sharding|frontend_attributes|control-predecessors|metadata|backend_config|statistics|origin)=.*", re.DOTALL
 )
 _NAME = re.compile(r"%([\w.\-]+)")
+_STABLE = "is_stable=true"
 # These return their first operand unchanged.
 _SAME = ("copy", "copy-start", "copy-done", "async-done", "call-done", "opt-barrier")
 _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
@@ -192,6 +193,8 @@ class _Writer:
         dtypes = {array.dtype for array in kinds}
         if strange := dtypes - {*INTEGERS, "f32"}:
             raise NotEvaluated(f"{instruction.name} is of {strange.pop()}")
+        if instruction.opcode == "sort" and len(instruction.operands) > 1 and _STABLE not in instruction.attributes:
+            raise NotEvaluated(f"{instruction.name} sorts equal keys in any order")
         if "f32" in dtypes:
             if instruction.opcode not in _EXACT.split() or (
                 instruction.opcode == "sort" and self._has_an_order(instruction)

@@ -148,8 +148,9 @@ class ProbeReply:
 class CertifyRequest:
     """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
-    In that program unwritten memory holds `fill`. `trace` is the report on both; `splits` are the axes of the chip's
-    mesh over which the dimensions of each input, and then of each result, are split.
+    In that program unwritten memory holds `fill`, and with `joins_windows` an input that is aliased to an output shares
+    its window if it may be in VMEM. `trace` is the report on both; `splits` are the axes of the chip's mesh over which
+    the dimensions of each input, and then of each result, are split.
     """
 
     program: str
@@ -159,6 +160,7 @@ class CertifyRequest:
     artifact: str
     fill: Fill
     splits: tuple[tuple[str | None, ...], ...] = ()
+    joins_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

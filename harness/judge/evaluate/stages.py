@@ -280,6 +280,8 @@ def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRe
         artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
         fill=unforeseen_fill("full", is_interpreted=reply.interpret_full),
         splits=tuple(array.split for array in (*statement.inputs, *statement.results)),
+        # Of arrays that the caller hands over for good, XLA makes no copy that it could keep in VMEM.
+        joins_windows=plan.chip.platform == "tpu" and not statement.donated,
     )
 
 

@@ -69,7 +69,8 @@ def certify(request: CertifyRequest) -> Certificate:
             compiled = jax.export.deserialize(bytearray(compiled.serialize()))
         _require_same(for_chip, form, compiled, chip)
         _require_same_around(closed, shapes, chip)
-    Path(request.artifact).write_bytes(interpretation.checked_program(closed, shapes, chip, request.fill))
+    checked = interpretation.checked_program(closed, shapes, chip, request.fill, joins_windows=request.joins_windows)
+    Path(request.artifact).write_bytes(checked)
     return Certificate(
         sha256=normal_form.digest((*normal_form.of_traced(closed), form.digest)),
         platform=chip.platform,

@@ -1,6 +1,7 @@
 """Rewrites kernels with inputs aliased to outputs: JAX's interpreter for any platform makes two arrays of each pair."""
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 from jax.extend import core
@@ -8,20 +9,32 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_in_hbm, with_inner
 
 
-def with_one_memory(equation: Equation) -> Jaxpr:
+def with_one_memory(equation: Equation, vmem_bytes: int) -> Jaxpr:
     """The kernel of a Pallas call, with each input in HBM that is aliased to an output replaced by that output.
 
     On a chip both are one array, so that a write to either can be read from both. The interpreter's array for the
-    output begins with the input's contents.
+    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM: then windows of
+    equal blocks are parts of one array as well.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
     outputs: dict[Any, Any] = {}
     for source, target in equation.params["input_output_aliases"]:
         blocks = (mapping.block_mappings[source - first], mapping.block_mappings[inputs + target])
-        if all(map(is_in_hbm, blocks)):
+        if all(map(is_in_hbm, blocks)) or _are_one_window(*blocks, vmem_bytes):
             outputs[body.invars[source]] = body.invars[first + inputs + target]
     return _renamed(body, outputs) if outputs else body
+
+
+def _are_one_window(block: Any, other: Any, vmem_bytes: int) -> bool:
+    """True if both windows have the same place in an array of at most `vmem_bytes` in every step."""
+    aval = block.array_aval
+    return (
+        not (is_in_hbm(block) or is_in_hbm(other))
+        and prod(aval.shape) * aval.dtype.itemsize <= vmem_bytes
+        and block.block_shape == other.block_shape
+        and str(block.index_map_jaxpr) == str(other.index_map_jaxpr)
+    )
 
 
 def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:

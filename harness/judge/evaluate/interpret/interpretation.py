@@ -35,7 +35,9 @@ _CLOCK = re.compile(r"\n +clock: (?:\[[\d\s]*\]|<[^>]*>)")
 _MOST_CORES = 16
 
 
-def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Callable[..., list[Any]]:
+def runnable(
+    closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = False, joins_windows: bool = False
+) -> Callable[..., list[Any]]:
     """The traced program as a function of its inputs, in which Pallas calls compute what `chip` computes.
 
     `interpret` is the mode in which they are interpreted, False for the compiler. `is_flipped`: comparisons of
@@ -47,7 +49,8 @@ def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = F
         # On one chip, the reference program marks the undefined results outside of kernels on the same inputs.
         is_marked = interpret is True or bool(chip.mesh)
         jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if is_marked else jaxpr)
-    program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped))
+    options = {"is_flipped": is_flipped, "joins_windows": joins_windows}
+    program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, **options))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
 
 
@@ -153,6 +156,7 @@ def export(
     fill: Fill = None,
     *,
     results: meshes.Splits = (),
+    joins_windows: bool = False,
 ) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
@@ -168,22 +172,28 @@ def export(
         compiled = jax.jit(runnable(closed, False, chip), out_shardings=split and list(split))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
     with quick_grid_loop(), copies_of_any_size(), scopes_of_any_depth(), memory_filled_with(fill):
-        program = runnable(closed, True, chip, is_flipped=isinstance(fill, str))
+        program = runnable(closed, True, chip, is_flipped=isinstance(fill, str), joins_windows=joins_windows)
         return jax.export.export(jax.jit(program), platforms=[platform], disabled_checks=unchecked)(*shapes)
 
 
-def checked_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:
+def checked_program(
+    closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill, *, joins_windows: bool = False
+) -> bytes:
     """The program that computes outputs: the CPU reference program, or over a mesh the traced program itself.
 
     Raises Rejected `not-interpretable`.
     """
-    return program_codec.encode(closed) if chip.mesh else reference_program(closed, shapes, chip, fill)
+    if chip.mesh:
+        return program_codec.encode(closed)
+    return reference_program(closed, shapes, chip, fill, joins_windows=joins_windows)
 
 
-def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:
+def reference_program(
+    closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill, *, joins_windows: bool = False
+) -> bytes:
     """The CPU reference program made from a traced program, exported. Raises Rejected `not-interpretable`."""
     try:
-        return bytes(export(closed, shapes, "cpu", chip, fill).serialize())
+        return bytes(export(closed, shapes, "cpu", chip, fill, joins_windows=joins_windows).serialize())
     except NotImplementedError as error:
         raise not_interpretable(error) from error
     except ValueError as error:

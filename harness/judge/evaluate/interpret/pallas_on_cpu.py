@@ -26,10 +26,13 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_palla
 _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
-def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Jaxpr:
+def with_interpret(
+    jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: bool = False, joins_windows: bool = False
+) -> Jaxpr:
     """The same program with every Pallas call's `interpret` set: False for the compiler, otherwise a mode.
 
-    An interpreted kernel computes what `chip` computes; `is_flipped` reverses its comparisons of unwritten memory. In
+    An interpreted kernel computes what `chip` computes; `is_flipped` reverses its comparisons of unwritten memory,
+    `joins_windows` gives windows of aliased arrays that fit the VMEM one memory (True: not in TPU interpret mode). In
     TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function with
     custom derivatives must not have effects, so it is called without them.
     """
@@ -48,7 +51,8 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
                 params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:
                 params["jaxpr"] = loop_conditions.with_conditions_in_the_body(params["jaxpr"])
-                params["jaxpr"] = aliased.with_one_memory(equation.replace(params=params))
+                vmem_bytes = chip.vmem_bytes if joins_windows else 0
+                params["jaxpr"] = aliased.with_one_memory(equation.replace(params=params), vmem_bytes)
                 params["jaxpr"] = step_numbers.with_step_numbers_at_the_top(params["jaxpr"])
                 # TPU interpret mode checks indices itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
@@ -58,7 +62,8 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
                 params |= grids.as_interpreted(equation, interpret)
             equation = equation.replace(params=params, effects={*equation.effects, *effects})
         elif any(map(pallas_calls, inner(equation))):
-            equation = with_inner(equation, lambda each: with_interpret(each, interpret, chip, is_flipped=is_flipped))
+            options = {"is_flipped": is_flipped, "joins_windows": joins_windows}
+            equation = with_inner(equation, lambda each, its=options: with_interpret(each, interpret, chip, **its))  # type: ignore[misc]
             if effects and equation.primitive.name in _WITH_DERIVATIVES:
                 equation = _without_derivatives(equation)
             equation = equation.replace(effects={*equation.effects, *effects})

@@ -1,6 +1,7 @@
 """Reads a traced program: its Pallas calls, its floating-point work inside and outside them, forbidden operations."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -369,9 +370,10 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
     """Raises Rejected `input-written` if a kernel writes to an input in HBM that is not aliased to an output.
 
     On a chip that input is the caller's own array, or one that the next kernel reads; the program on a CPU has a copy
-    of it.
+    of it. XLA may keep an array in VMEM that the program has computed, and then a window is a part of the array itself:
+    a window may be written only if it is of an input of the program that nothing else uses.
     """
-    for equation in pallas_calls(jaxpr):
+    for equation, parameters in _calls_with_parameters(jaxpr, frozenset(jaxpr.invars)):
         if is_triton(equation):
             continue
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
@@ -379,15 +381,40 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
         first = mapping.num_index_operands
         aliased = {source for source, _ in equation.params["input_output_aliases"]}
         for position, block in enumerate(mapping.block_mappings[: mapping.num_inputs], first):
-            space = str(block.transformed_block_aval.memory_space).lower()
-            if space in ("any", "hbm") and body.invars[position] in written and position not in aliased:
+            operand = equation.invars[mapping.num_dynamic_grid_bounds + position]
+            is_shared = is_in_hbm(block) or operand not in parameters
+            if is_shared and body.invars[position] in written and position not in aliased:
+                does = "copies" if is_in_hbm(block) else "writes"
                 raise Rejected(
                     "static",
                     "input-written",
-                    f"{line_of(equation)}expected the kernel to leave its inputs alone, but it copies to input "
+                    f"{line_of(equation)}expected the kernel to leave its inputs alone, but it {does} to input "
                     f"{position}, {body.invars[position].aval}, which is the caller's array, or what the kernel before "
                     "it returned; write to an output",
                 )
+
+
+def _calls_with_parameters(jaxpr: Jaxpr, parameters: frozenset[Any]) -> Iterator[tuple[Equation, frozenset[Any]]]:
+    """Each Pallas call, with those of its operands that are `parameters` of the program and that nothing else uses."""
+    uses = Counter(
+        var
+        for variables in (*(equation.invars for equation in jaxpr.eqns), jaxpr.outvars)
+        for var in variables
+        if isinstance(var, core.Var)
+    )
+    alone = frozenset(var for var in parameters if uses[var] == 1)
+    for equation in jaxpr.eqns:
+        if is_pallas_call(equation):
+            yield equation, alone
+            continue
+        for part in inner(equation):
+            handed = (
+                var
+                for var, operand in zip(part.invars, equation.invars, strict=False)
+                if not isinstance(operand, core.Literal) and operand in alone
+            )
+            is_one_call = len(part.invars) == len(equation.invars)
+            yield from _calls_with_parameters(part, frozenset(handed) if is_one_call else frozenset())
 
 
 def refuse_changed_tables(jaxpr: Jaxpr) -> None:

@@ -160,7 +160,7 @@ _RATIOS = re.compile(r"([\d.e+]+) times the tolerance; root mean square error ([
 
 
 # Remedies by words of the compiler's message, where these say more than the kind. `{line}` is the kernel's line, if the
-# compiler names it.
+# compiler names it; other names in braces are groups of the pattern.
 _BY_MESSAGE = (
     (
         re.compile(r"would exceed memory \(size=\d+\).*\bspace=smem\b|[Rr]an out of memory in memory space smem"),
@@ -171,6 +171,16 @@ _BY_MESSAGE = (
         re.compile(r"failed to legalize operation 'arith\.\w+'.*\bvector<[\dx]+xi(?:2|4|8|16)>"),
         "the chip's compiler has no such operation on integers that narrow: {line}convert with .astype(jnp.int32), and "
         "narrow the result",
+    ),
+    (
+        re.compile(r"Length of grid does not match length of dimension semantics\W+len\(grid\)=(?P<axes>\d+)"),
+        "give dimension_semantics one entry for each axis of the grid ({axes}): 'parallel' for an axis whose steps do "
+        "not depend on each other, else 'arbitrary'",
+    ),
+    (
+        # The error of a mistake in the program, without a word for what this release of JAX cannot do.
+        re.compile(r"\A(?!.*(?:support|implement|currently|[Oo]nly|[Cc]annot)).*\b(?:Value|Type|Index)Error: "),
+        "correct what the sentence above names: JAX refuses the program because of it",
     ),
 )
 _LINE = re.compile(r'\("([^"<>]+\.py)":(\d+):')
@@ -195,9 +205,9 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
     if failure.stage == "compile":
         text = f"{failure.message}\n{failure.detail}"
         for words, remedy in _BY_MESSAGE:
-            if words.search(text):
+            if match := words.search(text):
                 line = _LINE.search(text)
-                return remedy.format(line=f"before {line[1]} line {line[2]} " if line else "")
+                return remedy.format(line=f"before {line[1]} line {line[2]} " if line else "", **match.groupdict())
     return _BY_KIND.get(failure.kind, _BY_STAGE[failure.stage])
 
 

@@ -241,6 +241,25 @@ def test_a_sentence_of_the_compilers_has_its_own_remedy(message: str, words: str
 
 
 @pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        (
+            "ValueError: Length of grid does not match length of dimension semantics. len(grid)=3, "
+            "len(dimension_semantics)=2",
+            "one entry for each axis of the grid (3)",
+        ),
+        ("ValueError: Reshape a ref with different number of elements: (8, 128) vs (8,)", "correct what the sentence"),
+        ("ValueError: The Pallas TPU lowering currently requires that rank 1 block shapes", "this release of JAX"),
+        ("NotImplementedError: Unimplemented primitive in Pallas TPU lowering: sort", "this release of JAX"),
+    ],
+)
+def test_a_mistake_in_the_program_is_told_from_what_jax_lacks(sentence: str, words: str) -> None:
+    message = f"lowering for the v5e failed: kernel.py line 41: {sentence}"
+    detail = f"Traceback (most recent call last):\n{sentence}"
+    assert words in next_step(Failure(stage="compile", kind="unsupported", message=message, detail=detail))
+
+
+@pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (np.s_[:, :], "nearly all of it is wrong"),

@@ -289,7 +289,11 @@ SHOWN = {
         Case(
             lambda: with_call(on_chip("v5p", good()), dimension_semantics=("arbitrary", "arbitrary")),
             ("2 cores", "dimension_semantics=('parallel', 'arbitrary')"),
-        )
+        ),
+        Case(
+            lambda: with_call(on_chip("v5p", good()), grid=(8, 32, 2), dimension_semantics=("arbitrary",) * 3),
+            ("none of 3 parallel", "dimension_semantics=('parallel', 'arbitrary', 'arbitrary'), where the"),
+        ),
     ],
     "uneven cores": [
         Case(lambda: with_call(on_chip("v5p", good()), grid=(3, 32)), ("(3)", "2 cores", "idles 25.0% of the time"))
@@ -297,7 +301,20 @@ SHOWN = {
     "grid order": [
         Case(lambda: outer_product(64, 2), ("64 x 2 independent steps", "swap the axes of the grid, to 2 x 64"))
     ],
-    "no semantics": [Case(lambda: with_call(good(), dimension_semantics=()), ("not given for a grid of 8 x 32",))],
+    "no semantics": [
+        Case(
+            lambda: with_call(good(), dimension_semantics=()),
+            ("not given for a grid of 8 x 32", "dimension_semantics=('parallel', 'arbitrary'), where the"),
+        ),
+        Case(
+            lambda: with_call(good(), grid=(2, 4, 8, 4), dimension_semantics=()),
+            ("dimension_semantics=('parallel', 'parallel', 'arbitrary', 'arbitrary'), where the",),
+        ),
+        Case(
+            lambda: with_call(good(), grid=(3, 5, 7), dimension_semantics=()),
+            ("one entry for each of the 3 axes of the grid",),
+        ),
+    ],
     "near the ceiling": [Case(lambda: evidence(0.80e-3, bq=256), ("MXU 87.2% and HBM 83.2% are both high",))],
     "cross-lane reductions": [Case(lambda: saved(NAIVE), ("14.8% of the cycles", "XLU", "transposed (K Q^T)"))],
     "unit stalls": [

@@ -1,10 +1,13 @@
 """Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
 
+import itertools
 import math
+import operator
 
 from harness.advice.observed import Observed, blocks, times_read
 from harness.advice.rules.registers import computed_scores
 from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, RuleCase, rule
+from harness.records import PallasCall
 from harness.units import count, decimal, percent
 
 # Even a good kernel adds padding and vector work to the useful FLOPs, but not a quarter of them.
@@ -199,8 +202,7 @@ def one_core(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"a {seen.report.chip} has {cores} cores, which share the parallel axes of the grid, and "
         f"dimension_semantics makes none of {len(call.grid)} parallel",
-        suggestion="name the axes whose steps do not depend on each other: dimension_semantics=('parallel', "
-        "'arbitrary') for an outer axis of independent blocks",
+        suggestion=f"name the axes whose steps do not depend on each other: {_semantics(call)}",
         gain=1 - 1 / cores,
         knob="semantics",
     )
@@ -284,7 +286,39 @@ def no_semantics(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"dimension_semantics is not given for a grid of {' x '.join(map(count, call.grid))}: harmless on "
         f"the one core of a {seen.report.chip}, but a chip of two cores would leave one idle",
-        suggestion="say dimension_semantics=('parallel', 'arbitrary') where the outer steps are independent",
+        suggestion=f"say which axes have steps that do not depend on each other: {_semantics(call)}",
         gain=None,
         knob="semantics",
     )
+
+
+def _semantics(call: PallasCall) -> str:
+    """The dimension_semantics to write, with an entry for each axis of the grid: JAX refuses any other number."""
+    axes = len(call.grid)
+    chosen = _axes_of_outputs(call)
+    if not chosen:
+        return (
+            f"dimension_semantics with one entry for each of the {count(axes)} axes of the grid, 'parallel' for these "
+            "axes and 'arbitrary' for the others"
+        )
+    entries = ", ".join(["'parallel'"] * chosen + ["'arbitrary'"] * (axes - chosen))
+    return (
+        f"dimension_semantics=({entries}{',' * (axes == 1)}), where the parallel axes choose the output's block "
+        "(scratch must carry nothing along them)"
+    )
+
+
+def _axes_of_outputs(call: PallasCall) -> int | None:
+    """The number of outer axes of the grid that choose the block of every output; None if that is not known.
+
+    All visits of an output block follow each other, so the axes that choose it are the outer ones, with as many steps
+    as there are blocks.
+    """
+    steps = list(itertools.accumulate(call.grid, operator.mul, initial=1))
+    chosen = []
+    for window in call.windows:
+        if window.role == "output":
+            if window.fetches != blocks(window) or window.fetches not in steps:
+                return None
+            chosen.append(steps.index(window.fetches))
+    return min(chosen, default=None)

@@ -1,7 +1,8 @@
 """Advice from the ledger: leaves out hints that were tried, and names an attempt that has the constants asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from harness.candidate import Candidate, Settings
@@ -9,7 +10,7 @@ from harness.errors import RatchetError
 from harness.ledger import history
 from harness.ledger.paths import Place, place_of
 from harness.loop.package_kernel import for_kernel
-from harness.loop.untried_advice import UNRECORDED, untried
+from harness.loop.untried_advice import UNRECORDED, Known, untried, who_tried
 from harness.records import Evidence, Hint, Row, Sweep
 
 # The number of newest attempts to read, as for `next`.
@@ -24,19 +25,26 @@ def advice_here(
     `evidence` is that of `candidate`; `sweep` is a sweep of it that has just ended and is not recorded yet. Without a
     ledger, nothing was tried.
     """
-    hints = for_kernel(hints, evidence, candidate, contest)
-    if not any(hint.edits for hint in hints):
-        return hints
-    try:
+
+    @cache
+    def attempts_and_sweeps() -> tuple[Mapping[int, Candidate], tuple[tuple[int, Settings], ...]]:
         place = place_of(contest)
         rows, _ = history.rows(place, _NEWEST)
-    except RatchetError:
+        others = {row.number: other for row in rows if (other := candidate_of(place, row.number)) is not None}
+        ours = tuple((UNRECORDED, setting.settings) for setting in sweep.screened) if sweep is not None else ()
+        return others, screened_settings(place, rows) + ours
+
+    def by_whom() -> Known:
+        with suppress(RatchetError):
+            return who_tried(candidate, *attempts_and_sweeps())
+        return {}
+
+    hints = for_kernel(hints, evidence, candidate, contest, by_whom)
+    if not any(hint.edits for hint in hints):
         return hints
-    others = {row.number: other for row in rows if (other := candidate_of(place, row.number)) is not None}
-    settings = screened_settings(place, rows)
-    if sweep is not None:
-        settings += tuple((UNRECORDED, setting.settings) for setting in sweep.screened)
-    return untried(hints, candidate, others, settings)[0]
+    with suppress(RatchetError):
+        return untried(hints, candidate, *attempts_and_sweeps())[0]
+    return hints
 
 
 def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Candidate:

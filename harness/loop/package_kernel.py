@@ -1,7 +1,8 @@
 """Hints for a kernel.py that calls a package's kernel: only the constants that it sets can change."""
 
 import ast
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from harness.advice.source_names import shown_name
 from harness.candidate import KERNEL, Candidate, constants
 from harness.errors import RatchetError
 from harness.loop.block_constants import with_settings
+from harness.loop.untried_advice import Known
 from harness.records import Evidence, Hint
 from harness.workbench.hlo.copies import around_a_kernel, copied_array
 
@@ -22,11 +24,18 @@ _MOST_ARRAYS = 4
 _IN_THE_CODE = ("body", "scratch", "grid", "mask", "dtype")
 
 
-def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate, contest: Path) -> tuple[Hint, ...]:
+def for_kernel(
+    advice: Sequence[Hint],
+    evidence: Evidence,
+    candidate: Candidate,
+    contest: Path,
+    who_tried: Callable[[], Known] = dict,
+) -> tuple[Hint, ...]:
     """`advice` in terms of changes that can be tried in `candidate`, with the arrays that are copied around a kernel.
 
     The arrays come from the compiled module, if the folder `contest` still has it. The code is a package's if
-    operations come from one and no file of the candidate makes a Pallas call.
+    operations come from one and no file of the candidate makes a Pallas call. `who_tried` gives the sets of constants
+    that attempts and sweeps tried, as untried_advice.who_tried does; it is called at most once.
     """
     advice = [
         _with_copied_arrays(hint, _program_of(hint, evidence), contest) if hint.rule == "copies" else hint
@@ -34,15 +43,20 @@ def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate,
     ]
     traces = [program.trace for _, program in evidence.programs if program.trace]
     packages = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
-    sweep = _sweep_words(candidate.files[KERNEL])
-    if not packages or not sweep or b"pallas_call" in candidate.text:
+    sizes = tuple((name, size) for name, value in constants(candidate.files[KERNEL]) if (size := _size(value)))
+    if not packages or not sizes or b"pallas_call" in candidate.text:
         return tuple(advice)
+    in_a_copy = f"only in a copy of {packages[0]}"
+    sweep = _sweep_words(sizes[:_MOST_NAMES], candidate, _longest_axis(evidence), who_tried())
+    if not sweep:
+        names = ", ".join(name for name, _ in sizes[:_MOST_NAMES])
+        in_a_copy = f"half and twice the size of {names} are screened already or longer than every axis; {in_a_copy}"
     hints: list[Hint] = []
     for hint in advice:
         if hint.kind not in _IN_THE_CODE:
             hints.append(hint)
-        elif any(sweep in other.suggestion for other in hints):
-            hints.append(replace(hint, suggestion=f"only in a copy of {packages[0]}: {hint.suggestion}"))
+        elif any(sweep in other.suggestion for other in hints) or not sweep:
+            hints.append(replace(hint, suggestion=f"{in_a_copy}: {hint.suggestion}"))
         else:
             suggestion = f"try the constants of kernel.py, which calls {' and '.join(packages)}: {sweep}"
             # The bound was for a change of the code, not of the sizes.
@@ -82,11 +96,33 @@ def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
     )
 
 
-def _sweep_words(kernel: bytes) -> str:
-    """The sweep over half and twice the sizes that kernel.py sets; "" if it sets none."""
-    sizes = [(name, size) for name, value in constants(kernel) if (size := _size(value))]
-    grid = " ".join(f"--set {name}={size // 2},{size},{size * 2}" for name, size in sizes[:_MOST_NAMES])
-    return f'`ratchet.sh sweep "experiment: ..." {grid}`' if grid else ""
+def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest: int, who_tried: Known) -> str:
+    """The sweep over half and twice these sizes; "" if it has nothing that was not tried.
+
+    A size that is longer than every axis of the problem is left out, unless the present one is: that is no block's.
+    """
+    present = dict(candidate.tunable)
+    values = [[new for new in (size // 2, size, size * 2) if size > longest or new <= longest] for _, size in sizes]
+    names = [name for name, _ in sizes]
+    untried = [
+        grid_point
+        for grid_point in itertools.product(*values)
+        if grid_point != tuple(size for _, size in sizes)
+        and frozenset({**present, **dict(zip(names, map(str, grid_point), strict=True))}.items()) not in who_tried
+    ]
+    if not untried:
+        return ""
+    columns = [sorted(set(column)) for column in zip(*untried, strict=True)]
+    grid = " ".join(f"--set {name}={','.join(map(str, each))}" for name, each in zip(names, columns, strict=True))
+    return f'`ratchet.sh sweep "experiment: ..." {grid}`'
+
+
+def _longest_axis(evidence: Evidence) -> int:
+    """The length of the longest axis of the inputs and outputs of all programs."""
+    arrays = (
+        array for _, program in evidence.programs for array in (*program.problem.inputs, *program.problem.outputs)
+    )
+    return max((size for array in arrays for size in array.shape), default=0)
 
 
 def _size(value: str) -> int:

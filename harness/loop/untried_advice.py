@@ -23,10 +23,10 @@ def untried(
     `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
     sweep.
     """
-    who_tried = _who_tried(candidate, others, screened)
+    tried_by = who_tried(candidate, others, screened)
     left, left_out = [], []
     for hint in hints:
-        by = {edit: _by(edit, candidate, who_tried) for edit in hint.edits}
+        by = {edit: _by(edit, candidate, tried_by) for edit in hint.edits}
         who = ", ".join(dict.fromkeys(filter(None, by.values())))
         if by and all(by.values()):
             left_out.append(f"advice left out, tried by {who}: {hint.suggestion}")
@@ -37,25 +37,23 @@ def untried(
     return tuple(left), tuple(left_out)
 
 
-def _by(edit: Edit, candidate: Candidate, who_tried: Known) -> str:
+def _by(edit: Edit, candidate: Candidate, tried_by: Known) -> str:
     """The attempts or sweeps that tried the edit, with all other constants unchanged; "" if one constant is untried."""
     present = dict(candidate.tunable)
-    who = [who_tried.get(frozenset({**present, name: str(edit.new)}.items()), "") for name in edit.constants]
+    who = [tried_by.get(frozenset({**present, name: str(edit.new)}.items()), "") for name in edit.constants]
     return ", ".join(dict.fromkeys(who)) if all(who) else ""
 
 
-def _who_tried(
-    candidate: Candidate, others: Mapping[int, Candidate], screened: Sequence[tuple[int, Settings]]
-) -> Known:
+def who_tried(candidate: Candidate, others: Mapping[int, Candidate], screened: Sequence[tuple[int, Settings]]) -> Known:
     """The attempt or sweep that tried each set of constants in a kernel that is otherwise the same."""
     alike = {number: dict(other.tunable) for number, other in others.items() if _is_alike(candidate, other)}
-    who_tried: Known = {}
+    tried_by: Known = {}
     for number, settings in screened:
         if number == UNRECORDED:
-            who_tried[frozenset({**dict(candidate.tunable), **dict(settings)}.items())] = "this sweep"
+            tried_by[frozenset({**dict(candidate.tunable), **dict(settings)}.items())] = "this sweep"
         elif number in alike:
-            who_tried[frozenset({**alike[number], **dict(settings)}.items())] = f"the sweep of attempt {number}"
-    return who_tried | {frozenset(constants.items()): f"attempt {number}" for number, constants in alike.items()}
+            tried_by[frozenset({**alike[number], **dict(settings)}.items())] = f"the sweep of attempt {number}"
+    return tried_by | {frozenset(constants.items()): f"attempt {number}" for number, constants in alike.items()}
 
 
 def _is_alike(candidate: Candidate, other: Candidate) -> bool:

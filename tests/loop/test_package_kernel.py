@@ -10,6 +10,7 @@ from harness.advice.report import advise, report
 from harness.advice.rules.counts import DO_WITHOUT, OUTPUT_READ
 from harness.candidate import Candidate
 from harness.loop.package_kernel import for_kernel
+from harness.loop.untried_advice import UNRECORDED, who_tried
 from harness.records import Evidence, SourceFile, SuiteMember
 
 WRAPPER = b"""from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
@@ -39,11 +40,39 @@ def test_its_constants_are_what_to_try() -> None:
     first, *others = [hint for hint, kind in zip(hints, kinds, strict=True) if kind == "body"]
     assert first.suggestion == (
         "try the constants of kernel.py, which calls ragged_paged_attention/kernel.py: "
-        '`ratchet.sh sweep "experiment: ..." --set PAGES=4,8,16`'
+        '`ratchet.sh sweep "experiment: ..." --set PAGES=4,16`'
     )
     assert (first.kind, first.gain) == ("constants", None)
     assert all(other.suggestion.startswith("only in a copy of ragged_paged_attention/kernel.py: ") for other in others)
     assert [hint.observation for hint in hints] == [hint.observation for hint in before]
+
+
+def sweeps_of(kernel: bytes, *screened: tuple[tuple[str, str], ...]) -> set[str]:
+    """The suggestions of changes of the code for a package's kernel; the longest axis is 8192."""
+    waiting = with_parts(rowwise(0.5e-3), ("unit stall", "XLU result", 0.3))
+    judged = package(with_run(waiting, executed_spills=90_000, executed_fills=90_000))
+    before = advise(judged, report(judged, V5E))
+    candidate = Candidate(text=kernel)
+    settings = [(UNRECORDED, setting) for setting in screened]
+    hints = for_kernel(before, judged, candidate, Path(), lambda: who_tried(candidate, {}, settings))
+    return {hint.suggestion for hint, old in zip(hints, before, strict=True) if old.kind == "body"}
+
+
+def test_sizes_that_were_screened_or_fit_no_axis_are_left_out() -> None:
+    kernel = b"PAGES = 8\nROWS = 8192\nLIMIT = 100000000\n"
+    (words,) = {word for word in sweeps_of(kernel) if word.startswith("try ")}
+    assert words.endswith("--set PAGES=4,8,16 --set ROWS=4096,8192 --set LIMIT=50000000,100000000,200000000`")
+    (words,) = {word for word in sweeps_of(b"PAGES = 8\n", (("PAGES", "4"),)) if word.startswith("try ")}
+    assert words.endswith("--set PAGES=16`")
+    spent = sweeps_of(b"PAGES = 8\n", (("PAGES", "4"),), (("PAGES", "16"),))
+    assert spent
+    assert all(
+        words.startswith(
+            "half and twice the size of PAGES are screened already or longer than every axis; only in a copy of "
+            "ragged_paged_attention/kernel.py: "
+        )
+        for words in spent
+    )
 
 
 def test_a_kernel_of_its_own_is_told_what_it_was_told() -> None:

@@ -31,9 +31,14 @@ def raise_words(edit: Edit) -> str:
 
 
 def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
-    """Edits that double a block of an input along one axis: one for each axis that the block does not cover."""
+    """Edits that double a block of an input along one axis, up to its length: one for each that it does not cover."""
     return tuple(
-        Edit(window=window.name, axis=axis, size=window.block_shape[axis], new=2 * window.block_shape[axis])
+        Edit(
+            window=window.name,
+            axis=axis,
+            size=window.block_shape[axis],
+            new=min(2 * window.block_shape[axis], window.array.shape[axis]),
+        )
         for window in seen.inputs
         if len(window.block_shape) == len(window.array.shape)
         for axis in range(-len(window.block_shape), 0)

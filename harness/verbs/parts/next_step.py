@@ -3,13 +3,14 @@
 from argparse import Namespace
 
 from harness.advice import report as reporting
-from harness.candidate import Candidate
+from harness.candidate import Candidate, Settings
 from harness.contest import Contest
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
 from harness.loop import edits, installed, search_state
 from harness.loop.ledger_advice import candidate_of, screened_settings
 from harness.loop.package_kernel import for_kernel
+from harness.loop.untried_advice import who_tried
 from harness.records import Hint, Recheck
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
@@ -51,7 +52,7 @@ def _search_inputs(
     if revoke is not None and revoke.is_on_branch is not False:
         # The revoke that gave it the title judged it last.
         last = history.attempt(ledger.place, revoke.number)
-    report, advice = None, tuple[Hint, ...]()
+    report, advice, screened = None, tuple[Hint, ...](), tuple[tuple[int, Settings], ...]()
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip))
         champion_text = candidates.get(last.number, Candidate(text=b""))
@@ -59,7 +60,14 @@ def _search_inputs(
         is_same = installed.is_unchanged(last.evidence)
         simulated = (edits.kept_edits(contest, champion_text) if is_same else None) or ()
         advice = reporting.advise(last.evidence, report, rows, simulated)
-        advice = for_kernel(advice, last.evidence, champion_text, contest.directory)
+        screened = screened_settings(ledger.place, rows[begins:]) if advice else ()
+        advice = for_kernel(
+            advice,
+            last.evidence,
+            champion_text,
+            contest.directory,
+            lambda: who_tried(champion_text, candidates, screened),
+        )
     is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed
     messages = list(skipped)
     if champion is None:
@@ -78,5 +86,5 @@ def _search_inputs(
         report=report,
         advice=advice,
         messages=tuple(messages),
-        screened=screened_settings(ledger.place, rows[begins:]) if advice else (),
+        screened=screened,
     )

@@ -2,6 +2,7 @@
 
 import difflib
 import io
+import itertools
 import os
 import sys
 from argparse import Namespace
@@ -27,6 +28,8 @@ BUG, INTERRUPTED = 5, 130
 _HELP = {"-h", "--help"}
 # Set by a shell that asks what may follow.
 COMPLETING = "_ARGCOMPLETE"
+# The hypothesis of a contest's first attempt.
+_BASELINE = "baseline"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,17 +195,32 @@ def place_of_verb(words: Sequence[str]) -> int | None:
         elif word.startswith(f"{MESSAGE}:") or word in EVERY:
             return place
         else:
-            hint = did_you_mean(word, (verb.name for verb in typed_verbs()), "`ratchet.sh --help` lists the verbs")
-            begins = word.partition(" ")[0].partition(":")[0]
-            if difflib.get_close_matches(begins.lower(), [MESSAGE], 1, 0.8):
-                rest = word.removeprefix(begins).lstrip(": ") or "HYPOTHESIS"
-                hint = f'did you mean "experiment: {rest}"?'
-            elif ours := next(filter(None, (verb.meant_by(words[place:]) for verb in typed_verbs())), None):
-                hint = f"did you mean `{ours}`?"
             raise UsageError(
-                "unknown-verb", f"expected a verb or a message that begins with `experiment:`, got {word!r}; {hint}"
+                "unknown-verb",
+                f"expected a verb or a message that begins with `experiment:`, got {word!r}; {_meant(words[place:])}",
             )
     return None
+
+
+def _meant(words: Sequence[str]) -> str:
+    """The hint for words that begin with none of our verbs: the nearest command, or the hypothesis that they may be."""
+    word = words[0]
+    begins = word.partition(" ")[0].partition(":")[0]
+    if difflib.get_close_matches(begins.lower(), [MESSAGE], 1, 0.8):
+        rest = word.removeprefix(begins).lstrip(": ") or "HYPOTHESIS"
+        return f'did you mean "{MESSAGE}: {rest}"?'
+    if ours := next(filter(None, (verb.meant_by(words) for verb in typed_verbs())), None):
+        return f"did you mean `{ours}`?"
+    verb = did_you_mean(word, (verb.name for verb in typed_verbs()), "")
+    phrase = " ".join(itertools.takewhile(lambda each: not each.startswith("-"), words))
+    # The usual first hypothesis resembles the name of a verb.
+    is_baseline = bool(difflib.get_close_matches(word.lower(), [_BASELINE], 1, 0.8))
+    if verb and not is_baseline and " " not in word:
+        return verb
+    as_message = f'"{MESSAGE}: {_BASELINE if is_baseline else phrase}"'
+    if verb:
+        return f"{verb.removesuffix('?')}, or {as_message}?"
+    return f"an attempt is {as_message}; `ratchet.sh --help` lists the verbs"
 
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:

@@ -159,6 +159,20 @@ def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["baseline"], 'did you mean `timeline`, or "experiment: baseline"?'),
+        (["raise the block", "--set", "BQ=2"], 'an attempt is "experiment: raise the block"; '),
+        (["larger", "blocks", "--set", "BQ=2"], 'an attempt is "experiment: larger blocks"; '),
+        (["frobnicate"], "`ratchet.sh --help` lists the verbs"),
+    ],
+)
+def test_words_of_a_hypothesis_are_answered_with_an_attempt(words: list[str], hint: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(hint)):
+        place_of_verb(words)
+
+
 def test_the_overview_has_every_verb_in_its_group() -> None:
     sections = overview().split("\n\n")
     for verb in typed_verbs():

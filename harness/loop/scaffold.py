@@ -95,8 +95,8 @@ def scaffold(
     """
     if like not in starts():
         near = difflib.get_close_matches(like, starts(), 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise RatchetError("unknown-template", f"expected --like {' or '.join(starts())}, got {like!r}{hint}")
+        hint = f"; did you mean {near[0]}?" if near else ";"
+        raise RatchetError("unknown-template", f"--like got {like!r}{hint} expected one of {', '.join(starts())}")
     contents = {**{file: text(like, file) for file in ("prepare.py", "kernel.py")}, ".gitignore": IGNORED}
     for name, value in settings:
         files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]

@@ -127,7 +127,7 @@ def test_an_expectation_may_begin_with_a_minus() -> None:
     [
         (["results", "--since"], "expected --since N, got nothing after it: only attempt N and later ones"),
         (["results", "--grep"], "expected --grep TEXT, got nothing after it: only hypotheses with this text"),
-        (["new", "mine", "--like", "rmsnrm"], "got 'rmsnrm'; did you mean rmsnorm?"),
+        (["new", "mine", "--like", "rmsnrm"], "--like got 'rmsnrm'; did you mean rmsnorm? expected one of "),
     ],
 )
 def test_mistakes_are_answered_with_what_was_meant(

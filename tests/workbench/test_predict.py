@@ -292,7 +292,7 @@ def test_every_chip_with_links_can_be_predicted_for() -> None:
         assert chip_links is not None
         assert link_bytes_per_second(figures_of(name)) == 2 * chip_links.one_way_bytes_per_second
     assert link_bytes_per_second(figures_of("h100")) is None
-    with pytest.raises(UsageError, match="did you mean v5p"):
+    with pytest.raises(UsageError, match=r"did you mean v5p\? expected one of"):
         figures_of("v5pp")
 
 

@@ -71,8 +71,8 @@ def figures_of(name: str) -> Figures:
     if word in names:
         return chips.row(word).chip
     near = difflib.get_close_matches(word, names, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError("unknown-chip", f"unknown chip {name!r}: expected one of {', '.join(names)}{hint}")
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError("unknown-chip", f"unknown chip {name!r}: {hint}expected one of {', '.join(names)}")
 
 
 def peak(chip: Figures, dtype: str) -> tuple[float, str]:

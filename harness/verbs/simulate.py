@@ -16,7 +16,7 @@ from harness.records import LinkTraffic, Offence, Simulation
 from harness.records.report_words import simulated
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
-from harness.verbs.parts.arguments import add_function_arguments, add_operands
+from harness.verbs.parts.arguments import add_function_arguments, add_operands, refuse_bare_file
 
 if TYPE_CHECKING:
     from harness.hardware import Chip
@@ -126,6 +126,7 @@ class Simulate(Verb):
 
         target = chip(arguments.chip)
         if not FUNCTION.fullmatch(arguments.what):
+            refuse_bare_file(arguments.what)
             if arguments.arg or arguments.mesh or arguments.on_tensorcore:
                 raise UsageError("usage", "--arg, --mesh and --on-tensorcore are for a function, MODULE.py:FUNCTION")
             with progress_of(arguments) as progress:

@@ -138,6 +138,25 @@ def test_mistakes_are_answered_with_what_was_meant(
     assert answer in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "words", "answer"),
+    [
+        ("def mlp(x):\n    return x\n", ["simulate", "{}", "--chip", "v7x"], "expected a function of it: {}:mlp ["),
+        ("raise SystemExit\ndef _b(): 0\ndef a(): 0", ["hlo", "{}", "--arg", "f32[8]"], "it: {}:a or {}:_b ["),
+        ("x = 1\n", ["simulate", "{}", "--chip", "v7x"], "defines no function; expected {}:FUNCTION ["),
+        ("def mlp(x:\n", ["simulate", "{}", "--chip", "v7x"], "is not valid Python: "),
+        ("def mlp(x):\n    return x\n", ["whatif", "{}:mlp"], "simulate MODULE.py:FUNCTION` runs a function of a file"),
+    ],
+)
+def test_a_python_file_in_place_of_dumps_is_answered_with_its_functions(
+    text: str, words: list[str], answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mlp.py").write_text(text)
+    path = str(tmp_path / "mlp.py")
+    assert main([word.replace("{}", path) for word in words]) == 2
+    assert answer.replace("{}", path) in capsys.readouterr().err
+
+
 def test_new_prints_the_order_in_which_the_kernel_takes_its_arguments() -> None:
     statement = evidence().problem
     signature = new_contest._signature(statement, b"def kernel_fn(v, q, k):\n    return q\n")

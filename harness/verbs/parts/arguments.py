@@ -1,8 +1,16 @@
 """Arguments that several verbs take, beside those of the shell."""
 
+import ast
+from pathlib import Path
+
+from harness import reading_limits
+from harness.errors import UsageError
 from harness.hardware import CHIPS
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
+
+# The most functions of a file that a sentence names.
+_MOST_FUNCTIONS = 5
 
 
 def add_screening(parser: Parser) -> None:
@@ -70,6 +78,29 @@ def add_operands(parser: Parser) -> None:
 def add_function_arguments(parser: Parser) -> None:
     words = "an argument of the function, one --arg for each; 8@x: split over the axis x, 8@x@y: over both"
     parser.many("--arg f32[8,128]", words)
+
+
+def refuse_bare_file(what: str) -> None:
+    """Raises UsageError `unknown-function` if `what` is a Python file: the sentence names its functions.
+
+    The file is read, not imported. Whatever `reading_limits.read` raises is raised too.
+    """
+    path = Path(what)
+    if path.suffix != ".py" or not path.is_file():
+        return
+    try:
+        body = ast.parse(reading_limits.read(path)).body
+    except (SyntaxError, ValueError) as error:
+        raise UsageError("unknown-function", f"{what} is a Python file, and is not valid Python: {error}") from None
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    names.sort(key=lambda name: name.startswith("_"))
+    if not names:
+        raise UsageError(
+            "unknown-function", f"{what} is a Python file that defines no function; expected {what}:FUNCTION"
+        )
+    shown = " or ".join(f"{what}:{name}" for name in names[:_MOST_FUNCTIONS])
+    more = f" ({len(names) - _MOST_FUNCTIONS} more)" if len(names) > _MOST_FUNCTIONS else ""
+    raise UsageError("unknown-function", f"{what} is a Python file; expected a function of it: {shown}{more}")
 
 
 def add_evaluation(parser: Parser) -> None:

@@ -19,6 +19,7 @@ from harness.records import Table
 from harness.shell.arguments import FUNCTION, directory, mesh_sizes, say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
+from harness.verbs.parts.arguments import refuse_bare_file
 from harness.verbs.parts.schedules import subject
 from harness.workbench.capture.program_run import lower_program
 from harness.workbench.hlo import proto
@@ -43,6 +44,8 @@ def hlo(arguments: Namespace) -> Outcome:
     named = figures_of(arguments.chip) if arguments.chip else None
     if arguments.what and (match := FUNCTION.fullmatch(arguments.what)) and Path(match[1]).is_file():
         return _function(arguments, named or figures_of(DEFAULT_CHIP))
+    if arguments.what:
+        refuse_bare_file(arguments.what)
     if arguments.arg:
         raise UsageError("usage", "--arg is for a function, MODULE.py:FUNCTION")
     module, target, inside = _module(arguments, named)

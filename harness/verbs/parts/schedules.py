@@ -79,7 +79,11 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
     if member is not None:
         raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")
     if not Path(what).is_dir():
-        raise UsageError("usage", f"expected the number of an attempt or a directory of compiler dumps, got {what!r}")
+        is_program = what.partition(":")[0].endswith(".py")
+        way = "; `ratchet.sh simulate MODULE.py:FUNCTION` runs a function of a file" if is_program else ""
+        raise UsageError(
+            "usage", f"expected the number of an attempt or a directory of compiler dumps, got {what!r}{way}"
+        )
     if chip_name is None:
         chips = ", ".join(candidate.name for candidate in TPUS)
         raise UsageError("usage", f"expected --chip, one of {chips}: dumps do not say which chip they are for")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from harness.advice.rules.rule import SIMULATED_EDIT
-from harness.records import Hint, Report
+from harness.records import Failure, Hint, Report
 from harness.render.layout import clean
-from harness.render.report_sections import label
+from harness.render.report_sections import failure, label
 from harness.render.sections import GAP, Block, Line, Words, screen
 from harness.units import percent, seconds
 
@@ -34,16 +34,28 @@ def gain_text(hint: Hint) -> str:
 
 
 def diagnosis_text(
-    name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], width: int, colour: bool
+    name: str,
+    report: Report,
+    advice: Sequence[Hint],
+    notes: Sequence[str],
+    width: int,
+    colour: bool,
+    failed: Failure | None = None,
 ) -> str:
-    """All findings about `name`, the most promising first, then the basis of the gains."""
-    return screen(_diagnosis(name, report, advice, notes), width, colour=colour)
+    """All findings about `name`, the most promising first, then the basis of the gains; or how it `failed`."""
+    return screen(_diagnosis(name, report, advice, notes, failed), width, colour=colour)
 
 
-def _diagnosis(name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str]) -> Iterator[Block]:
+def _diagnosis(
+    name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], failed: Failure | None
+) -> Iterator[Block]:
     latency = "latency unknown" if report.seconds is None else seconds(report.seconds)
     gap = "" if report.gap_fraction is None else f", gap {percent(report.gap_fraction)}"
-    yield Words(f"{name}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]")
+    if failed is None:
+        yield Words(f"{name}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]")
+    else:
+        yield Words(f"{name}: failed")
+        yield from failure(failed, full=False)
     for number, hint in enumerate(advice, 1):
         # A failure's next step belongs to no rule and has no gain.
         title = hint.rule
@@ -56,5 +68,6 @@ def _diagnosis(name: str, report: Report, advice: Sequence[Hint], notes: Sequenc
             yield Words(f"{hint.because} ({hint.rule_source})", lead="   rule: ")
     if not advice:
         yield from (GAP, Line("no rule finds anything here", is_whole=True))
-    yield GAP
-    yield from map(Words, notes)
+    if notes:
+        yield GAP
+        yield from map(Words, notes)

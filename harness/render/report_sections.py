@@ -331,6 +331,11 @@ def failure(failure: Failure, *, full: bool) -> Iterator[Block]:
     yield from (Line(f"    | {indented(line)}") for line in shown)
 
 
+def is_shown(failure: Failure | None) -> bool:
+    """True if `failure` shows this one whole though not everything is asked for."""
+    return failure is not None and len(failure.detail.splitlines()) <= _OUTPUT_LINES_SHOWN
+
+
 def _percent(fraction: float | None) -> str:
     return "unknown" if fraction is None else percent(fraction)
 

@@ -85,7 +85,9 @@ def _judged(
     yield from _reasons(verdict, full=view.full)
     yield GAP
     yield from _findings(evidence, report, advice, None, verdict, view)
-    yield from _rest(view)
+    # Before the trace there is nothing but the failure, and the reasons above show all of it.
+    is_all = evidence.trace is None and report_sections.is_shown(verdict.failure)
+    yield from () if is_all else _rest(view)
 
 
 def _rest(view: View) -> list[Block]:

@@ -90,8 +90,13 @@ def test_a_schedule_at_hand_bounds_the_gains(contest: Path, capsys: pytest.Captu
 def test_a_failure_is_told_its_next_step(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "3", "-C", str(contest)]) == 0
     shown = capsys.readouterr().out
+    assert shown.startswith("attempt 3: failed\n  compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM")
     assert "compile failed: vmem-exceeded" in shown
     assert "-> make blocks smaller" in shown
+    assert "at most" not in shown, "a failure has no gain"
+    assert main(["diagnose", "3", "--json", "-C", str(contest)]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["tables"][0]["notes"]
+    assert note.startswith("compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM")
 
 
 @pytest.mark.parametrize(

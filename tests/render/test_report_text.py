@@ -17,7 +17,7 @@ from harness.candidate import Candidate
 from harness.judge.evaluate.stages import STAGES
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
-from harness.records import Policy, Status
+from harness.records import Policy, Status, Verdict
 from harness.render import layout, report_sections
 from harness.render.layout import wants_colour
 from harness.render.progress import STAGE_WORDS, Progress
@@ -144,6 +144,18 @@ def test_an_all_but_exact_honest_computation_is_no_measure_of_an_error() -> None
     assert f"nearest to its tolerance: {check.family} ({check.mode_words}), 50.0% of it" in words
     words = " ".join(printed(replace(passing, checks=(replace(check, honest_error=1e-3),))).split())
     assert "largest error: 2.00 times an honest computation's (limit 4.00)" in words
+
+
+def test_a_whole_report_is_offered_only_where_it_has_more() -> None:
+    def last_line(detail: str, **changes: Any) -> str:
+        judged_ = replace(failed("contract", "syntax-error", detail), **changes)
+        verdict = Verdict(outcome="failed", reasons=(), failure=judged_.failure)
+        return judge_text(judged_, report(judged_, V5E), (), verdict, View(whole="again --full")).splitlines()[-1]
+
+    whole = "the whole report: again --full"
+    assert last_line("    x = (", trace=None) == "Correctness:           no check was made"
+    assert last_line("a line\n" * 30, trace=None) == whole
+    assert last_line("    x = (") == whole
 
 
 def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over() -> None:

@@ -21,7 +21,7 @@ from harness.loop import edits, installed
 from harness.loop.bench import Bench
 from harness.loop.ledger_advice import advice_here
 from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Edit, Evidence, Hint, Policy, Report, Row, Table
+from harness.records import Ceiling, Edit, Evidence, Failure, Hint, Policy, Report, Row, Table
 from harness.records.whatif import Factors
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
@@ -47,13 +47,14 @@ _COLUMNS = columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The findings on one kernel; `notes` are sentences on the basis of the gains."""
+    """The findings on one kernel; `notes` are sentences on the basis of the gains, or the one on its `failure`."""
 
     name: str
     report: Report
     advice: tuple[Hint, ...]
     notes: tuple[str, ...]
     tried: tuple[SimulatedEdits, ...] = ()
+    failure: Failure | None = None
 
     @property
     def edits(self) -> Table:
@@ -92,7 +93,13 @@ def diagnose(arguments: Namespace) -> Outcome:
     return Outcome(
         document=TablesDocument(command="diagnose", tables=figures([diagnosis.table, diagnosis.edits])),
         text=lambda: diagnosis_text(
-            diagnosis.name, diagnosis.report, diagnosis.advice, diagnosis.notes, terminal_width(), colour()
+            diagnosis.name,
+            diagnosis.report,
+            diagnosis.advice,
+            () if diagnosis.failure else diagnosis.notes,
+            terminal_width(),
+            colour(),
+            diagnosis.failure,
         ),
     )
 
@@ -122,7 +129,10 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
     advice = advice_here(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate, folder)
     notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(simulated, why))
-    return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=simulated)
+    failure = evidence.failure
+    if failure is not None:
+        notes = (f"{failure.stage}, {failure.kind}: {failure.message}",)
+    return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=simulated, failure=failure)
 
 
 def _simulate_edits(

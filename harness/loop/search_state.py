@@ -62,7 +62,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         advice=go_on_or_stop(champion_now, floor, since, past, plateau, last_hint(seen.problem, advice)),
         hints=hints,
         kinds=_by_kind(past),
-        constants=_constants(seen.candidate, past),
+        constants=_constants(seen.candidate, past, seen.screened),
         tried=past,
         messages=(*seen.messages, *_taken_back(seen.rows), *left_out),
     )
@@ -221,9 +221,11 @@ def _by_kind(past: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
     )
 
 
-def _constants(candidate: Candidate, past: Sequence[PastAttempt]) -> tuple[Constant, ...]:
+def _constants(
+    candidate: Candidate, past: Sequence[PastAttempt], screened: Sequence[tuple[int, Settings]]
+) -> tuple[Constant, ...]:
     had: dict[str, dict[str, None]] = {}
-    for attempt in past:
-        for name, value in attempt.constants or ():
+    for settings in (*(attempt.constants or () for attempt in past), *(settings for _, settings in screened)):
+        for name, value in settings:
             had.setdefault(name, {})[value] = None
     return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in candidate.tunable)

@@ -1,13 +1,15 @@
-"""Words of reports for a part of the simulated cycles, for the source of a time, and for the champion.
+"""Words of reports for a part of the simulated cycles, for a time's source and its change, and for the champion.
 
 It holds only these: a part such as "operand wait `k_ref.1`"; a source such as "simulated v5e", "simulated v4, not
-calibrated" or "measured cpu, says nothing about a TPU"; a champion such as "attempt 3 (attempt 5 checked it again)".
+calibrated" or "measured cpu, says nothing about a TPU"; a change such as "1.5% less time"; a champion such as
+"attempt 3 (attempt 5 checked it again)".
 The words of an early rejection ("slower, 36 of 40 checks run") stand in judge/verdict/early_rejection.py.
 """
 
 from harness import chips
 from harness.hardware import chip
 from harness.records import Part, Source
+from harness.units import percent
 
 # Kinds whose name is an operand's, not words: `a_ref.1`, `naive.1 output`.
 _OF_OPERANDS = ("operand wait", "fill and drain")
@@ -35,6 +37,11 @@ def source_label(source: Source, chip_name: str) -> str:
     if source == "measured cpu":
         return f"measured cpu, says nothing about a {chip(chip_name).kind}"
     return with_chip(source, chip_name)
+
+
+def less_time(time_ratio: float) -> str:
+    """A ratio new/old in words: `1.5% less time` or `345.2% more time`."""
+    return f"{percent(abs(1 - time_ratio))} {'more' if time_ratio > 1 else 'less'} time"
 
 
 def champion_words(won_by: int, newest: int) -> str:

@@ -84,7 +84,7 @@ class KindTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A constant of kernel.py that `--set` can change: its present value, and its values in past attempts."""
+    """A constant of kernel.py that `--set` can change: its present value, and those of past attempts and sweeps."""
 
     name: str
     value: str

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.advice.buffers import with_compiled_sizes
 from harness.records import Attempt, Evidence, Hint, Outcome, Report, Verdict
+from harness.records.report_words import less_time
 from harness.render import report_sections, roofline
 from harness.render.cycle_breakdown import cycles
 from harness.render.hints import hints
@@ -218,11 +219,7 @@ def _against_champion(attempt: Attempt, report: Report) -> Iterator[Block]:
     if is_passed and champion is not None and champion.score is not None and report.score is not None:
         parts.append(f"score {report.score:.1f} against {champion.score:.1f} of attempt {champion.attempt}")
     if expected is not None:
-        got = "no time to compare" if ratio is None else _less_time(ratio)
-        parts.append(f"expected {_less_time(expected)}, got {got}")
+        got = "no time to compare" if ratio is None else less_time(ratio)
+        parts.append(f"expected {less_time(expected)}, got {got}")
     if parts:
         yield Items(parts, lead="  ", separator="; ")
-
-
-def _less_time(ratio: float) -> str:
-    return f"{percent(abs(1 - ratio))} {'more' if ratio > 1 else 'less'} time"

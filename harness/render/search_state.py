@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from harness.records import Recheck
-from harness.records.report_words import champion_words, source_label
+from harness.records.report_words import champion_words, less_time, source_label
 from harness.records.search_state import Constant, KindTried, PastAttempt, SearchState
 from harness.render.hints import SHOWN, gain_text
 from harness.render.layout import clean
@@ -72,7 +72,7 @@ def _floor(state: SearchState) -> str:
 
 
 def _kind(kind: KindTried) -> str:
-    best = "" if kind.best_time_ratio is None else f", at best {change(kind.best_time_ratio)} of time"
+    best = "" if kind.best_time_ratio is None else f", best: {less_time(kind.best_time_ratio)}"
     return f"{kind.kind}: {len(kind.attempts)} tried, {kind.accepted} accepted{best}"
 
 

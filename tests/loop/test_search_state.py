@@ -186,6 +186,13 @@ def test_an_undo_takes_back_the_newest_accept_that_stands() -> None:
     assert [(move.took, move.again) for move in title_moves(elsewhere)] == [((0,), None)]
 
 
+def test_a_value_that_only_a_sweep_screened_was_tried() -> None:
+    rows, kernels = [row(1, "accept"), row(2)], {1: KERNEL, 2: kernel(BQ=256)}
+    state = search_state(seen(rows, kernels, screened=((2, (("BQ", "256"),)), (2, (("BQ", "1024"),)))))
+    assert state.constants[0].tried == ("128", "256", "1024")
+    assert "BQ=128 (also tried: 256, 1024)" in search_state_text(state, 100)
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_it_reads_on_one_screen_advice_first(width: int) -> None:
     lines = search_state_text(losing(9), width).splitlines()
@@ -193,7 +200,7 @@ def test_it_reads_on_one_screen_advice_first(width: int) -> None:
     text = " ".join(" ".join(lines).split())
     assert "brought nothing, all of them changes of constants; up to 67.4% of the time is left above" in text
     assert "Floor: compute 704.473 us, least memory traffic 20.485 us: bound by compute" in text
-    assert "constants: 9 tried, 0 accepted, at best +10.0% of time" in text
+    assert "constants: 9 tried, 0 accepted, best: 10.0% more time" in text
     assert all(len(line) <= width for line in lines)
     assert len(lines) <= 50
 

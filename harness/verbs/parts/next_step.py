@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from harness.advice import report as reporting
-from harness.candidate import Candidate, Settings
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
@@ -52,7 +52,8 @@ def _search_inputs(
     if revoke is not None and revoke.is_on_branch is not False:
         # The revoke that gave it the title judged it last.
         last = history.attempt(ledger.place, revoke.number)
-    report, advice, screened = None, tuple[Hint, ...](), tuple[tuple[int, Settings], ...]()
+    report, advice = None, tuple[Hint, ...]()
+    screened = screened_settings(ledger.place, rows[begins:])
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip))
         champion_text = candidates.get(last.number, Candidate(text=b""))
@@ -60,7 +61,6 @@ def _search_inputs(
         is_same = installed.is_unchanged(last.evidence)
         simulated = (edits.kept_edits(contest, champion_text) if is_same else None) or ()
         advice = reporting.advise(last.evidence, report, rows, simulated)
-        screened = screened_settings(ledger.place, rows[begins:]) if advice else ()
         advice = for_kernel(
             advice,
             last.evidence,

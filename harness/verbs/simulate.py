@@ -142,6 +142,7 @@ class Simulate(Verb):
         from harness.advice import dump_directory
         from harness.judge.simulate.module import run_module
         from harness.judge.simulate.structure import prefetched_words
+        from harness.render.layout import terminal_width
         from harness.verbs.parts.schedules import operands
 
         dump = dump_directory.read(directory, target)
@@ -161,7 +162,7 @@ class Simulate(Verb):
         simulation = replace(simulation, unknown=tuple(map(_with_offer, explained)))
         return Outcome(
             document=_document(simulation, in_profile),
-            text=lambda: _text(simulation, in_profile),
+            text=lambda: _text(simulation, in_profile, terminal_width()),
             exit_code=0 if simulation.seconds is not None else 1,
         )
 
@@ -248,18 +249,22 @@ def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     ]
 
 
-def _text(simulation: Simulation, in_profile: float | None) -> str:
+def _text(simulation: Simulation, in_profile: float | None, width: int) -> str:
     """The simulation for a person: time, cycles by kind, limit, use of each unit, and what was not understood."""
+    from harness.render.layout import wrap
+
     lines = []
     if simulation.seconds is None or simulation.cycles is None or simulation.plus_minus_seconds is None:
-        lines.append(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}")
+        lines += wrap(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}", width)
     else:
         plus_minus = units.seconds(simulation.plus_minus_seconds)
         lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [{simulated(simulation.chip)}]")
         if in_profile is not None:
-            lines.append(
-                f"  a profile of the chip shows {units.seconds(in_profile)}: it leaves out the time in which the "
-                "runtime fetches operands before the program starts (cross-program prefetch)"
+            lines += wrap(
+                f"a profile of the chip shows {units.seconds(in_profile)}: it leaves out the time in which the "
+                "runtime fetches operands before the program starts (cross-program prefetch)",
+                width,
+                "  ",
             )
         for name, cycles in (
             ("bundles", simulation.bundle_cycles),
@@ -277,9 +282,10 @@ def _text(simulation: Simulation, in_profile: float | None) -> str:
         lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
         if simulation.chips > 1:
             lines += _links(simulation, simulation.seconds)
-    lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
+    sentences = [f"goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
     if any("contents are not known" in text for text in simulation.unknown):
-        lines.append("  contents that depend on an argument are known if you give it: --operand NAME=FILE.npy")
+        sentences.append("contents that depend on an argument are known if you give it: --operand NAME=FILE.npy")
     # The first of the reasons is the headline where there is no latency.
-    lines += [f"  not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
+    sentences += [f"not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
+    lines += [line for sentence in sentences for line in wrap(sentence, width, "  ")]
     return "\n".join(lines)

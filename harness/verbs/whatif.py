@@ -58,6 +58,7 @@ class Whatif(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import dump_directory
         from harness.advice.whatif import SWEEP, answers
+        from harness.render.layout import terminal_width
         from harness.verbs.parts.context import progress_of
         from harness.verbs.parts.schedules import dumped
 
@@ -85,7 +86,7 @@ class Whatif(Verb):
                 operations=operations(real),
                 answers=scaled,
             ),
-            text=lambda: _text(name, real, whole, scaled),
+            text=lambda: _text(name, real, whole, scaled, terminal_width()),
         )
 
 
@@ -104,8 +105,10 @@ def _factor(name: str, word: str) -> float:
         raise UsageError("bad-factor", message) from error
 
 
-def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...]) -> str:
+def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...], width: int) -> str:
     from tabulate import tabulate
+
+    from harness.render.layout import wrap
 
     parts = [part for part, _ in scaled[0].parts] if scaled else []
     rows = [
@@ -125,12 +128,15 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...])
         last = "nothing here would make it notably faster"
     if best is not None and best.profits:
         last = f"it would profit most from {best.scale.words}"
+    last += (
+        "; the schedule stays the one made for the real chip, so an edit that spares that resource alone gains at most "
+        "what its row says"
+    )
     return "\n".join(
         (
-            f"{name}: {seconds(whole)} as it is [{simulated(real.chip)}]",
-            *(f"  {sentence}" for sentence in sentences(real)),
+            *wrap(f"{name}: {seconds(whole)} as it is [{simulated(real.chip)}]", width),
+            *(line for sentence in sentences(real) for line in wrap(sentence, width, "  ")),
             tabulate(rows, headers=["what if", "time", "change", *parts], disable_numparse=True),
-            f"{last}; the schedule stays the one made for the real chip, so an edit that spares"
-            " that resource alone gains at most what its row says",
+            *wrap(last, width),
         )
     )

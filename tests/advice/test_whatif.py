@@ -101,6 +101,17 @@ def test_a_factor_that_means_nothing_is_refused(name: str, factor: float) -> Non
         Factors(**{name: factor})
 
 
+def test_sentences_fit_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    folder = str(unpack(NEWEST, "v5e-twice-1024", tmp_path))
+    assert main(["whatif", folder, "--chip", "v5e", "--mxu", "x2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 70
+    assert " ".join(lines).endswith("so an edit that spares that resource alone gains at most what its row says")
+
+
 def test_the_command_says_which_resource_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
     assert main(["whatif", folder, "--chip", "v5e"]) == 0

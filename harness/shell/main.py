@@ -9,11 +9,13 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import __version__, reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.render.layout import harmless
+from harness.shell import contests_below
 from harness.shell.arguments import colour, say
 from harness.shell.catalogue import EVERY, typed_verbs, valued_options
 from harness.shell.help_page import overview
@@ -153,6 +155,10 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
         if error.kind != "usage":
             raise
         raise UsageError(error.kind, f"{error}\n{verb.usage(arguments)}") from error
+    except RatchetError as error:
+        if error.kind != "no-contest" or not (where := contests_below.sentence(arguments.directory or Path())):
+            raise
+        raise RatchetError(error.kind, f"{error}; {where}") from error
     if text:
         print(text if verb.shows_texts or arguments.json else renamed(text), flush=True)
     for sentence in outcome.messages:

@@ -58,6 +58,25 @@ def test_a_folder_without_a_contest_says_so(
     assert not (tmp_path / "profile_data").exists()
 
 
+def test_a_folder_above_contests_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("mbg", "kernels/attn", "kernels/too/deep", ".venv/hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("prepare.py", "kernel.py"):
+            (tmp_path / folder / name).write_text("")
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "prepare.py").write_text("")
+    assert main(["-C", str(tmp_path), "results"]) == 4
+    assert f"; contests there: {tmp_path}/kernels/attn, {tmp_path}/mbg [no-contest]" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert main(["lines"]) == 4
+    assert "; contests here: kernels/attn, mbg [no-contest]" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path / "half")
+    assert main(["lines"]) == 4
+    assert "contests here" not in capsys.readouterr().err
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("verb", ["results", "status", "next", "fsck"])
 def test_a_repository_without_a_commit_has_no_attempts(

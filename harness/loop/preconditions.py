@@ -1,5 +1,9 @@
 """The preconditions of an attempt: a committed judge, a branch, an identity, times that may decide the title."""
 
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
 from git import Repo
 
 from harness.contest import PACKAGE, Contest
@@ -7,6 +11,9 @@ from harness.errors import RatchetError
 from harness.ledger import git
 from harness.ledger.git import index, write
 from harness.records import Attempt, Source
+
+# The message names all files; a command with more of them says FILE.
+_MOST_NAMED = 4
 
 
 def refuse_unfit(repository: Repo, contest: Contest) -> None:
@@ -23,10 +30,11 @@ def refuse_dirty_judge(contest: Contest) -> None:
     """Raises RatchetError `dirty-judge` if a file that a verdict depends on differs from HEAD."""
     dirty = dirty_judge_files(contest)
     if dirty:
+        back = " and ".join(_put_back(root, paths) for root, paths in _dirty_by_repository(contest))
         raise RatchetError(
             "dirty-judge",
             f"the judge differs from HEAD: {', '.join(dirty)}. A verdict must come from a committed judge: "
-            "commit these files or put them back (git checkout -- FILE), then run again",
+            f"commit these files or put them back ({back}), then run again",
         )
 
 
@@ -43,10 +51,27 @@ def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
 
 def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
     """Judge files that differ from HEAD of their repository, as paths in it."""
+    return tuple(dict.fromkeys(path for _, paths in _dirty_by_repository(contest) for path in paths))
+
+
+def _dirty_by_repository(contest: Contest) -> tuple[tuple[Path, tuple[str, ...]], ...]:
+    """The judge files that differ, as paths in their repository, with its top folder; the contest's repository first.
+
+    The harness may lie in another one.
+    """
     prepare = contest.directory / "prepare.py"
-    dirty = list(index.changed_paths(git.open_repository(contest.directory), (prepare,)))
+    by_root: dict[Path, list[str]] = {}
+    asked = [(git.open_repository(contest.directory), [prepare])]
     # An installed package lies in no repository; its bytes are still hashed into every record.
     home = git.find_repository(PACKAGE)
     if home is not None:
-        dirty += index.changed_paths(home, [path for path in contest.judge_files() if path != prepare])
-    return tuple(dict.fromkeys(dirty))
+        asked.append((home, [path for path in contest.judge_files() if path != prepare]))
+    for repository, paths in asked:
+        by_root.setdefault(git.root(repository), []).extend(index.changed_paths(repository, paths))
+    return tuple((root, tuple(dict.fromkeys(paths))) for root, paths in by_root.items() if paths)
+
+
+def _put_back(root: Path, paths: Sequence[str]) -> str:
+    """The command that puts these files back from any folder; paths in a repository are relative to its top."""
+    names = shlex.join(paths) if len(paths) <= _MOST_NAMED else "FILE"
+    return f"git -C {shlex.quote(str(root))} checkout HEAD -- {names}"

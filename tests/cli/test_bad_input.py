@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -114,7 +115,12 @@ def test_a_dirty_judge_is_named(contest: Path) -> None:
         prepare.write("# easier\n")
     refused(ratchet(contest, "experiment: x"), "dirty-judge", 4, "prepare.py")
     git(contest, "add", "prepare.py")
-    refused(ratchet(contest, "experiment: x"), "dirty-judge", 4, "prepare.py")
+    done = ratchet(contest, "experiment: x")
+    refused(done, "dirty-judge", 4, "prepare.py")
+    (command,) = re.findall(r"\((git -C [^)]*)\)", done.stderr)
+    # It works from any folder, and for a file that is staged.
+    subprocess.run(shlex.split(command), cwd="/", check=True)
+    assert "easier" not in (contest / "prepare.py").read_text()
 
 
 def test_a_prepare_that_does_not_load(contest: Path) -> None:

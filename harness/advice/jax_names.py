@@ -5,17 +5,24 @@ __init__.py and tpu.py define, and what their tables of deprecations say. tests/
 rows with the JAX that is installed.
 """
 
+import ast
+import difflib
 import importlib.metadata
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
 
 PALLAS, TPU = "jax.experimental.pallas", "jax.experimental.pallas.tpu"
 # The JAX of requirements.lock for each version of Python.
 SUPPORTED = {"3.11": "0.10.2", "3.12": "0.12.0.1"}
+# As similar as a name with one letter or underscore too few or too many; `gpu` and `tpu` are less similar.
+_NEAR = 0.75
 _LACKS = re.compile(
-    r"module '(?P<module>jax[\w.]*)' has no attribute '(?P<name>\w+)'"
-    r"|cannot import name '(?P<name_>\w+)' from '(?P<module_>jax[\w.]*)'"
-    r"|No module named '(?P<module__>jax[\w.]*)'"
+    r"module '(?P<module>jax(?:\.\w+)*)' has no attribute '(?P<name>\w+)'"
+    r"|cannot import name '(?P<name_>\w+)' from '(?P<module_>jax(?:\.\w+)*)'"
+    r"|No module named '(?P<module__>jax(?:\.\w+)*)'"
 )
 
 
@@ -76,9 +83,9 @@ def lacks(message: str) -> bool:
 
 
 def remedy(message: str, here: str = "") -> str:
-    """The releases of JAX that have the name which jax `here` (the installed one) lacks, and what to write instead.
+    """The name to write, or the releases of JAX that have the name which jax `here` (the installed one) lacks.
 
-    "" for any other message.
+    If no table has the name, that is the nearest name of its module, if one is near. "" for any other message.
     """
     match = _LACKS.search(message)
     if match is None:
@@ -89,6 +96,10 @@ def remedy(message: str, here: str = "") -> str:
     row = next((row for row in NAMES if row.module == module and name in row.names), None)
     shown = f"{module}.{name}" if name else module
     if row is None:
+        parent, _, last = shown.rpartition(".")
+        near = difflib.get_close_matches(last, sorted(_names_in(parent)), 1, _NEAR) if parent else []
+        if near:
+            return f"jax {here} has no {shown}; did you mean {parent}.{near[0]}?"
         others = [f"jax {version} (--python {python})" for python, version in SUPPORTED.items() if version != here]
         return f"jax {here} has no {shown}; try {' and '.join(others)}, or change the code to what jax {here} has"
     releases = f"up to {row.last}, not from {row.gone} on" if row.last else f"from {row.first} on, not in {row.gone}"
@@ -104,6 +115,30 @@ def has(row: Names, version: str) -> bool:
     """True if the release `version` of JAX has the names of a row."""
     number = _numbers(version)
     return (row.last is None or number < _numbers(row.gone)) and (row.first is None or number >= _numbers(row.first))
+
+
+def _names_in(module: str) -> Iterator[str]:
+    """The public names of a module of the installed JAX and its submodules, read from its text: nothing is imported."""
+    top, *parts = module.split(".")
+    spec = PathFinder.find_spec(top)
+    for home in spec.submodule_search_locations or () if spec is not None else ():
+        place = Path(home, *parts)
+        names = [path.stem for path in place.iterdir()] if place.is_dir() else []
+        for file in (place / "__init__.py", place.with_suffix(".py")):
+            if file.is_file():
+                names += _bound(ast.parse(file.read_bytes()))
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    """The names that a module's text binds."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -58,6 +58,23 @@ def test_the_supported_releases_are_those_of_the_lock() -> None:
             "0.10.2",
             "jax 0.10.2 has no jax.experimental.pallas.gpu; try jax 0.12.0.1 (--python 3.12)",
         ),
+        (
+            "AttributeError: module 'jax.numpy' has no attribute 'zeroslike'",
+            "0.10.2",
+            "jax 0.10.2 has no jax.numpy.zeroslike; did you mean jax.numpy.zeros_like?",
+        ),
+        (
+            "ImportError: cannot import name 'BlockSpecs' from 'jax.experimental.pallas' (pallas.py)",
+            "0.10.2",
+            "did you mean jax.experimental.pallas.BlockSpec?",
+        ),
+        ("ModuleNotFoundError: No module named 'jax.experimental.palas'", "0.10.2", "mean jax.experimental.pallas?"),
+        (
+            "AttributeError: module 'jax.numpy' has no attribute 'frobnicate'",
+            "0.10.2",
+            "jax 0.10.2 has no jax.numpy.frobnicate; try jax 0.12.0.1 (--python 3.12)",
+        ),
+        ("ModuleNotFoundError: No module named 'jaxtyping'", "0.10.2", ""),
         ("AttributeError: module 'tiles' has no attribute 'repeat'", "0.10.2", ""),
     ],
 )

@@ -1,10 +1,16 @@
-"""The operations of a run that are the kernel's and those that XLA put around it, told apart by their names."""
+"""The operations of a run that are the kernel's and those that XLA put around it, told apart by their names.
 
+A kernel without a name gets that of its function, for people.
+"""
+
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from harness.advice.operands import UNNAMED_KERNEL
-from harness.records import OpTime, PallasCall
+from harness.records import OpTime, PallasCall, Simulation
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
@@ -40,3 +46,58 @@ def outside_ops(ops: Sequence[OpTime], calls: Sequence[PallasCall]) -> list[OpTi
 
 def _is_of_xla(name: str) -> bool:
     return _WORDS.issuperset(re.split(r"[-_]", _NUMBER.sub("", name)))
+
+
+def shown_names(ops: Iterable[str], files: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """`mlp_kernel (jaxpr_as_fun.1)` for each operation that is a Pallas kernel without a name; others are left out.
+
+    `files` are the lines of the kernel's files. Empty unless all their Pallas calls without a name have one function.
+    """
+    functions = {function for lines in files.values() for function in _unnamed_kernels("\n".join(lines))}
+    if len(functions) != 1 or "" in functions:
+        return {}
+    (function,) = functions
+    return {op: f"{function} ({op})" for op in ops if op.startswith(UNNAMED_KERNEL)}
+
+
+def with_shown_names(run: Simulation, files: Mapping[str, Sequence[str]]) -> Simulation:
+    """`run` with its operations as `shown_names` names them."""
+    names = shown_names((op.name for op in run.ops), files)
+    return replace(run, ops=tuple(replace(op, name=names.get(op.name, op.name)) for op in run.ops))
+
+
+def _unnamed_kernels(text: str) -> Iterator[str]:
+    """The function of each Pallas call without a name in a file's text; "" where the text does not name it."""
+    nodes: list[ast.AST] = []
+    with suppress(SyntaxError, ValueError, RecursionError):
+        nodes = list(ast.walk(ast.parse(text)))
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    assigned = {
+        target.id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Call) and _last_part(node.func) == "pallas_call":
+            options = {keyword.arg: keyword.value for keyword in node.keywords}
+            if "name" not in options:
+                kernel = node.args[0] if node.args else options.get("kernel")
+                if isinstance(kernel, ast.Name) and kernel.id not in defined:
+                    kernel = assigned.get(kernel.id)
+                yield _function(kernel, defined)
+
+
+def _function(node: ast.expr | None, defined: set[str]) -> str:
+    """The name of a function or of that in functools.partial(function, ...); "" for anything else."""
+    if isinstance(node, ast.Call) and _last_part(node.func) == "partial" and node.args:
+        node = node.args[0]
+    name = _last_part(node)
+    return name if name in defined or isinstance(node, ast.Attribute) else ""
+
+
+def _last_part(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""

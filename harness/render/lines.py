@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from harness.advice.kernel_ops import with_shown_names
 from harness.advice.run_parts import sentences
 from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.records.report_words import simulated
@@ -57,7 +58,7 @@ def _blocks(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str
     source = simulated(run.chip)
     which = f" with timing input {run.runs[0].name}" if len(run.runs) > 1 else ""
     yield Words(f"{title}{which}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]")
-    yield from (Words(sentence, lead="  ", rest="    ") for sentence in sentences(run))
+    yield from (Words(sentence, lead="  ", rest="    ") for sentence in sentences(with_shown_names(run, files)))
     sums = [
         ("lines of kernel.py", list(of_kernel.values())),
         *((f"{clean(line.file)}:{line.line}  {_code(files.get(line.file, ()), line.line)}", [line]) for line in others),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.advice.buffers import with_compiled_sizes
+from harness.advice.kernel_ops import with_shown_names
 from harness.records import Attempt, Evidence, Hint, Outcome, Report, Verdict
 from harness.records.report_words import less_time
 from harness.render import report_sections, roofline
@@ -192,7 +193,8 @@ def _findings(
         counts = report_sections.counters_at_a_glance(report, champion)
         return apart(timing, times, (*machine, *memory, *checked, *counts), *last)
     counters = report_sections.counters(report, champion)
-    ops = report_sections.ops(evidence.simulation)
+    run = evidence.simulation
+    ops = report_sections.ops(with_shown_names(run, view.files) if run else None)
     return apart(timing, times, machine, counters, ops, memory, (*_work_in_kernels(evidence), *checked), *last)
 
 

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from harness.advice.run_parts import RunPart, operations, sentences, timing_inputs
 from harness.errors import RatchetError, UsageError
@@ -13,6 +13,9 @@ from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.units import change, seconds
 from harness.verbs.parts.arguments import add_subject
+
+if TYPE_CHECKING:
+    from harness.render.layout import Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Whatif(Verb):
         from harness.advice import dump_directory
         from harness.advice.whatif import SWEEP, answers
         from harness.render.layout import terminal_width
-        from harness.verbs.parts.context import progress_of
+        from harness.verbs.parts.context import progress_of, with_package_files
         from harness.verbs.parts.schedules import dumped
 
         names = (field.name for field in fields(Factors))
@@ -77,6 +80,9 @@ class Whatif(Verb):
             )
         number, dash, member = subject.name.partition("-")
         name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else subject.name
+        files = (
+            with_package_files(subject.candidate, subject.evidence) if subject.candidate and subject.evidence else {}
+        )
         return Outcome(
             document=WhatifDocument(
                 source="simulated",
@@ -86,7 +92,7 @@ class Whatif(Verb):
                 operations=operations(real),
                 answers=scaled,
             ),
-            text=lambda: _text(name, real, whole, scaled, terminal_width()),
+            text=lambda: _text(name, real, whole, scaled, files, terminal_width()),
         )
 
 
@@ -105,12 +111,15 @@ def _factor(name: str, word: str) -> float:
         raise UsageError("bad-factor", message) from error
 
 
-def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...], width: int) -> str:
+def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...], files: "Files", width: int) -> str:
     from tabulate import tabulate
 
+    from harness.advice.kernel_ops import shown_names, with_shown_names
     from harness.render.layout import wrap
 
     parts = [part for part, _ in scaled[0].parts] if scaled else []
+    names = shown_names(parts, files)
+    headers = ["what if", "time", "change", *(names.get(part, part) for part in parts)]
     rows = [
         [
             answer.scale.words or "nothing changed",
@@ -135,8 +144,8 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
     return "\n".join(
         (
             *wrap(f"{name}: {seconds(whole)} as it is [{simulated(real.chip)}]", width),
-            *(line for sentence in sentences(real) for line in wrap(sentence, width, "  ")),
-            tabulate(rows, headers=["what if", "time", "change", *parts], disable_numparse=True),
+            *(line for sentence in sentences(with_shown_names(real, files)) for line in wrap(sentence, width, "  ")),
+            tabulate(rows, headers=headers, disable_numparse=True),
             *wrap(last, width),
         )
     )

@@ -10,6 +10,7 @@ import numpy as np
 from harness import contest as contests
 from harness import reading_limits
 from harness.advice import dump_directory
+from harness.candidate import Candidate
 from harness.dumps.llo import ModuleDump
 from harness.errors import RatchetError, UsageError
 from harness.hardware import TPUS, Chip, chip
@@ -19,18 +20,19 @@ from harness.ledger import history
 from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Statement
 from harness.shell.arguments import directory
-from harness.verbs.parts.context import open_ledger, present_evidence
+from harness.verbs.parts.context import known_candidate, open_ledger, present_evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Schedules with a name and a chip; `problem` and `evidence` are None for dumps of an unknown program."""
+    """Schedules with a name and a chip; dumps of an unknown program have no problem, evidence and candidate."""
 
     name: str
     dumps: Path
     chip: Chip
     problem: Statement | None = None
     evidence: Evidence | None = None
+    candidate: Candidate | None = None
 
 
 def dumped(arguments: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
@@ -63,11 +65,13 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
             chip=contest.chip,
             problem=evidence.problem,
             evidence=evidence,
+            candidate=contest.candidate(),
         )
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
-        evidence = evidence_of(history.attempt(open_ledger(folder).place, int(what)).evidence, member)
+        ledger = open_ledger(folder)
+        evidence = evidence_of(history.attempt(ledger.place, int(what)).evidence, member)
         dumps = dumps_of(folder, evidence, f"attempt {int(what)}")
         return Subject(
             name=_named(f"{int(what):04d}", member),
@@ -75,6 +79,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
             chip=chip(evidence.chip),
             problem=evidence.problem,
             evidence=evidence,
+            candidate=known_candidate(ledger, int(what)),
         )
     if member is not None:
         raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")

@@ -14,6 +14,7 @@ from schedule_examples import NEWEST, unpack
 from simulated_examples import assert_possible, run
 
 from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule, parse_schedule
+from harness.dumps.timing_tables import Assumption
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.hlo import parse
@@ -22,7 +23,7 @@ from harness.judge import simulate
 from harness.judge.simulate.compiled_module import compile_module
 from harness.judge.simulate.core import run_compiled
 from harness.judge.simulate.machine import machine_of
-from harness.judge.simulate.module import impossibilities
+from harness.judge.simulate.module import impossibilities, run_module
 from harness.judge.simulate.structure import delay_slots
 from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.records import Simulation
@@ -134,14 +135,19 @@ def program(*bundles: str) -> Schedule:
     return parse_schedule("TLP", "\n".join(lines).replace("0x0 ", "0 "))
 
 
+def dumped(*bundles: str, hlo: str = "", assumption: Assumption | None = None) -> ModuleDump:
+    """A module whose top-level program may call the three-bundle ops `a`, `b`."""
+    top = program(*bundles)
+    nothing = Op("s0", "smov", text="0")
+    ops = tuple(Schedule(name=n, bundles=tuple(Bundle(i, (nothing,), ()) for i in range(3))) for n in "ab")
+    return ModuleDump(schedules=ops, utilisations=(None, None), top=top, hlo=hlo, remarks=(), assumption=assumption)
+
+
 def module(
     *bundles: str, chip_name: str = "v5e", hlo: str = "", fetched_before: bool = False
 ) -> tuple[int, tuple[tuple[str, int], ...], str]:
     """Cycles, calls per op and reason of a top-level program that calls the three-bundle ops `a`, `b`."""
-    top = program(*bundles)
-    nothing = Op("s0", "smov", text="0")
-    ops = tuple(Schedule(name=n, bundles=tuple(Bundle(i, (nothing,), ()) for i in range(3))) for n in "ab")
-    dump = ModuleDump(schedules=ops, utilisations=(None, None), top=top, hlo=hlo, remarks=())
+    dump = dumped(*bundles, hlo=hlo)
     machine = machine_of(chip(chip_name))
     cores = run_compiled(compile_module(dump, machine, fetched_before=fetched_before), machine, Tables(parse.read(hlo)))
     return cores[0].cycles, tuple((op.schedule.name, op.calls) for op in cores[0].ops), cores[0].reason
@@ -180,6 +186,28 @@ def test_a_loop_that_data_ends_has_no_latency() -> None:
         "",
     )
     assert "vector register" in reason
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("", "!"), ("!", ""), ("", ""), ("!", "!")],
+    ids=["the second alone", "the first alone", "none", "both"],
+)
+def test_the_range_includes_work_whatever_conditions_on_vectors_must_hold_for_it(first: str, second: str) -> None:
+    def jump(number: int, unless: str) -> tuple[str, ...]:
+        condition = (
+            f"%s{number}_s{number} = spop %9",
+            f"%p{number}_p0 = scmp.lt.s32.totalorder %s{number}_s{number}, 0",
+        )
+        return (*condition, f"%{number} = sbr.rel ({unless}%p{number}_p0) target = $region7", "", "", "", "")
+
+    bundles = (*jump(1, first), *jump(2, second), *[CALL.format("a")] * 50, "@ /* Start region 7 */")
+    assumptions: tuple[Assumption, ...] = ("never", "always")
+    never, always = (
+        sum(op.calls for op in run_module(dumped(*bundles, assumption=word), chip("v5e"), with_lines=False).ops)
+        for word in assumptions
+    )
+    assert (never, always) == (0, 50)
 
 
 @pytest.mark.parametrize(("asks", "delays"), [("ne.s32.totalorder %s1_s1, 0", 0), ("eq.s32.totalorder %s1_s1, 1", 100)])

@@ -56,11 +56,12 @@ _CERTIFICATE = (
 
 _OWN_SHAPE = "interpreted at the contest's own shape"
 _RACES_EXECUTED = "races in the executed schedule"
+_WRITTEN_OVER = "tables written over"
 _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
 
 _UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
 
-_ALWAYS_NAN = "def unforeseen_fill(shape): return None\ndef unforeseen_number(**_): return None"
+_ALWAYS_NAN = "def unforeseen_fill(shape, *, is_interpreted=True): return None\ndef unforeseen_number(**_): return None"
 
 _MARKED = "undefined results are marked"
 
@@ -223,6 +224,12 @@ GUARDS = (
         "def _are_alike(content, value): return False",
     ),
     _guard(
+        "memory that another program left",
+        "unwritten_bytes",
+        "judge/evaluate/interpret/buffers.py",
+        "def _leave_anything(buffers, random): pass",
+    ),
+    _guard(
         "a second call on equal inputs",
         "kept_for_equal_inputs",
         "judge/evaluate/candidate.py",
@@ -306,6 +313,19 @@ GUARDS = (
         _ALWAYS_NAN,
     ),
     _guard(
+        "unwritten memory at late steps",
+        "unwritten_at_a_late_step",
+        "judge/evaluate/draws.py",
+        "_strict_fill = unforeseen_fill\n"
+        "def unforeseen_fill(shape, *, is_interpreted=True): return _strict_fill(shape)",
+    ),
+    _guard(
+        "late writes at computed places",
+        "writes_past_the_end_late",
+        "judge/evaluate/trace/jaxprs.py",
+        "def writes_at_computed_places(jaxpr): return False",
+    ),
+    _guard(
         "order of parallel steps",
         "relies_on_order",
         "judge/evaluate/interpret/grid_order.py",
@@ -344,6 +364,10 @@ GUARDS = (
         "this CPU",
     ),
     _guard("precision of products", "one_pass", *_unmodelled("dot_general")),
+    _guard("products of infinities", "infinity_in_a_product", *_unmodelled("dot_general")),
+    _guard("extremes of NaN", "maximum_of_nan", *_unmodelled("max")),
+    _guard("remainders", "remainder_of_floats", *_unmodelled("rem")),
+    _guard("roots", "floor_of_a_root", *_unmodelled("sqrt")),
     _guard("hints", "false_multiple", *_unmodelled("multiple_of")),
     _guard("exponentials in bfloat16", "exponentials_of_bfloat16", *_unmodelled("exp")),
     _guard(_MARKED, "shift_past_the_word", *_unmodelled("shift_left"), "shifts within a word", "exponentials executed"),
@@ -378,6 +402,25 @@ GUARDS = (
         "        number = self._written(frame, 's32[]', 'constant', '-2147483648', '')\n"
         "        return self._written(frame, shape.plain, 'broadcast', f'%{number}', ', dimensions={}')",
         _EXECUTED,
+    ),
+    _guard(
+        _WRITTEN_OVER,
+        "table_of_another_kernel",
+        "judge/simulate/scalar_memory.py",
+        "class Memory(Memory):\n    def replace(self, *_, **__): pass",
+    ),
+    _guard(
+        "operands that are results",
+        "table_written_over",
+        "hlo/tables.py",
+        "class Tables(Tables):\n    def written_operands(self, name): return frozenset()",
+        _WRITTEN_OVER,
+    ),
+    _guard(
+        "tables with strides",
+        "table_with_strides",
+        "judge/simulate/transfer_races.py",
+        "class UnderWay(UnderWay):\n    def is_one_run(self, size, layout): return True",
     ),
     # Guards for races that the interpreter does not see.
     _guard(

@@ -57,6 +57,7 @@ _CERTIFICATE = (
 _OWN_SHAPE = "interpreted at the contest's own shape"
 _RACES_EXECUTED = "races in the executed schedule"
 _WRITTEN_OVER = "tables written over"
+_LEFT_BY_ANOTHER = "memory that another program left"
 _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
 
 _UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
@@ -219,12 +220,12 @@ GUARDS = (
     ),
     _guard(
         "memory that the last run left",
-        "cleared_by_a_tag_in_scalar_memory",
+        "kept_by_a_scalar_float",
         "judge/evaluate/interpret/left_memory.py",
         "def _are_alike(content, value): return False",
     ),
     _guard(
-        "memory that another program left",
+        _LEFT_BY_ANOTHER,
         "unwritten_bytes",
         "judge/evaluate/interpret/buffers.py",
         "def _leave_anything(buffers, random): pass",
@@ -311,6 +312,7 @@ GUARDS = (
         "unwritten_taken_for_zero",
         "judge/evaluate/draws.py",
         _ALWAYS_NAN,
+        _LEFT_BY_ANOTHER,
     ),
     _guard(
         "unwritten memory at late steps",
@@ -339,6 +341,7 @@ GUARDS = (
         "def checking_parameters(chip, steps, most=62):\n"
         "    return _strict_parameters(dataclasses.replace(chip, cores=1), steps, most)",
         "order of parallel steps",
+        _LEFT_BY_ANOTHER,
     ),
     _guard(
         "bounds",

@@ -29,6 +29,11 @@ class GrantedBound:
     turned: Mapping[Decision, bool] = field(default_factory=dict)
     decided: dict[Decision, set[bool]] = field(default_factory=dict)
 
+    def with_turn(self, decision: Decision) -> "GrantedBound":
+        """The same assumptions with the other outcome of a decision that this run came to."""
+        turned = {**self.turned, decision: not all(self.decided[decision])}
+        return GrantedBound(holds=self.holds, without_sparse_core=self.without_sparse_core, turned=turned)
+
     def decide(self, decision: Decision, holds: bool) -> bool:
         """The outcome of a decision whose condition is assumed to be `holds`."""
         outcome = self.turned.get(decision, holds)

@@ -30,7 +30,7 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 _ROUNDED_PEAK = 1.002
 _NO_END = "no end that is known"
 # The most runs with different outcomes of decisions that depend on vectors, and the reason if more are needed.
-_MOST_WAYS = 12
+_MOST_WAYS = 24
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than are run both ways"
 # The limit on this machine's time for running both ways of a branch, because one of them may have no end.
 _BOUND_SECONDS = 5.0
@@ -202,41 +202,51 @@ def _both_ways(
 
     The outcome of a comparison does not show which run is which, because compilers jump over such code as well as into
     it. In the first run fewer bundles are executed. Code that runs only if one condition holds and another does not is
-    in neither of the runs with equal outcomes: so decisions that came out alike in all runs are turned, one by one. If
-    some are left, the second run has no end.
+    in neither of the runs with equal outcomes. So decisions that came out alike in all runs are turned, one by one;
+    then those of the longest and of the shortest run are, as long as that moves an end.
+    If there are too many decisions, the longest has no end.
     """
     bounds = [GrantedBound(holds=holds) for holds in (False, True)]
-    ways = [run_compiled(compiled, machine, tables, deadline, bound=bound) for bound in bounds]
-    first, last = sorted(ways, key=_executed_bundles)
-    while (alike := _decided_alike(bounds)) and len(bounds) < _MOST_WAYS:
-        before, decision = alike[0]
-        turned = {**before.turned, decision: not all(before.decided[decision])}
-        bounds.append(GrantedBound(holds=before.holds, turned=turned))
-        way = run_compiled(compiled, machine, tables, deadline, bound=bounds[-1])
-        if _executed_bundles(way) < _executed_bundles(first) and not _reason(way):
-            first = way
-        elif not _reason(last) and (_reason(way) or _executed_bundles(way) > _executed_bundles(last)):
+    ways = [(bound, run_compiled(compiled, machine, tables, deadline, bound=bound)) for bound in bounds]
+    first, last = sorted(ways, key=lambda way: _executed_bundles(way[1]))
+    while not _reason(last[1]) and (bound := _next_bound(bounds, (last[0], first[0]))) is not None:
+        if len(bounds) == _MOST_WAYS:
+            return [first[1], tuple(replace(core, reason=_TOO_MANY_WAYS) for core in last[1])]
+        bounds.append(bound)
+        way = bound, run_compiled(compiled, machine, tables, deadline, bound=bound)
+        if _reason(way[1]) or _cycles_of(way[1]) > _cycles_of(last[1]):
             last = way
-    if alike and not _reason(last):
-        last = tuple(replace(core, reason=_TOO_MANY_WAYS) for core in last)
-    return [first, last]
+        elif _cycles_of(way[1]) < _cycles_of(first[1]):
+            first = way
+    return [first[1], last[1]]
 
 
-def _decided_alike(bounds: list[GrantedBound]) -> list[tuple[GrantedBound, Decision]]:
-    """The decisions with one outcome in all runs, each with a run that came to it; without those that were turned."""
+def _next_bound(bounds: list[GrantedBound], ends: tuple[GrantedBound, ...]) -> GrantedBound | None:
+    """The assumptions of the next run, with one decision turned; None if each was turned, and each of both `ends`."""
     outcomes: dict[Decision, set[bool]] = {}
-    runs: dict[Decision, GrantedBound] = {}
     for bound in bounds:
-        for decision, decided in bound.decided.items():
-            runs[decision] = bound
-            outcomes.setdefault(decision, set()).update(decided)
         for decision, outcome in bound.turned.items():
             outcomes.setdefault(decision, set()).add(outcome)
-    return [(runs[decision], decision) for decision, both in outcomes.items() if len(both) == 1]
+        for decision, decided in bound.decided.items():
+            outcomes.setdefault(decision, set()).update(decided)
+    for bound in bounds:
+        for decision in bound.decided:
+            if len(outcomes[decision]) == 1:
+                return bound.with_turn(decision)
+    for end in ends if len(outcomes) > 1 else ():
+        for decision, decided in end.decided.items():
+            bound = end.with_turn(decision)
+            if len(decided) == 1 and all((bound.holds, bound.turned) != (each.holds, each.turned) for each in bounds):
+                return bound
+    return None
 
 
 def _executed_bundles(cores: tuple[CoreRun, ...]) -> int:
     return sum(op.bundle_cycles for core in cores for op in core.ops)
+
+
+def _cycles_of(cores: tuple[CoreRun, ...]) -> int:
+    return max(core.cycles for core in cores)
 
 
 def _reason(cores: tuple[CoreRun, ...]) -> str:
@@ -298,7 +308,7 @@ def _without_sparse_core(
 
 def _seconds_taken(cores: tuple[CoreRun, ...], machine: Machine) -> float | str:
     """Seconds until the last core has ended, or why it has not."""
-    return _reason(cores) or max(core.cycles for core in cores) / machine.clock_hz
+    return _reason(cores) or _cycles_of(cores) / machine.clock_hz
 
 
 def _microseconds(seconds: float) -> str:

@@ -210,6 +210,28 @@ def test_the_range_includes_work_whatever_conditions_on_vectors_must_hold_for_it
     assert (never, always) == (0, 50)
 
 
+def test_the_range_ends_with_the_longest_run() -> None:
+    """Two decisions, each with a long wait on one side: alike outcomes have one of the waits, turned ones both."""
+
+    def decision(number: int, unless: str) -> tuple[str, ...]:
+        return (
+            f"%s{number}_s{number} = spop %9",
+            f"%p{number}_p0 = scmp.lt.s32.totalorder %s{number}_s{number}, 0",
+            f"%{number} = sbr.rel ({unless}%p{number}_p0) target = $region{number}",
+            *[""] * 4,
+            "%9 = vdelay 1000",
+            f" @ /* Start region {number} */",
+        )
+
+    bundles = *decision(1, ""), *decision(2, "!")
+    assumptions: tuple[Assumption, ...] = ("never", "always")
+    never, always = (
+        run_module(dumped(*bundles, assumption=word), chip("v5e"), with_lines=False).cycles or 0 for word in assumptions
+    )
+    assert always > 2000
+    assert never < 1000
+
+
 @pytest.mark.parametrize(("asks", "delays"), [("ne.s32.totalorder %s1_s1, 0", 0), ("eq.s32.totalorder %s1_s1, 1", 100)])
 def test_a_program_is_asked_to_run_and_finds_no_operand_fetched_before_it(asks: str, delays: int) -> None:
     word = "%s1_s1 = sld [smem:[#allocation9]]"

@@ -162,10 +162,15 @@ def _replacement(name: str, method: Any) -> Any:
 
 
 def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
-    """Writes drawn numbers wherever the run wrote nothing: the next run finds what another program has left there."""
+    """Writes drawn numbers wherever the run wrote nothing: the next run finds what another program has left there.
+
+    An input of integers that all have the value of unwritten memory looks like unwritten memory: outside of VMEM,
+    integers stay.
+    """
     for key, written in buffers.written.items():
         content = buffers.buffers[key].content
-        if content.shape == written.shape:
+        may_be_input = key[0] in (*IN_HBM, "smem") and not jnp.issubdtype(content.dtype, jnp.floating)
+        if content.shape == written.shape and not may_be_input:
             np.copyto(content, _anything(content, random), where=~written)
 
 

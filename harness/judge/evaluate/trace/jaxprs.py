@@ -20,9 +20,9 @@ Equation = Any
 
 DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
 EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
-# A power costs one, whatever its base.
 # A write has its reference and its value in front of its indices.
 _FIRST_INDEX_OF_A_WRITE = 2
+# A power costs one, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
 # One FLOP for each element of the result.
 ELEMENTWISE = frozenset((

@@ -32,7 +32,6 @@ IRRELEVANT = re.compile(
     r", (?:sharding|frontend_attributes|control-predecessors|metadata|backend_config|statistics|origin)=.*", re.DOTALL
 )
 _NAME = re.compile(r"%([\w.\-]+)")
-_STABLE = "is_stable=true"
 # These return their first operand unchanged.
 _SAME = ("copy", "copy-start", "copy-done", "async-done", "call-done", "opt-barrier")
 _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
@@ -193,16 +192,21 @@ class _Writer:
         dtypes = {array.dtype for array in kinds}
         if strange := dtypes - {*INTEGERS, "f32"}:
             raise NotEvaluated(f"{instruction.name} is of {strange.pop()}")
-        if instruction.opcode == "sort" and len(instruction.operands) > 1 and _STABLE not in instruction.attributes:
-            raise NotEvaluated(f"{instruction.name} sorts equal keys in any order")
         if "f32" in dtypes:
-            if instruction.opcode not in _EXACT.split() or (
-                instruction.opcode == "sort" and self._has_an_order(instruction)
-            ):
+            is_exact = instruction.opcode in _EXACT.split() or self._is_extreme(instruction)
+            if not is_exact or (instruction.opcode == "sort" and self._has_an_order(instruction)):
                 raise NotEvaluated(f"{instruction.name} computes {instruction.opcode} with floating-point numbers")
             words = _LITERAL.findall(_COMMENT.sub("", instruction.literal))
             if any(0 < abs(float(word)) < _SMALLEST for word in words):
                 raise NotEvaluated(f"{instruction.name} is a very small number")
+
+    def _is_extreme(self, instruction: Instruction) -> bool:
+        """True if an instruction reduces numbers to their maximum or minimum, which hangs on no order."""
+        roots = [
+            part for _, name in instruction.called for part in self._module.by_name[name].instructions if part.is_root
+        ]
+        is_reduction = instruction.opcode in ("reduce", "reduce-window")
+        return is_reduction and bool(roots) and all(root.opcode in ("maximum", "minimum") for root in roots)
 
     def _has_an_order(self, instruction: Instruction) -> bool:
         """True if a result depends on which of several equal keys a sort puts first: there machines differ."""

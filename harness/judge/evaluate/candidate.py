@@ -43,6 +43,7 @@ from harness.judge.evaluate.trace import (
 )
 from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
 from harness.operators import Problem
+from harness.operators.outputs import as_read
 from harness.operators.wrong_parts import at_smaller_shape
 from harness.records import Claims, PallasCall, Statement, Trace
 from harness.sandbox import arrays, asked_device
@@ -327,7 +328,8 @@ def interpret(request: InterpretRequest) -> Done:
     If a wait may end several transfers, the first family of a smaller shape runs three times: the transfers end in the
     order in which they were started, in the reverse order, and in a drawn one. The other families run in a drawn order;
     a result that the order spoils fails against the reference. If the run of the first family, or of the full shape,
-    reads memory that the kernel has not written, a second run on the same inputs finds what the first one left there.
+    reads memory that the kernel has not written, a second run on the same inputs finds what the first one left there,
+    and drawn numbers where it left nothing.
     Raises Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
     `transfer-order`, `left-memory`, `not-interpretable`.
     """
@@ -339,7 +341,7 @@ def interpret(request: InterpretRequest) -> Done:
     if (
         may_depend
         and (is_first or request.shape == "full")
-        and not _are_equal(outputs, _interpreted(request, order, finds_left=True).outputs)
+        and not _are_equal(request, outputs, _interpreted(request, order, finds_left=True).outputs)
     ):
         raise Rejected(
             "correctness",
@@ -349,7 +351,7 @@ def interpret(request: InterpretRequest) -> Done:
             "left",
         )
     for another in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
-        if not _are_equal(outputs, _interpreted(request, another).outputs):
+        if not _are_equal(request, outputs, _interpreted(request, another).outputs):
             raise Rejected(
                 "correctness",
                 "transfer-order",
@@ -360,8 +362,12 @@ def interpret(request: InterpretRequest) -> Done:
     return Done(path=request.outputs)
 
 
-def _are_equal(outputs: Sequence[Any], others: Sequence[Any]) -> bool:
-    return all(output.tobytes() == other.tobytes() for output, other in zip(outputs, others, strict=True))
+def _are_equal(request: InterpretRequest, outputs: Sequence[Any], others: Sequence[Any]) -> bool:
+    """True if the results are the same to the bit in all rows that somebody reads."""
+    problem = _traced(request.shape).problem
+    inputs = problem.make_inputs(request.family, request.seed)
+    both = zip(as_read(problem, inputs, outputs), as_read(problem, inputs, others), strict=True)
+    return all(output.tobytes() == other.tobytes() for output, other in both)
 
 
 def _where(request: InterpretRequest) -> str:

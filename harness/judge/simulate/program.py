@@ -130,7 +130,7 @@ class _Writer:
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
         # The program moves contents that are known to scalar memory or out of it, and may write over them.
         self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_move_words))
-        looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where("dma.smem_to_vmem".__eq__))
+        looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where(_may_reach_vectors))
         self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if looks_at_stores else set[int]()
         self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads, *self.stores})
         self.calls: list[Op] = []
@@ -532,6 +532,11 @@ def _is_store(opcode: str) -> bool:
 def _may_move_words(opcode: str) -> bool:
     """True if a transfer may have scalar memory on one side."""
     return opcode == "dma.general" or (opcode.startswith("dma.") and "smem" in opcode)
+
+
+def _may_reach_vectors(opcode: str) -> bool:
+    """True if a transfer may move words of scalar memory to vector memory."""
+    return opcode in ("dma.smem_to_vmem", "dma.general")
 
 
 def _raise(reason: str) -> str:

@@ -166,11 +166,15 @@ class Memory:
 
         Those of a transfer with strides (see `UnderWay.started`) are not recorded.
         """
+        if not isinstance(size, Unknown) and size == 0:
+            return
         is_spill = not isinstance(destination, Unknown) and "spill" in self.names.get(destination & WORD, "")
         is_known = not self._stored_anywhere and self.under_way.is_one_run(size, layout)
-        if not is_spill:
+        if not is_spill and not self.runtime:
             self.replace(space, destination, keeps_drained=is_known and not isinstance(source, Unknown))
         if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown) or not is_known:
+            if is_spill:
+                self._spilled[decided(destination, "the place of a spill") & WORD] = ()
             return
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
         count = size * self.channel.machine.granule_bytes // WORD_BYTES
@@ -345,6 +349,8 @@ class Memory:
         first = decided(address, "the destination in scalar memory of a transfer")
         granule = self.channel.machine.granule_bytes
         count = decided(size, "the size of a transfer to scalar memory") * granule // WORD_BYTES
+        if not count:
+            return
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
         words = None
         if self.under_way.is_one_run(size, layout):
@@ -395,6 +401,13 @@ class Memory:
             self._replaced.add(self.operand_name(destination))
         if space == "vmem":
             self.contents.replace(destination, is_transfer=not is_store)
+            if not isinstance(destination, Unknown):
+                row = destination if is_store else self.contents.row(destination)
+                self._replaced.update(
+                    operand.name
+                    for operand in self.operands
+                    if operand.space == space and operand.address // ALLOCATION_SPACING == row // ALLOCATION_SPACING
+                )
         if not keeps_drained:
             self._drained = [
                 (its_space, place, words)

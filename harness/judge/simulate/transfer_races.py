@@ -261,7 +261,14 @@ class UnderWay:
     def is_one_run(self, size: "int | Unknown", layout: "tuple[int | Unknown, ...]") -> bool:
         """True if the granules of a transfer follow one another on both sides."""
         strides = self._strides(size, layout)
-        return strides is not None and all(count == 1 for _, _, count in strides.levels)
+        if strides is None:
+            return False
+        length = strides.length
+        for *steps, count in reversed(strides.levels):
+            if count > 1 and any(step != length for step in steps):
+                return False
+            length *= count
+        return True
 
     def _allocations(self, moving: Moving) -> set[int]:
         sides = (side for side in (moving.source, moving.target) if side.space == "vmem")

@@ -73,7 +73,19 @@ class Assumed(Unknown):
         # `^ True` negates a predicate.
         return Assumed(self.reason, not self.holds) if other is True else self
 
+    def _both(self, other: object) -> "Unknown | int":
+        if isinstance(other, Assumed):
+            return Assumed(self.reason, self.holds and other.holds)
+        return super()._and(other)
+
+    def _either(self, other: object) -> "Unknown | bool":
+        if isinstance(other, Assumed):
+            return Assumed(self.reason, self.holds or other.holds)
+        return super()._or(other)
+
     __xor__ = __rxor__ = _turned  # type: ignore[assignment]
+    __and__ = __rand__ = _both
+    __or__ = __ror__ = _either
 
 
 def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":

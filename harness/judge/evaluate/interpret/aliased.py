@@ -59,7 +59,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
     """An inner program of `equation` after `_renamed`, with its own variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
-        return part  # no condition reads an array in HBM
+        return part  # no condition of a loop reads these
     # An inner program's operands are the last ones of the equation, after predicates and those of other programs.
     parameters = part.constvars or part.invars
     operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)

@@ -24,6 +24,8 @@ from harness.judge.evaluate.interpret.left_memory import IN_HBM, is_unwritten
 
 # The methods through which all accesses go, and the functions that call them, with the parameters that are used here.
 _METHODS = ("get_buffer_content", "store_buffer_content", "swap_buffer_content")
+# The bytes of the largest integers that a chip computes with.
+_LARGEST_INTEGER = 4
 _FUNCTIONS = {"get": "input_name", "store": "output_name"}
 
 
@@ -170,8 +172,8 @@ def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
     for key, written in buffers.written.items():
         content = buffers.buffers[key].content
         may_be_input = key[0] in (*IN_HBM, "smem") and not jnp.issubdtype(content.dtype, jnp.floating)
-        if content.shape == written.shape and not may_be_input:
-            np.copyto(content, _anything(content, random), where=~written)
+        if content.shape == written.shape and not may_be_input and not written.all():
+            content[~written] = _anything(content[~written], random)
 
 
 def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
@@ -180,7 +182,7 @@ def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
     others: NDArray[Any]
     if jnp.issubdtype(like.dtype, jnp.floating):
         others = random.standard_normal(like.shape) * 2.0 ** random.integers(-8, 9)
-    elif jnp.issubdtype(like.dtype, jnp.integer):
+    elif jnp.issubdtype(like.dtype, jnp.integer) and like.dtype.itemsize <= _LARGEST_INTEGER:
         limits = jnp.iinfo(like.dtype)
         others = random.integers(int(limits.min), int(limits.max), size=like.shape, endpoint=True, dtype=np.int64)
     else:

@@ -1,4 +1,7 @@
-"""Memory as the last run left it, which a kernel finds on a chip wherever it has written nothing."""
+"""Memory as the last run left it, which a kernel finds on a chip wherever it has written nothing.
+
+Where the last run wrote nothing either, `buffers` has put drawn numbers.
+"""
 
 import contextlib
 import inspect

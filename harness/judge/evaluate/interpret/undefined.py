@@ -19,8 +19,8 @@ _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "g
 # because XLA on a CPU sometimes converts these to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
-# A number in unwritten memory, which shows in every sum, and the fewest bits of integers that have other contents.
-_NUMBER, _FEWEST_BITS = 1 << 13, 8
+# A number in unwritten memory, which shows in every sum, and the sizes of integers that have other contents.
+_NUMBER, _MIXED_BITS = 1 << 13, (8, 32)
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
 
@@ -44,12 +44,13 @@ def marked_memory(like: Any) -> Any:
 def mixed_memory(like: Any) -> Any:
     """An array of this shape and dtype with a marked NaN, a plain one, a number, and its opposite in turn.
 
-    Integers are a mark, 0, 1, and what `like` has. `like` for dtypes that are neither.
+    Integers are a mark, 0, 1, and what `like` has. `like` for dtypes that are neither, and for 16-bit integers, which
+    JAX's semaphores are too.
     """
     if jnp.issubdtype(like.dtype, jnp.floating):
         number = min(float(_NUMBER), float(jnp.finfo(like.dtype).max))
         contents = [marked_memory(like), marks(like), lax.full_like(like, number), lax.full_like(like, -number)]
-    elif jnp.issubdtype(like.dtype, jnp.integer) and jnp.iinfo(like.dtype).bits >= _FEWEST_BITS:
+    elif jnp.issubdtype(like.dtype, jnp.integer) and jnp.iinfo(like.dtype).bits in _MIXED_BITS:
         contents = [marked_memory(like), lax.full_like(like, 0), lax.full_like(like, 1), like]
     else:
         return like

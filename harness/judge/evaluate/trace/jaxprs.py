@@ -20,8 +20,8 @@ Equation = Any
 
 DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
 EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
-# A write has its reference and its value in front of its indices.
-_FIRST_INDEX_OF_A_WRITE = 2
+# The indices of a write among its operands, which begin with its reference; the others are its value and its mask.
+_INDICES_OF_A_WRITE = {"swap": slice(2, None), "addupdate": slice(2, None), "masked_swap": slice(1, -2)}
 # A power costs one, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
 # One FLOP for each element of the result.
@@ -126,9 +126,9 @@ def uses_replaced_values(jaxpr: Jaxpr) -> bool:
 def writes_at_computed_places(jaxpr: Jaxpr) -> bool:
     """True if the place of a write anywhere in the program depends on something that is computed."""
     return any(
-        equation.primitive.name in ("swap", "masked_swap", "addupdate")
-        and not all(isinstance(operand, core.Literal) for operand in equation.invars[_FIRST_INDEX_OF_A_WRITE:])
+        not isinstance(operand, core.Literal)
         for equation in equations(jaxpr)
+        for operand in equation.invars[_INDICES_OF_A_WRITE.get(equation.primitive.name, slice(0))]
     )
 
 
@@ -382,7 +382,7 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
         aliased = {source for source, _ in equation.params["input_output_aliases"]}
         for position, block in enumerate(mapping.block_mappings[: mapping.num_inputs], first):
             operand = equation.invars[mapping.num_dynamic_grid_bounds + position]
-            is_shared = is_in_hbm(block) or operand not in parameters
+            is_shared = is_in_hbm(block) or isinstance(operand, core.Literal) or operand not in parameters
             if is_shared and body.invars[position] in written and position not in aliased:
                 does = "copies" if is_in_hbm(block) else "writes"
                 raise Rejected(
@@ -413,7 +413,8 @@ def _calls_with_parameters(jaxpr: Jaxpr, parameters: frozenset[Any]) -> Iterator
                 for var, operand in zip(part.invars, equation.invars, strict=False)
                 if not isinstance(operand, core.Literal) and operand in alone
             )
-            is_one_call = len(part.invars) == len(equation.invars)
+            # The body of a loop may use a constant in each of its turns.
+            is_one_call = len(part.invars) == len(equation.invars) and equation.primitive.name not in ("scan", "while")
             yield from _calls_with_parameters(part, frozenset(handed) if is_one_call else frozenset())
 
 

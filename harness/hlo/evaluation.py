@@ -38,12 +38,15 @@ _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
 _OPENED = ("fusion", "call", "async-start", "call-start")
 _NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id")
 # Some integers are computed through floating-point numbers. They are trusted if only these operations make them, which
-# round alike on every machine; a division, a sum of many terms in an unknown order, and more complex operations do not.
+# round alike on every machine; a division and more complex operations do not.
 _EXACT = """
 abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
-dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter
-reshape reverse select sign slice sort subtract transpose tuple while
+dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
+reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
+# These add in an order that no source states. So a table may have sums of floating-point numbers only if all its
+# floating-point constants are -1, 0 or 1, nothing is multiplied, and only predicates become numbers: then they count.
+_SUMS = ("reduce", "reduce-window", "scatter")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
 # A product of a few numbers below this may be subnormal, which some machines flush to 0.
@@ -106,6 +109,7 @@ class _Writer:
         self.main = _Frame([], None)
         self._kinds: dict[str, str] = {}
         self._texts: list[str] = []
+        self._has_sums = self._has_numbers = False
 
     def module(self, root: str, kind: str) -> str:
         """The module's text; its entry's root is a copy of `root`."""
@@ -193,20 +197,26 @@ class _Writer:
         if strange := dtypes - {*INTEGERS, "f32"}:
             raise NotEvaluated(f"{instruction.name} is of {strange.pop()}")
         if "f32" in dtypes:
-            is_exact = instruction.opcode in _EXACT.split() or self._is_extreme(instruction)
-            if not is_exact or (instruction.opcode == "sort" and self._has_an_order(instruction)):
+            if instruction.opcode not in _EXACT.split() or (
+                instruction.opcode == "sort" and self._has_an_order(instruction)
+            ):
                 raise NotEvaluated(f"{instruction.name} computes {instruction.opcode} with floating-point numbers")
-            words = _LITERAL.findall(_COMMENT.sub("", instruction.literal))
-            if any(0 < abs(float(word)) < _SMALLEST for word in words):
+            numbers = [float(word) for word in _LITERAL.findall(_COMMENT.sub("", instruction.literal))]
+            if any(0 < abs(number) < _SMALLEST for number in numbers):
                 raise NotEvaluated(f"{instruction.name} is a very small number")
+            self._has_sums |= instruction.opcode in _SUMS and not self._is_extreme(instruction)
+            is_number = instruction.opcode == "convert" and not dtypes <= {"f32", "pred"}
+            is_result = arrays(instruction.shape)[0].dtype == "f32"
+            self._has_numbers |= instruction.opcode == "multiply" or (is_number and is_result)
+            self._has_numbers |= not {-1.0, 0.0, 1.0}.issuperset(numbers)
+            if self._has_sums and self._has_numbers:
+                raise NotEvaluated(f"{instruction.name} belongs to a sum whose order is not known")
 
     def _is_extreme(self, instruction: Instruction) -> bool:
         """True if an instruction reduces numbers to their maximum or minimum, which hangs on no order."""
-        roots = [
-            part for _, name in instruction.called for part in self._module.by_name[name].instructions if part.is_root
-        ]
-        is_reduction = instruction.opcode in ("reduce", "reduce-window")
-        return is_reduction and bool(roots) and all(root.opcode in ("maximum", "minimum") for root in roots)
+        called = (self._module.by_name[name].instructions for _, name in instruction.called)
+        roots = [part.opcode for instructions in called for part in instructions if part.is_root]
+        return bool(roots) and {*roots} <= {"maximum", "minimum"}
 
     def _has_an_order(self, instruction: Instruction) -> bool:
         """True if a result depends on which of several equal keys a sort puts first: there machines differ."""

@@ -66,8 +66,9 @@ def test_less_of_a_resource_never_helps(tmp_path: Path) -> None:
 
 
 def test_every_timing_input_and_every_operation_has_an_answer_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     folder = unpack(NEWEST, "v5e-twice-1024", tmp_path)
     timing_tables.write(folder, tuple(timing_tables.timing_tables(name, {}) for name in ("mixed", "decode")))
     assert main(["whatif", str(folder), "--chip", "v5e", "--mxu", "x2", "--json"]) == 0
@@ -112,7 +113,10 @@ def test_sentences_fit_the_terminal(
     assert " ".join(lines).endswith("so an edit that spares that resource alone gains at most what its row says")
 
 
-def test_the_command_says_which_resource_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_which_resource_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     folder = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
     assert main(["whatif", folder, "--chip", "v5e"]) == 0
     text = capsys.readouterr().out

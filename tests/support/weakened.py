@@ -234,7 +234,7 @@ GUARDS = (
         "a second call on equal inputs",
         "kept_for_equal_inputs",
         "judge/evaluate/candidate.py",
-        "def _are_equal(outputs, others): return True",
+        "def _are_equal(request, outputs, others): return True",
     ),
     _guard(
         "windows change buffers",

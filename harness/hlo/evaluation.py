@@ -44,9 +44,10 @@ abs add bitcast bitcast-convert broadcast clamp compare concatenate constant con
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
 reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
-# These add in an order that no source states. So a table may have sums of floating-point numbers only if all its
-# floating-point constants are -1, 0 or 1, nothing is multiplied, and only predicates become numbers: then they count.
+# These add in an order that no source states. So a table may have one sum of floating-point numbers, and only if they
+# are -1, 0 or 1: constants and predicates, of which no other operation makes larger numbers. Then the sum is exact.
 _SUMS = ("reduce", "reduce-window", "scatter")
+_MAKE_LARGER = ("add", "subtract", "multiply", "bitcast-convert", "while")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
 # A product of a few numbers below this may be subnormal, which some machines flush to 0.
@@ -109,7 +110,8 @@ class _Writer:
         self.main = _Frame([], None)
         self._kinds: dict[str, str] = {}
         self._texts: list[str] = []
-        self._has_sums = self._has_numbers = False
+        # The names of sums of floats, of their computations' instructions, and of those that make larger numbers.
+        self._sums, self._adders, self._larger = set[str](), set[str](), set[str]()
 
     def module(self, root: str, kind: str) -> str:
         """The module's text; its entry's root is a copy of `root`."""
@@ -204,19 +206,25 @@ class _Writer:
             numbers = [float(word) for word in _LITERAL.findall(_COMMENT.sub("", instruction.literal))]
             if any(0 < abs(number) < _SMALLEST for number in numbers):
                 raise NotEvaluated(f"{instruction.name} is a very small number")
-            self._has_sums |= instruction.opcode in _SUMS and not self._is_extreme(instruction)
-            is_number = instruction.opcode == "convert" and not dtypes <= {"f32", "pred"}
-            is_result = arrays(instruction.shape)[0].dtype == "f32"
-            self._has_numbers |= instruction.opcode == "multiply" or (is_number and is_result)
-            self._has_numbers |= not {-1.0, 0.0, 1.0}.issuperset(numbers)
-            if self._has_sums and self._has_numbers:
+            if instruction.opcode in _SUMS and not self._is_extreme(instruction):
+                self._sums.add(instruction.name)
+                self._adders.update(part.name for part in self._called(instruction))
+            is_larger = instruction.opcode in _MAKE_LARGER or not {-1.0, 0.0, 1.0}.issuperset(numbers)
+            if instruction.opcode == "convert" and arrays(instruction.shape)[0].dtype == "f32":
+                is_larger = not dtypes <= {"f32", "pred"}
+            if is_larger:
+                self._larger.add(instruction.name)
+            if self._sums and (len(self._sums) > 1 or self._larger - self._adders):
                 raise NotEvaluated(f"{instruction.name} belongs to a sum whose order is not known")
 
     def _is_extreme(self, instruction: Instruction) -> bool:
         """True if an instruction reduces numbers to their maximum or minimum, which hangs on no order."""
-        called = (self._module.by_name[name].instructions for _, name in instruction.called)
-        roots = [part.opcode for instructions in called for part in instructions if part.is_root]
-        return bool(roots) and {*roots} <= {"maximum", "minimum"}
+        roots = {part.opcode for part in self._called(instruction) if part.is_root}
+        return bool(roots) and roots <= {"maximum", "minimum"}
+
+    def _called(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions of the computations that an instruction calls."""
+        return [part for _, name in instruction.called for part in self._module.by_name[name].instructions]
 
     def _has_an_order(self, instruction: Instruction) -> bool:
         """True if a result depends on which of several equal keys a sort puts first: there machines differ."""

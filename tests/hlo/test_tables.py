@@ -378,6 +378,32 @@ def test_a_sum_of_floats_is_no_table() -> None:
     assert Tables(parse.read(CALLS)).values("count") is None
 
 
+@pytest.mark.parametrize(
+    ("made", "is_known"),
+    [
+        ("%made = f32[8]{0} broadcast(%one.0), dimensions={}", True),
+        ("%made = f32[8]{0} convert(%flags)", True),
+        ("%made = f32[8]{0} convert(%places)", False),
+        ("%made = f32[8]{0} bitcast-convert(%places)", False),
+        ("%ones = f32[8]{0} broadcast(%one.0), dimensions={}\n  %made = f32[8]{0} add(%ones, %ones)", False),
+    ],
+    ids=["ones", "predicates", "integers", "bits", "added before"],
+)
+def test_a_sum_of_floats_that_counts_is_a_table(made: str, is_known: bool) -> None:
+    constants = """  %one.0 = f32[] constant(1)
+  %places = s32[8]{0} iota(), iota_dimension=0
+  %three = s32[] constant(3)
+  %limit = s32[8]{0} broadcast(%three), dimensions={}
+  %flags = pred[8]{0} compare(%places, %limit), direction=LT
+"""
+    text = CALLS.replace(
+        "  %table = f32[8]{0} constant({16777216, 0, 0, 1, 0, 0, -16777216, 0})", constants + "  " + made
+    )
+    assert text != CALLS
+    counted = Tables(parse.read(text.replace("reduce(%table", "reduce(%made"))).values("count")
+    assert (counted is not None) == is_known
+
+
 def test_operands_in_the_memory_of_results_are_named() -> None:
     tables = Tables(parse.read(CALLS))
     assert tables.written_operands("in_place") == {1}

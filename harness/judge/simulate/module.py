@@ -222,7 +222,10 @@ def _both_ways(
 
 
 def _next_bound(bounds: list[GrantedBound], ends: tuple[GrantedBound, ...]) -> GrantedBound | None:
-    """The assumptions of the next run, with one decision turned; None if each was turned, and each of both `ends`."""
+    """The assumptions of the next run, with one decision turned, or None if no turn is left.
+
+    First a decision is turned that came out alike in all runs, then each decision of both `ends`.
+    """
     outcomes: dict[Decision, set[bool]] = {}
     for bound in bounds:
         for decision, outcome in bound.turned.items():

@@ -128,7 +128,7 @@ class _Writer:
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
-        # The program moves contents that are known to scalar memory or out of it, and may write over them.
+        # Known words move to scalar memory or out of it. The kernel may write over them in HBM or VMEM.
         self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_move_words))
         looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where(_may_reach_vectors))
         self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if looks_at_stores else set[int]()

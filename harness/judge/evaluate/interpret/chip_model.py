@@ -359,7 +359,7 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _rem(equation: Equation, _: Chip) -> Model | None:
-    """Of floats compiled to |x| - floor(|x| / |y|) |y| with the sign of x, and 0 where that is |y|."""
+    """Of floats compiled to |x| - floor(|x| (1 / |y|)) |y| with the sign of x, and 0 where that is |y|."""
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         return divided(equation)

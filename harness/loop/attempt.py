@@ -1,7 +1,8 @@
 """One attempt: lock, recover, refuse what is unfit, evaluate, decide, record; nothing else."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_difference, problem_digest
 from harness.ledger import Ledger, diff, git, history
 from harness.loop import guard, kept_captures, preconditions, rescale, simulated_capture
-from harness.loop.bench import Bench, Say
+from harness.loop.bench import HERE, Bench, Say, forget, keep
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.ledger_advice import set_constants
 from harness.loop.opponent import Run, champion_remedy, opponent
@@ -151,9 +152,33 @@ def _judge_and_record(
     run: Run, watch: guard.Watch, hypothesis: str, original: Candidate, candidate: Candidate
 ) -> AttemptResult:
     """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
+    title = _title(run, candidate)
+    with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:
+        return _judge_title(its_run, watch, title, hypothesis, original, candidate)
+
+
+@contextmanager
+def _kept_for_later(run: Run) -> Iterator[Run]:
+    """The run with the files of kernel.py as it stands, so that later commands find its evidence.
+
+    If another command uses these files now, it is the same run, and its evidence is not kept.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(run.bench.locked(f"attempt {run.number}"))
+        except RatchetError:
+            yield run
+            return
+        forget(run.contest)
+        yield replace(run, folder=HERE)
+
+
+def _judge_title(
+    run: Run, watch: guard.Watch, title: _Title, hypothesis: str, original: Candidate, candidate: Candidate
+) -> AttemptResult:
+    """`_judge_and_record` once the candidate's relation to the champion is known."""
     started = _now()
     head = git.head_commit(run.ledger.place.repository)
-    title = _title(run, candidate)
     champion, facing = title.champion, None
     if champion and title.is_contested:
         preconditions.refuse_cpu_title(champion, run.key.source)
@@ -209,6 +234,8 @@ def _result_for_champion(
     run: Run, watch: guard.Watch, champion: Attempt, attempt: Attempt, report: Report, advice: tuple[Hint, ...]
 ) -> AttemptResult:
     """The result for the champion's own kernel: no new attempt, but a note if the options say so."""
+    if run.folder:
+        keep(run.bench, attempt.kernel_sha256, attempt.evidence)
     noted = run.options.record and _keep_note(run, watch, champion, attempt.evidence)
     run.ledger.log_notes()
     return AttemptResult(

@@ -34,7 +34,7 @@ ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu":
 # The number of newest attempts among which an accepted one with this text is looked for.
 _NEWEST = 50
 # The folder of profile_data for kernel.py as it stands.
-_HERE = "judge"
+HERE = "judge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,24 +142,33 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
 
     Raises RatchetError `busy` and the errors of `Bench.judge`.
     """
-    path = _kept_path(bench.contest)
     with bench.locked("judge"):
-        # First of all: the kept evidence must never outlive the schedules that it speaks of.
-        if path.exists():
-            files.remove(path)
+        forget(bench.contest)
         candidate = bench.contest.candidate().set(settings)
-        evidence = bench.judge(candidate, _HERE)
-        kept = _KeptJudgement(
-            kernel_sha256=candidate.sha256,
-            key=_simulated_key(bench.contest),
-            evidence=evidence,
-            is_checked=bench.checked,
-            has_lines=bench.checked or bench.with_lines,
-        )
-        files.write_atomically(path, msgspec.json.encode(kept))
+        evidence = bench.judge(candidate, HERE)
+        keep(bench, candidate.sha256, evidence)
         # The capture is no part of the evidence, so its trouble is not reported.
         simulated_capture.keep(evidence, bench.contest.directory, "kernel.py")
         return evidence
+
+
+def forget(contest: Contest) -> None:
+    """Removes the kept evidence. Call it before new files go to `HERE`: it must not outlive the schedules it names."""
+    path = _kept_path(contest)
+    if path.exists():
+        files.remove(path)
+
+
+def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
+    """Keeps the evidence about the candidate of that digest for later commands; its files lie in the folder `HERE`."""
+    kept = _KeptJudgement(
+        kernel_sha256=kernel_sha256,
+        key=_simulated_key(bench.contest),
+        evidence=evidence,
+        is_checked=bench.checked,
+        has_lines=bench.checked or bench.with_lines,
+    )
+    files.write_atomically(_kept_path(bench.contest), msgspec.json.encode(kept))
 
 
 def evidence_here(bench: Bench) -> Evidence:
@@ -217,7 +226,7 @@ def _simulated_key(contest: Contest) -> Key:
 
 
 def _kept_path(contest: Contest) -> Path:
-    return contest.directory / "profile_data" / _HERE / "found.json"
+    return contest.directory / "profile_data" / HERE / "found.json"
 
 
 # --- many texts, each judged once -----------------------------------------------------------------

@@ -20,7 +20,7 @@ from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The constant parts of one attempt."""
+    """The constant parts of one attempt. `folder`: the one of `profile_data` for its files, if it is not numbered."""
 
     ledger: Ledger
     bench: Bench
@@ -29,6 +29,7 @@ class Run:
     number: int
     key: Key
     rows: tuple[Row, ...]
+    folder: str = ""
 
     @property
     def contest(self) -> Contest:
@@ -41,7 +42,7 @@ class Run:
     @property
     def work(self) -> str:
         """The folder of `profile_data` for the candidate."""
-        return f"{self.number:04d}"
+        return self.folder or f"{self.number:04d}"
 
     @property
     def champions_work(self) -> str:

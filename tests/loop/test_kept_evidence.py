@@ -7,6 +7,7 @@ import pytest
 from loop_fixtures import committed_contest, ratchet
 
 from harness import contest as contests
+from harness.advice import dump_directory
 from harness.loop import bench
 from harness.loop.bench import Bench
 
@@ -68,3 +69,9 @@ def test_the_champion_is_not_judged_again(tmp_path: Path) -> None:
     assert bench.kept_evidence(contest) == recorded
     shutil.rmtree(folder / "profile_data" / "0001")
     assert bench.kept_evidence(contest) is None
+    # The champion's kernel judged again by an attempt is kept like that of `judge`.
+    ratchet(folder, "experiment: the champion again", "--quiet", expect=0)
+    again = bench.kept_evidence(contest, with_lines=True)
+    assert again is not None
+    assert len(again.all_checks) > 5
+    assert dump_directory.of(again, folder) == (folder / "profile_data" / "judge" / "dumps").resolve()

@@ -102,7 +102,7 @@ def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | Non
     if wanted in [chip_of_device(kind) for _, kind in kinds]:
         yield Line(what="chip of the contest", value=f"{wanted.name}: is here")
         return
-    remedy = "There is no simulator for GPUs: --on cpu runs everything but the device"
+    remedy = "There is no simulator for GPUs; --on cpu runs everything except the timing on a device"
     if wanted.platform == "tpu":
         remedy = "Latencies are simulated, which is what this project does without a TPU"
     yield _unfit("chip of the contest", f"{wanted.name}: not here", remedy)

@@ -217,7 +217,7 @@ def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, go
 
 
 def test_a_device_does_not_time_a_suite(contest: Path) -> None:
-    with pytest.raises(RatchetError, match="--on simulated judges it") as caught:
+    with pytest.raises(RatchetError, match="expected simulated times for a suite") as caught:
         judged(contest, norm(), on="cpu")
     assert caught.value.kind == "suite-not-timed"
 

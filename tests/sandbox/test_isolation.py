@@ -332,7 +332,7 @@ def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> N
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("getattr(x, name)", "calls getattr with a name that is computed"),
+        ("getattr(x, name)", "calls getattr with a computed name"),
         ("x = vars(y)", "names vars"),
         ("x.__dict__", "names __dict__"),
         ("sys.modules", "names modules"),

@@ -164,8 +164,8 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
         raise Rejected(
             "static",
             "not-deterministic",
-            "expected the program to stay what it was while kernel.py is traced for smaller shapes, got another: does "
-            "kernel.py change something that it was traced with?",
+            "expected the same program after kernel.py was traced for smaller shapes, got a different one: does "
+            "kernel.py change a module-level array or counter while it is traced?",
         )
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
@@ -216,8 +216,8 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
         raise Rejected(
             "static",
             "not-deterministic",
-            "expected kernel.py to be the same program whenever it is loaded, got two: does a constant come from a "
-            "clock, from random numbers or from id()?",
+            "expected kernel.py to give the same program each time it is loaded, got two different ones: does a "
+            "constant come from a clock, from random numbers or from id()?",
         )
 
 
@@ -228,10 +228,11 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
             "static",
             "flop-claim",
             f"compute_flops() claims {claims.flops:,} FLOPs, the judge credits {statement.work.flops:,} "
-            f"({statement.work.matmul_flops:,} in matmuls, {statement.work.vector_flops:,} else); correct the claim",
+            f"({statement.work.matmul_flops:,} in matmuls, {statement.work.vector_flops:,} elsewhere); correct the "
+            "claim",
         )
     if work.outside > _OUTSIDE_SHARE * statement.work.flops:
-        moved = ", elements of XLA's collectives among them" if statement.mesh else ""
+        moved = " (elements of XLA's collectives included)" if statement.mesh else ""
         raise Rejected(
             "static",
             "work-outside-pallas",
@@ -242,8 +243,8 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
         raise Rejected(
             "static",
             "work-outside-pallas",
-            f"{work.outside_in_loops:,} floating-point operations outside Pallas calls in each round of loops that may "
-            "make any number of rounds: write such a loop with a fixed number (jax.lax.scan), or move that arithmetic "
+            f"{work.outside_in_loops:,} floating-point operations outside Pallas calls in each iteration of loops "
+            "without a fixed trip count: write such a loop with a fixed count (jax.lax.scan), or move that arithmetic "
             "into the kernel",
         )
 
@@ -251,7 +252,8 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
 def unchecked_warnings(closed: Any) -> tuple[str, ...]:
     """A sentence for each line that makes a Pallas call without some of the compiler's checks."""
     sentences = (
-        f"{packages.place_of(equation)}{' and '.join(options)}: timed as shipped, and checked with what that leaves out"
+        f"{packages.place_of(equation)}{' and '.join(options)}: timed as shipped, without these checks of the "
+        "compiler, but also checked with them"
         for equation in jaxprs.pallas_calls(closed.jaxpr)
         if (options := semantics.checks_left_out(equation))
     )
@@ -263,8 +265,8 @@ def _enclosed_warnings(closed: Any) -> tuple[str, ...]:
     if not within:
         return ()
     return (
-        f"{within} Pallas calls within loops or branches around them: their grid steps are those of one call, their "
-        "HBM traffic is what the simulator counts",
+        f"{within} Pallas calls stand within loops or branches: their grid steps are counted for one call, and their "
+        "HBM traffic is counted by the simulator",
     )
 
 
@@ -272,8 +274,8 @@ def _loop_warnings(work: jaxprs.Flops) -> tuple[str, ...]:
     if not work.uncounted_loops:
         return ()
     return (
-        f"{work.uncounted_loops} loops whose trip counts the trace does not show: their FLOPs are counted once, so the "
-        "share of work inside Pallas calls is a lower bound",
+        f"{work.uncounted_loops} loops have trip counts that the trace does not show: their FLOPs are counted once, so "
+        "the share of work inside Pallas calls is a lower bound",
     )
 
 
@@ -346,8 +348,8 @@ def interpret(request: InterpretRequest) -> Done:
         raise Rejected(
             "correctness",
             "left-memory",
-            f"{_where(request)}expected the same results when the kernel is called again on the same inputs, got "
-            "others: it reads memory that it has not written, and finds there what its last call or another program "
+            f"{_where(request)}expected the same results from a second call on the same inputs, got different ones: "
+            "the kernel reads memory that it has not written, and finds there what an earlier call or another program "
             "left",
         )
     for another in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
@@ -355,8 +357,9 @@ def interpret(request: InterpretRequest) -> Done:
             raise Rejected(
                 "correctness",
                 "transfer-order",
-                f"{_where(request)}expected the same results in whatever order transfers end, got others where they "
-                "end in another one: does a wait count the bytes of one copy on a semaphore that two copies signal?",
+                f"{_where(request)}expected the same results for every order in which transfers end, got different "
+                "ones for another order: does a wait count the bytes of one copy on a semaphore that two copies "
+                "signal?",
             )
     arrays.save(Path(request.outputs), outputs)
     return Done(path=request.outputs)

@@ -52,15 +52,15 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     if chip.platform == "tpu" and environment().libtpu is None:
         raise RatchetError(
             "no-libtpu",
-            "expected libtpu, the TPU compiler, found none; install it with pip install 'jax[tpu]' "
-            "(x86-64 Linux only; ./ratchet.sh does it there)",
+            "expected libtpu, the TPU compiler, found none; install it with pip install 'jax[tpu]' (x86-64 Linux only, "
+            "where ./ratchet.sh installs it)",
         )
     suite = problem if isinstance(problem, Suite) else None
     if suite is not None and where != "simulated":
         raise RatchetError(
             "suite-not-timed",
-            f"a suite is judged by simulated times, not by {where} ones: --on simulated judges it; a device times a "
-            "contest of one of its members",
+            f"expected simulated times for a suite, got {where} ones; use --on simulated, or time one member on a "
+            "device in a contest of its own",
         )
     if not _is_out_of_reach(policy):
         request = replace(request, programs=None)
@@ -120,8 +120,8 @@ def _require_dtypes(problem: Problem, chip: Chip) -> None:
         named = ", ".join(f"{array.name}: {array.dtype}" for array in lacking)
         raise RatchetError(
             "dtype-not-on-chip",
-            f"expected dtypes that a kernel on {chip.name} can load, got {named}; state bfloat16 or float32 for floats "
-            "and int32 for integers, or another chip",
+            f"expected dtypes that a kernel on {chip.name} can load, got {named}; use bfloat16 or float32 for floats "
+            "and int32 for integers, or choose another chip",
         )
 
 

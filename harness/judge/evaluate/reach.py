@@ -37,8 +37,8 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
     if chip.kind == "TPU":
         return ()
     return (
-        f"{chip.name} is a GPU: nothing compiles or simulates the kernel here, so there are no counters and no HBM "
-        "traffic, and whether the compiled program does all the work is judged by its Triton form only",
+        f"{chip.name} is a GPU: the kernel is neither compiled nor simulated here, so there are no counters and no HBM "
+        "traffic, and only its Triton form shows whether it does all the work",
     )
 
 
@@ -49,15 +49,17 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
     """
     if failure.kind != "timeout":
         return failure
-    unknown = "whether it races, or reads memory that nobody wrote, at the contest's own shape is not known"
+    unknown = "it is unknown whether the kernel races or reads unwritten memory at the contest's own shape"
     if not difference:
         return replace(failure, message=f"{failure.message} In TPU interpret mode: {unknown}; use larger blocks")
     return replace(
         failure,
         kind="differs-at-full-shape",
-        message=f"expected the kernel at the full shape to be the one at reduced shapes but for sizes, got another "
-        f"({difference}), which could not be interpreted in time: {unknown}; write one body for all lengths, or use "
-        "larger blocks",
+        message=(
+            "expected the kernel at the full shape to differ from the one at reduced shapes only in sizes, got another "
+            f"difference ({difference}), and it could not be interpreted in time: {unknown}; write one body for all "
+            "lengths, or use larger blocks"
+        ),
     )
 
 
@@ -71,7 +73,7 @@ def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, .
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:
         return ()
     message = (
-        f"expected the compiled program to do the {matmul_flops:,} FLOPs of the problem's matrix products, "
-        f"its schedule does {done:,} (simulated): it is not the program that was checked"
+        f"expected the compiled program to do the {matmul_flops:,} FLOPs of the problem's matrix products, got "
+        f"{done:,} in its schedule (simulated): it is not the program that was checked"
     )
     return (Failure(stage="latency", kind="work-not-done", message=message),)

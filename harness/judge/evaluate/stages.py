@@ -236,7 +236,7 @@ def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Tak
 
 def _without_checks(plan: Plan, state: State, answer: StageAnswer) -> State:
     failure: Failure = answer.reply
-    message = f"whether the checks hold that it leaves out: {failure.kind}: {failure.message}"
+    message = f"whether the checks that the kernel leaves out would pass: {failure.kind}: {failure.message}"
     return _with_offences(state, (Offence(kind="check-unknown", op="the program with all checks", what=message),))
 
 

@@ -135,7 +135,7 @@ def test_a_program_with_other_types_than_its_values_is_refused(tmp_path: Path, d
     else:
         kind, message = refusal(request(tmp_path, program=closed, for_chip=PLAIN))
         assert kind == "forged-result"
-        assert "expected a program with the types of its values" in message
+        assert "expected a program whose types are those of its values" in message
 
 
 def test_what_no_chip_may_be_given_is_refused_here_too(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_program_that_changes_after_its_trace_is_refused(tmp_path: Path) -> No
         timeout=120,
         check=True,
     )
-    assert done.stdout.startswith("not-deterministic expected the program to stay what it was")
+    assert done.stdout.startswith("not-deterministic expected the same program after kernel.py was traced")
 
 
 def test_checks_for_debugging_are_left_out_with_what_they_count() -> None:

@@ -117,7 +117,7 @@ def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.M
     monkeypatch.setattr(chip_model, "with_conversions", lambda jaxpr: jaxpr)
     # If this fails, XLA makes all conversions by itself, and `with_conversions` may go.
     assert conversions.skipped_conversions(every) == ["bfloat16", "int8", "uint8"]
-    with pytest.raises(Rejected, match="numbers not converted to bfloat16, int8, uint8") as refused:
+    with pytest.raises(Rejected, match="numbers not rounded to bfloat16, int8, uint8") as refused:
         conversions.require_conversions.__wrapped__()
     assert refused.value.failure.kind == "unsound-cpu"
 
@@ -416,7 +416,7 @@ def test_a_view_is_written_within_its_bounds(start: int) -> None:
         with pytest.raises(Exception, match="ut-of-bounds") as caught:
             np.asarray(runnable(starts)[0])
         run = WatchedRun(fill=None, order="first", order_seed=None, reshapes=(), where="")
-        assert "(at 16777216: out of bounds by the indices that follow a reshape" in str(run._rejection(caught.value))
+        assert "(16777216 stands for an index that is out of bounds" in str(run._rejection(caught.value))
 
 
 def kept_sums_kernel(x_ref: Any, o_ref: Any, tag_ref: Any, sum_ref: Any) -> None:

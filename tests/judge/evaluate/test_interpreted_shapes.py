@@ -84,7 +84,7 @@ def of_rows(rows: int) -> Callable[..., Any]:
     ("rows", "length", "why"),
     [
         (128, 1024, ""),
-        (512, 1024, "(m x n x k), which the blocks do not divide, or have one step along an axis of"),
+        (512, 1024, "(m x n x k): the blocks do not divide it, or an axis has only one step"),
         (384, 768, "(m x n x k): tracing kernel_fn failed: ValueError: expected 384 to divide 512"),
         (128, 256, "the problem has none"),
     ],
@@ -97,5 +97,5 @@ def test_where_no_smaller_shape_will_do_the_warning_says_why(rows: int, length: 
     assert why in failure
     if why:
         _, (warning,) = smaller_shapes.second(function, full, reduced, failure)
-        assert "`reduced shapes` takes the contest's own" in warning
+        assert "`reduced shapes` uses the contest's own shape" in warning
         assert why in warning

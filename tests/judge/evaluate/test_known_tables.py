@@ -90,7 +90,7 @@ def test_it_is_known_within_whatever_packages_wrap_their_kernels_in(wrapped: Cal
 def test_what_does_not_follow_from_integers_is_refused(function: Callable[..., Any]) -> None:
     call, bounds = grid(function, HELD)
     assert bounds == (2, None)
-    with pytest.raises(Rejected, match=r"got 2 x \?: steps and traffic cannot be derived") as caught:
+    with pytest.raises(Rejected, match=r"got 2 x \?: the number of steps and the traffic are unknown") as caught:
         traffic.pallas_call(call, chip("v5e"), bounds)
     assert caught.value.failure.kind == "dynamic-grid"
 

@@ -99,8 +99,8 @@ def other_place(x: Any, o: Any, kept: Any, rows: int) -> None:
         (another_at_full_length, "an operation is add at the full shape and sub at a smaller one"),
         (rounds_at_full_length, ""),
         (other_factor, "an operand of mul"),
-        (other_operand, "where it was computed"),
-        (late_step, "eq with a number that a large grid may reach alone"),
+        (other_operand, "the source of"),
+        (late_step, "the number in eq, which only a large grid may reach"),
         (other_place, "get"),
     ],
 )

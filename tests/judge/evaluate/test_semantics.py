@@ -159,8 +159,8 @@ def checked_for_debugging(x: Any) -> Any:
 
 DMA, COUNTER = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.REGULAR
 REFUSED = {
-    "a remote copy": (kernel(remote, scratch=(DMA, DMA)), "refused-primitive", "to another device"),
-    "a remote signal": (kernel(signals, scratch=(COUNTER,)), "refused-primitive", "to another device"),
+    "a remote copy": (kernel(remote, scratch=(DMA, DMA)), "refused-primitive", "over several devices"),
+    "a remote signal": (kernel(signals, scratch=(COUNTER,)), "refused-primitive", "over several devices"),
     "flags": (kernel(copies, flags={"a": 1}), "refused-option", "flags"),
     "fused inputs": (kernel(copies, allow_input_fusion=(True,)), "refused-option", "allow_input_fusion"),
     "a sine of bfloat16": (applied(jnp.sin, BF16), "refused-primitive", "sin of a float narrower"),

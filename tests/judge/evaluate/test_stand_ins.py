@@ -40,7 +40,7 @@ def test_whatever_is_imported_from_it_is_there_and_computes_nothing() -> None:
         engine.count + 1
     with pytest.raises(RuntimeError, match=r"no_such_stack.engine.log.is_on holds decides something.*install"):
         bool(engine.is_on)
-    assert "a stand-in takes the place of no_such_stack" in " ".join(stand_ins.warnings())
+    assert "a stand-in replaces no_such_stack" in " ".join(stand_ins.warnings())
     # Modules that are imported already stay as they are.
     assert importlib.import_module("json").loads("1") == 1
 
@@ -51,7 +51,7 @@ def test_an_installed_package_gets_one_too(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delitem(sys.modules, name)
     stand_ins.stand_in(("termcolor",))
     assert "stand-in" in repr(importlib.import_module("termcolor").colored("text"))
-    assert "a stand-in takes the place of termcolor" in " ".join(stand_ins.warnings())
+    assert "a stand-in replaces termcolor" in " ".join(stand_ins.warnings())
     # Each candidate has its own.
     stand_ins.stand_in(())
     assert not any(isinstance(finder, stand_ins._Finder) for finder in sys.meta_path)

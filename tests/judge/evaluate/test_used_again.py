@@ -37,7 +37,7 @@ def test_what_is_used_once_may_be_sent_to(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("moved_pairs_one_id", "a collective_id of its own for each kernel, got 0 once more"),
+        ("moved_pairs_one_id", "a different collective_id for each kernel call, got 0 again"),
         ("scattered_scope_each_step", "send to memory and semaphores of scratch_shapes"),
         ("scattered_semaphores_of_scopes", "send to memory and semaphores of scratch_shapes"),
         ("gathered_credit_by_the_barrier", "waits for the barrier semaphore before the kernel's first copy"),

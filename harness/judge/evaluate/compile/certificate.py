@@ -86,14 +86,14 @@ def _require_sound(closed: Any, chip: Chip) -> None:
     """
     unknown = next((each for each, _ in normal_form.primitives(closed) if each.startswith(normal_form.UNKNOWN)), None)
     if unknown is not None:
-        raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got one of another's: {unknown}")
+        raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got a foreign one: {unknown}")
     for program in jaxprs.every_program(closed.jaxpr):
         try:
             # The body of a shard_map is checked on its own, so the axes of the mesh must be defined.
             with jax_core.extend_axis_env_nd(chip.mesh):
                 jax_core.check_jaxpr(program)
         except Exception as error:
-            message = f"expected a program with the types of its values: {type(error).__name__}: {error}"
+            message = f"expected a program whose types are those of its values: {type(error).__name__}: {error}"
             raise Rejected("static", "forged-result", message.splitlines()[0]) from error
 
 

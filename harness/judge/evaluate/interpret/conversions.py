@@ -24,7 +24,7 @@ def require_conversions() -> None:
         raise Rejected(
             "correctness",
             "unsound-cpu",
-            f"expected XLA on this CPU to convert before it adds up, got sums of numbers not converted to "
+            "expected XLA on this CPU to round numbers before it adds them, got sums of numbers not rounded to "
             f"{', '.join(skipped)} (jax {jax.__version__}): nothing can be checked here; use the JAX of "
             "requirements.lock",
         )

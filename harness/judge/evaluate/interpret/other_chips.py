@@ -104,8 +104,8 @@ def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
     """Raises RuntimeError if the sender's clock holds no event of the target. A kernel's clocks begin at zero."""
     if sender != target and not getattr(memory, "all_have_begun", False) and not _numbers(clock)[target]:
         raise RuntimeError(
-            f"{NOT_BEGUN}: chip {sender} sends to chip {target}, of which it does not know that it has begun; let them "
-            "signal each other's barrier semaphore first"
+            f"{NOT_BEGUN}: chip {sender} sends to chip {target}, without knowing that chip {target} has begun; let the "
+            "two signal each other's barrier semaphore first"
         )
 
 

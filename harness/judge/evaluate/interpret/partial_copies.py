@@ -81,7 +81,9 @@ def _part(x: Any, transforms: Sequence[Any], read: Any) -> _CopiedPart:
     *before, last = transforms
     sliced = discharge._maybe_convert_to_dynamic_slice(last) if isinstance(last, indexing.NDIndexer) else None
     if _is_sized(before) or sliced is None:
-        raise NotImplementedError("a copy whose size is known at run time only, of a reference that is indexed further")
+        raise NotImplementedError(
+            "a copy whose size is known only at run time, of a reference that is indexed again after this"
+        )
     starts, sizes, squeezed = sliced
     return _CopiedPart(read(x, before), tuple(starts), tuple(sizes), tuple(squeezed))
 
@@ -91,7 +93,7 @@ def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
     kept = [axis for axis in range(source.whole.ndim) if axis not in source.squeezed]
     free = [axis for axis in range(target.whole.ndim) if axis not in target.squeezed]
     if len(kept) != len(free):
-        raise NotImplementedError("a copy whose size is known at run time only, between arrays of different ranks")
+        raise NotImplementedError("a copy whose size is known only at run time, between arrays of different ranks")
     pairs = list(zip(kept, free, strict=True))
     # One step for each index along the axes of unknown size, so that nothing beyond the copied part is moved.
     unknown = [

@@ -122,8 +122,8 @@ class WatchedRun:
         text = str(failure)
         if reshaped.NO_BLOCK in text:
             return interpretation.not_interpretable(
-                f"{next(iter(self.reshapes), '')}a copy or write of a part of a reshaped reference that is no block of "
-                "the reference itself; index it before it is reshaped"
+                f"{next(iter(self.reshapes), '')}a copy or write of a part of a reshaped reference, and the part is "
+                "not a block of the original reference; index the reference before reshaping it"
             )
         if transfers.TOO_MANY in text:
             return transfers.TooManyTransfersError(text)
@@ -133,9 +133,9 @@ class WatchedRun:
             if line is not None:
                 cause = line.strip()
                 if words == DEADLOCK:
-                    cause = f"{cause[cause.index(words) :]} (a copy counts its bytes, a signal what it adds)"
+                    cause = f"{cause[cause.index(words) :]} (a copy adds its size in bytes, a signal its increment)"
                 if str(FAR) in cause:
-                    cause += f" (at {FAR}: out of bounds by the indices that follow a reshape, slice or bitcast)"
+                    cause += f" ({FAR} stands for an index that is out of bounds after a reshape, slice or bitcast)"
                 return Rejected("correctness", kind, f"{self.where}{cause}", text[-8000:])
         if "IndexError" in text or isinstance(failure, IndexError):
             lines = text.splitlines()
@@ -152,8 +152,8 @@ def _of_chips(race: str) -> str:
         return _short(race)
     what, memory, number, chip, where = access.groups()
     return (
-        f"a {what} of buffer {number} in {memory} of chip {chip} at {where}, which nothing orders with another access: "
-        "let the chip that writes wait for a signal of the one that reads"
+        f"a {what} of buffer {number} in {memory} of chip {chip} at {where}, which nothing orders before or after "
+        "another access: let the writing chip wait for a signal from the reading chip"
     )
 
 
@@ -166,7 +166,7 @@ def _whole(out: jax.Array) -> NDArray[Any]:
             raise Rejected(
                 "correctness",
                 "chips-differ",
-                "expected the same result on all chips that have a copy of it, got others on chips "
+                "expected the same result on all chips that have a copy of it, got different ones on chips "
                 f"{first.device.id} and {shard.device.id}",
             )
     return np.asarray(out)

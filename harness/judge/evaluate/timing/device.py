@@ -34,8 +34,8 @@ def source(chip: Chip, on: str | None) -> Source:
         if on not in (None, "simulated"):
             raise UsageError(
                 "unknown-device",
-                f"expected --on simulated for a problem on {chip.devices} chips, got {on!r}: times of "
-                "several chips are simulated",
+                f"expected --on simulated for a problem on {chip.devices} chips, got {on!r}: times of several chips "
+                "can only be simulated",
             )
         return "simulated"
     if on == "cpu":
@@ -52,8 +52,8 @@ def source(chip: Chip, on: str | None) -> Source:
         raise RatchetError(
             "no-device",
             f"expected an {chip.name}, {f'JAX sees {seen}' if is_asked else 'found none'}. There is no simulator for "
-            "GPUs: --on cpu runs everything but the device. On a machine that has one, JAX's CUDA packages are needed "
-            f"too, which are not in requirements.lock: .venv/bin/python -m pip install 'jax[cuda12]=={version}'",
+            "GPUs; --on cpu runs everything except the timing on a device. A machine with a GPU also needs JAX's CUDA "
+            f"packages, which are not in requirements.lock: .venv/bin/python -m pip install 'jax[cuda12]=={version}'",
         )
     if on == called:
         message = f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated"

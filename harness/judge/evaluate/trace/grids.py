@@ -53,9 +53,9 @@ def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
         raise Rejected(
             "correctness",
             "not-interpretable",
-            f"expected the parallel axes of the grid to come first, got {order} for {mapping.grid}: what runs on each "
-            "of two cores can be checked for leading axes only; reorder the grid, or declare axis "
-            f"{split[0]} arbitrary",
+            f"expected the parallel axes of the grid to come first, got {order} for {mapping.grid}: how two cores "
+            f"share the steps can be checked for leading axes only; reorder the grid, or declare axis {split[0]} "
+            "arbitrary",
         )
     order = ("parallel",) * leading + ("arbitrary",) * (len(order) - leading)
     if is_triton(equation) or options is None:

@@ -31,7 +31,7 @@ _REFUSED = frozenset((
     "signal", "site", "socket", "socketserver", "ssl", "subprocess", "sysconfig", "threading", "urllib", "urllib3",
     "weakref", "zipimport",
 ))  # fmt: skip
-_UNUSUAL = "which few kernels need: read what it is for"
+_UNUSUAL = "which few kernels need: read what it is used for"
 _REFUSED_NAMES = frozenset(("__builtins__", "__import__", "__loader__", "__spec__", "compile", "eval", "exec"))
 _REFUSED_ATTRIBUTES = frozenset((
     "__builtins__", "__closure__", "__code__", "__globals__", "__loader__", "__self__", "__subclasses__", "_getframe",
@@ -168,7 +168,7 @@ def _unusual(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
     if node.func.id in ("getattr", "setattr") and not any(isinstance(name, ast.Constant) for name in node.args[1:2]):
-        return f"calls {node.func.id} with a name that is computed"
+        return f"calls {node.func.id} with a computed name"
     return None
 
 

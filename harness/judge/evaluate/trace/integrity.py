@@ -140,9 +140,9 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
             raise Rejected(
                 "static",
                 "foreign-primitive",
-                f"{jaxprs.line_of(equation)}expected primitives of JAX, got one of another's making, "
-                f"{equation.primitive.name!r}: how it is lowered for the chip cannot be checked on a CPU; write it "
-                "with operations of JAX",
+                f"{jaxprs.line_of(equation)}expected primitives of JAX, got the foreign primitive "
+                f"{equation.primitive.name!r}: its lowering for the chip cannot be checked on a CPU; write it with "
+                "operations of JAX",
             )
 
 
@@ -177,8 +177,8 @@ def require_untouched(before: Snapshot) -> None:
             raise Rejected("static", "settings-changed", message)
     if _handlers() != before.handlers:
         message = (
-            "expected kernel.py to leave the process as it is, but it set something that is called while other code "
-            "runs: a signal handler, a trace function, a listener of JAX"
+            "expected kernel.py to leave the process as it is, but it installed a callback that other code triggers: a "
+            "signal handler, a trace function or a listener of JAX"
         )
         raise Rejected("static", "settings-changed", message)
     started = [thread.name for thread in threading.enumerate() if thread not in before.threads]

@@ -311,7 +311,8 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
             raise Rejected(
                 "static",
                 "platform-dependent",
-                f"{line_of(equation)}{name}: what is checked on the CPU must be the very program that runs on the chip",
+                f"{line_of(equation)}{name}: the program that is checked on the CPU must be the one that runs on the "
+                "chip",
             )
     for equation in equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
@@ -319,7 +320,7 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
             raise Rejected(
                 "static",
                 "dot-outside-pallas",
-                f"{line_of(equation)}{name} outside any Pallas call: the matrix work belongs into the kernel",
+                f"{line_of(equation)}{name} outside any Pallas call: move the matrix work into the kernel",
             )
         if name in EXPS:
             raise Rejected(
@@ -388,9 +389,9 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
                 raise Rejected(
                     "static",
                     "input-written",
-                    f"{line_of(equation)}expected the kernel to leave its inputs alone, but it {does} to input "
-                    f"{position}, {body.invars[position].aval}, which is the caller's array, or what the kernel before "
-                    "it returned; write to an output",
+                    f"{line_of(equation)}expected the kernel not to change its inputs, but it {does} to input "
+                    f"{position}, {body.invars[position].aval}, which is an array of the caller or the result of an "
+                    "earlier kernel; write to an output",
                 )
 
 

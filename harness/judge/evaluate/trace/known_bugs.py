@@ -42,8 +42,10 @@ KNOWN_BUGS = (
     Bug(
         first=(0, 11, 0),
         last=(0, 11, 2),
-        what="pl.num_programs gives the size of the grid that the same function was traced for before: a kernel called "
-        "with two grids, and every kernel that is traced at a second shape, gets the wrong one",
+        what=(
+            "pl.num_programs returns the grid size of an earlier trace of the same function: a kernel that is called "
+            "with two grids, or traced at a second shape, gets a wrong size"
+        ),
         # In the trace the size of a grid is a plain number: only the source shows that it was asked for.
         touches=_names("num_programs"),
         issue="https://github.com/jax-ml/jax/issues/40847",
@@ -69,6 +71,6 @@ def refuse(sources: Iterable[bytes], version: str) -> None:
         raise Rejected(
             "static",
             "known-jax-bug",
-            f"expected a kernel that no known bug of jax {version} touches, got one that it does: {bug.what} "
-            f"({bug.issue}, jax {versions}); {bug.instead}, or judge it with another version",
+            f"expected a kernel that no known bug of jax {version} affects, got this bug: {bug.what} ({bug.issue}, jax "
+            f"{versions}); {bug.instead}, or judge the kernel with another version",
         )

@@ -80,8 +80,8 @@ _NAMES_OF_SPARSECORES = frozenset(
 )
 
 _ONE_DEVICE = (
-    "one device is judged, and its time says nothing about several; make the function that one device runs (the body "
-    "of shard_map) kernel_fn, and the shapes of one shard the contest's"
+    "only one device is judged, and its time says nothing about several; use the function that one device runs (the "
+    "body of shard_map) as kernel_fn, and the shapes of one shard as the contest's"
 )
 _NO_SPARSECORE = (
     "SparseCores are neither interpreted nor simulated; write the kernel for the TensorCore with pl.pallas_call"
@@ -133,9 +133,9 @@ def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
                     raise Rejected(
                         "static",
                         "sharded",
-                        f"{line_of(equation)}expected kernels and collectives to which all chips come, got {name} in "
-                        f"{branching.primitive.name}: a chip that does not come keeps the others waiting for ever; put "
-                        "the branch into the kernel",
+                        f"{line_of(equation)}expected kernels and collectives that all chips reach, got {name} in "
+                        f"{branching.primitive.name}: a chip that does not reach it keeps the others waiting forever; "
+                        "put the branch into the kernel",
                     )
 
 
@@ -145,16 +145,17 @@ def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
         allowed = ", ".join(sorted(_ALLOWED_ON_A_MESH))
         expectation = f"{line_of(equation)}expected collectives of {allowed}, got {name}"
         raise Rejected(
-            "static", "sharded", f"{expectation}, which is not compared between the platforms; send within a kernel"
+            "static",
+            "sharded",
+            f"{expectation}, whose results were never compared between CPU and chip; send within a kernel",
         )
     narrow = [var.aval.dtype for var in equation.invars if name in _SUMS and var.aval.dtype.itemsize < _SUM_BYTES]
     if narrow:
         raise Rejected(
             "static",
             "sharded",
-            f"{line_of(equation)}expected a sum over chips in 32 bits, got {name} of {narrow[0]}: XLA rounds it after "
-            "each step of its way, and how many there are is not known; convert to float32 before, or add up within a "
-            "kernel",
+            f"{line_of(equation)}expected a sum over chips in 32 bits, got {name} of {narrow[0]}: XLA rounds the sum "
+            "after each step, and the number of steps is unknown; convert to float32 first, or add up within a kernel",
         )
     mesh = equation.params.get("mesh") if name == "shard_map" else None
     if mesh is not None and tuple(mesh.shape.items()) != chip.mesh:
@@ -175,7 +176,7 @@ def refuse_counting(sources: Iterable[bytes]) -> None:
     """Raises Rejected `sharded` if a candidate asks how many devices there are: here it always sees one."""
     names = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if names:
-        raise _sharded(f"one that asks for {', '.join(names)}")
+        raise _sharded(f"a function that asks for {', '.join(names)}")
 
 
 def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
@@ -195,7 +196,7 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
                     "static",
                     "dtype-not-on-chip",
                     f"{line_of(equation)}expected numbers that {chip.name} computes with, got {name} of {what}, which "
-                    "its compiler refuses: convert to bfloat16 or float32 before, or judge for another chip",
+                    "its compiler refuses: convert to bfloat16 or float32 first, or judge for another chip",
                 )
 
 
@@ -210,7 +211,7 @@ def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
     ):
         device_names = sorted(named & names)
         if device_names:
-            message = f"it names {', '.join(device_names)}, and {failed.failure.message}: {what}"
+            message = f"kernel.py names {', '.join(device_names)}, and {failed.failure.message}: {what}"
             return Rejected("static", kind, message, failed.failure.detail)
     return failed
 

@@ -125,17 +125,17 @@ class _ProgramComparison:
         self._require(small is not None and large is not None, f"{what}: how many", small, large)
         self._type(what, small.aval, large.aval)
         literals = [isinstance(operand, core.Literal) for operand in (small, large)]
-        self._require(literals[0] == literals[1], f"{what}: known in the trace", *literals)
+        self._require(literals[0] == literals[1], f"whether {what} is a constant in the trace", *literals)
         if literals[0]:
             self._value(what, small.val, large.val)
         else:
-            self._require(self._same.get(small) is large, f"{what}: where it was computed", small, large)
+            self._require(self._same.get(small) is large, f"the source of {what}", small, large)
 
     def _decision(self, name: str, small: Any, large: Any) -> None:
         """Compares an integer that a kernel decides by with its counterpart at the other shape."""
         if isinstance(large, core.Literal) and not np.ndim(large.val) and jnp.issubdtype(large.aval.dtype, jnp.integer):
             is_reached = int(large.val) in (-1, 0, 1) or int(large.val) != int(small.val)
-            self._require(is_reached, f"{name} with a number that a large grid may reach alone: it", small, large)
+            self._require(is_reached, f"the number in {name}, which only a large grid may reach,", small, large)
 
     def _type(self, what: str, small: Any, large: Any) -> None:
         """Compares two types, but not the lengths of axes."""
@@ -163,7 +163,7 @@ class _ProgramComparison:
         elif isinstance(small, (int, float, np.number, np.ndarray)) or hasattr(small, "__array__"):
             self._numbers(what, np.asarray(small), np.asarray(large))
         elif isinstance(small, (tuple, list)):
-            self._require(len(small) == len(large), f"{what}: its length", len(small), len(large))
+            self._require(len(small) == len(large), f"the length of {what}", len(small), len(large))
             for element, other in zip(small, large, strict=True):
                 self._value(what, element, other)
         elif isinstance(small, dict):

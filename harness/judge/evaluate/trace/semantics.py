@@ -31,7 +31,7 @@ ENTRIES: dict[str, SemanticsEntry] = {
 }
 # The entries of operations outside kernels.
 OUTSIDE_ENTRIES: dict[str, SemanticsEntry] = {name: entry for entry in OUTSIDE for name in entry.primitives}
-_ONE_DEVICE = "to another device: one is judged, as the problem is that of one chip"
+_ONE_DEVICE = "over several devices: the problem is stated for one chip, so only one device is judged"
 # Kernels over a mesh of cores or devices.
 _OVER_A_MESH = ("core_map", "mpmd_map")
 
@@ -46,12 +46,15 @@ def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
         _refuse_context(equation)
     for equation in equations(jaxpr, into_pallas=False):
         if equation.primitive.name in _OVER_A_MESH:
-            raise _refused(equation, f"{equation.primitive.name}: one core or device is judged, use pl.pallas_call")
+            raise _refused(
+                equation,
+                f"{equation.primitive.name}: only programs for one core or device are judged; use pl.pallas_call",
+            )
         if _promises(equation):
             raise _refused(
                 equation,
-                f"{equation.primitive.name} with indices_are_sorted or unique_indices: XLA relies on such promises "
-                "on a chip, and not on a CPU; leave them out",
+                f"{equation.primitive.name} with indices_are_sorted or unique_indices: XLA relies on these promises on "
+                "a chip but not on a CPU; leave them out",
             )
         _refuse_listed(equation, OUTSIDE_ENTRIES)
         if equation.primitive.name == "call_hi_primitive" and not _is_of_jax(type(equation.params["_prim"])):
@@ -73,15 +76,17 @@ def _refuse_context(equation: Equation) -> None:
     """
     if any(getattr(var.aval, "memory_space", None) == jax.memory.Space.Host for var in equation.outvars):
         raise _refused(
-            equation, f"{equation.primitive.name} to the host's memory: on a CPU that is the device's own; leave it out"
+            equation,
+            f"{equation.primitive.name} to host memory: a CPU has no separate host memory, so this cannot be "
+            "checked; leave it out",
         )
     for words, name in ((equation.ctx.compute_type, "compute_on"), (equation.ctx.xla_metadata, "set_xla_metadata")):
         if words:
             raise Rejected(
                 "static",
                 "refused-option",
-                f"{line_of(equation)}{equation.primitive.name} within {name} of {words}: which processor runs an "
-                "operation, and what XLA is told of it, cannot be checked on a CPU; leave it out",
+                f"{line_of(equation)}{equation.primitive.name} within {name} of {words}: the choice of processor and "
+                "hints for XLA cannot be checked on a CPU; leave them out",
             )
 
 
@@ -99,8 +104,8 @@ def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> Se
         raise Rejected(
             "static",
             "unknown-primitive",
-            f"{place_of(equation)}expected operations that {PAGE} lists, got {name}, of which the judge does not know "
-            "what the chip makes of it; write it with operations of that list",
+            f"{place_of(equation)}expected operations listed in {PAGE}, got {name}, whose result on the chip the judge "
+            "does not know; use listed operations instead",
         )
     if entry.kind == "refused":
         raise _refused(equation, f"{name}: {entry.guard}")
@@ -139,7 +144,7 @@ def _of_dot(equation: Equation, _: Chip) -> str:
     dtypes = [var.aval.dtype for var in equation.invars]
     wide = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8]
     if wide and len(set(dtypes)) > 1:
-        return f"of {dtypes[0]} and {dtypes[1]}: convert the integers before"
+        return f"of {dtypes[0]} and {dtypes[1]}: convert the integers first"
     return ""
 
 
@@ -148,7 +153,7 @@ def _of_pow(equation: Equation, _: Chip) -> str:
     if not any(map(_is_narrow, (base, exponent))):
         return ""
     is_two = isinstance(base, core.Literal) and base.val == 2.0
-    return "" if is_two and _is_narrow(exponent) else "of a narrow float: convert to float32 before, or use 2^x"
+    return "" if is_two and _is_narrow(exponent) else "of a narrow float: convert to float32 first, or use 2^x"
 
 
 def _of_copy(equation: Equation, chip: Chip) -> str:
@@ -163,7 +168,7 @@ def _of_signal(equation: Equation, chip: Chip) -> str:
         return ""
     *_, device, core_index = tree_util.tree_unflatten(_tree(equation), equation.invars)
     if core_index is not None:
-        return "to another core: one is judged"
+        return "to another core: only one core is judged"
     return "" if device is None or chip.mesh else _ONE_DEVICE
 
 
@@ -179,7 +184,7 @@ def _of_sum(equation: Equation, _: Chip) -> str:
     (operand,) = equation.invars
     if not _is_narrow(operand) or operand.aval.dtype == jnp.bfloat16:
         return ""
-    return f"of {operand.aval.dtype}: convert to float32 before, or use jnp.sum with dtype=jnp.float32"
+    return f"of {operand.aval.dtype}: convert to float32 first, or use jnp.sum with dtype=jnp.float32"
 
 
 def _of_gather(equation: Equation, _: Chip) -> str:
@@ -205,7 +210,7 @@ def _of_gather(equation: Equation, _: Chip) -> str:
     if params["indices_are_sorted"] or params["unique_indices"]:
         return "with indices_are_sorted or unique_indices: leave these promises out"
     if operand.dtype not in (jnp.float32, jnp.int32, jnp.uint32):
-        return f"of {operand.dtype}: convert to 32 bits before"
+        return f"of {operand.dtype}: convert to 32 bits first"
     return ""
 
 
@@ -238,7 +243,7 @@ def _refuse_options(call: Equation, chip: Chip) -> None:
     """Raises Rejected `refused-option` for options of the compiler that are not known to leave results alone."""
     options, usual = call.params["compiler_params"], pltpu.CompilerParams()
     if call.params.get("mesh") is not None:
-        raise _refused(call, "pallas_call with a mesh: one core or device is judged")
+        raise _refused(call, "pallas_call with a mesh: only programs for one core or device are judged")
     if options is None:
         return
     if not isinstance(options, pltpu.CompilerParams):

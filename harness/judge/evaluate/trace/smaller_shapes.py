@@ -35,7 +35,7 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
     full_statement = full.problem.statement()
     for position, problem in shapes:
         last_try = f"the last one tried is {its_shape(problem.statement(), full_statement)}"
-        why = f"{last_try}, which the blocks do not divide, or have one step along an axis of"
+        why = f"{last_try}: the blocks do not divide it, or an axis has only one step"
         try:
             with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
                 small = traced_program(function, problem, full.chip)
@@ -129,9 +129,9 @@ def second(
     """
     if reduced is full:
         return None, (
-            "no smaller shape is checked, so bugs that show only at others may be missed; the stage `reduced shapes` "
-            f"takes the contest's own. No smaller one will do: {why}. What helps: lengths taken from the arguments of "
-            "kernel_fn, smaller blocks, or a larger problem in prepare.py",
+            "no smaller shape is checked, so bugs that show only at other shapes may be missed; the stage `reduced "
+            f"shapes` uses the contest's own shape. No smaller shape fits: {why}. To get one, take lengths from the "
+            "arguments of kernel_fn, use smaller blocks, or state a larger problem in prepare.py",
         )
     problem = None if full.chip.mesh else full.problem.second_shape(reduced.problem)
     if problem is None:

@@ -44,8 +44,8 @@ class _Absent:
 
     def __bool__(self) -> bool:
         raise RuntimeError(
-            f"whether {self._name} holds decides something, and it is a stand-in: install "
-            f"{self._name.partition('.')[0]}, and take it out of STUBS if there is a prepare.py"
+            f"the code branches on {self._name}, which is a stand-in without a value: install "
+            f"{self._name.partition('.')[0]}, and remove it from STUBS if there is a prepare.py"
         )
 
     def __repr__(self) -> str:
@@ -92,6 +92,6 @@ def warnings() -> tuple[str, ...]:
         {name.partition(".")[0] for name, module in list(sys.modules.items()) if isinstance(module, _Module)}
     )
     return tuple(
-        f"a stand-in takes the place of {name} (STUBS of prepare.py): what a package would set up with it is left out"
+        f"a stand-in replaces {name} (STUBS of prepare.py): nothing that a package sets up with it takes effect"
         for name in names
     )

@@ -35,8 +35,8 @@ def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_c
         raise Rejected(
             "static",
             "dynamic-grid",
-            f"expected a grid of constants or of bounds that follow from the problem's tables, got {_words(grid)}: "
-            "steps and traffic cannot be derived; compute the bounds from inputs of integers outside of loops",
+            f"expected grid bounds that are constants or are computed from the problem's tables, got {_words(grid)}: "
+            "the number of steps and the traffic are unknown; compute the bounds from integer inputs, outside of loops",
         )
     names = _operand_names(equation)
     tables = [
@@ -195,13 +195,15 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
     if not axes:
         return
     overlap = (
-        "its windows begin where a table says" if places is None else _overlap(axes, shape, np.unique(places, axis=0))
+        "a table decides where its windows begin"
+        if places is None
+        else _overlap(axes, shape, np.unique(places, axis=0))
     )
     if overlap:
         raise Rejected(
             "static",
             "overlapping-windows",
-            f"expected windows of the output {name} that are apart, got some that may overlap: {overlap}. Use blocks "
+            f"expected windows of the output {name} that do not overlap, got some that may: {overlap}. Use blocks "
             "(without pl.Element), or windows at multiples of their size",
         )
 

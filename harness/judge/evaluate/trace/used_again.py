@@ -41,9 +41,9 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                 raise Rejected(
                     "static",
                     "sharded",
-                    f"{line_of(call)}expected a collective_id of its own for each kernel, got {number} once more: both "
-                    "kernels would have one barrier semaphore, and a neighbour's signal for the second may end the "
-                    "first's wait",
+                    f"{line_of(call)}expected a different collective_id for each kernel call, got {number} again: the "
+                    "calls would share one barrier semaphore, and a neighbour's signal for the second call could end "
+                    "the wait of the first",
                 )
             numbers.add(number)
         _refuse_late_barriers(call)
@@ -56,16 +56,16 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                 "static",
                 "sharded",
                 f"{line_of(scopes[0][0])}expected other chips to send to memory and semaphores of scratch_shapes, "
-                "which last as long as the kernel, got some of run_scoped in scopes that follow each other: the chip "
-                "gives the next scope the same ones, and a neighbour that is ahead overwrites what is still read here",
+                "which last as long as the kernel, got some of run_scoped: the next scope reuses them, so a neighbour "
+                "that is ahead overwrites data that is still read here",
             )
         if is_repeated and _windows(call) & _sent_to(call.params["jaxpr"]):
             raise Rejected(
                 "static",
                 "sharded",
                 f"{line_of(call)}expected other chips to send to scratch_shapes or to memory in HBM, got copies to a "
-                "block of an input or output: the chip has two buffers for it, which a grid uses in turn, and chips "
-                "at different steps mean different ones",
+                "block of an input or output: a block has two buffers, which the grid uses in turn, and chips at "
+                "different steps use different ones",
             )
 
 
@@ -76,9 +76,9 @@ def _refuse_late_barriers(call: Equation) -> None:
         raise Rejected(
             "static",
             "sharded",
-            f"{line_of(late)}expected waits for the barrier semaphore before the kernel's first copy to another chip, "
-            "got one after it: a neighbour that has begun the next call signals the same semaphore, and ends this "
-            "wait; use a semaphore of scratch_shapes for what comes after the barrier",
+            f"{line_of(late)}expected all waits for the barrier semaphore before the kernel's first copy to another "
+            "chip, got a wait after it: a neighbour that has begun the next call signals the same semaphore, which "
+            "ends this wait too early; after the barrier, use a semaphore of scratch_shapes",
         )
 
 

@@ -52,7 +52,7 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
     return (
         f"{call.name} needs {(blocks + carried) / _MIB:.2f} MiB of VMEM at least ({blocks / _MIB:.2f} for its blocks, "
         f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most "
-        f"{limit / _MIB:.2f}{whole}: known from the block shapes, so the compiler was not asked"
+        f"{limit / _MIB:.2f}{whole}; this follows from the block shapes, so the compiler was not run"
     )
 
 

@@ -119,7 +119,7 @@ def test_a_slower_kernel_is_rejected_before_the_full_shape_and_never_counts_as_c
     run, missing = len(rejected["evidence"]["checks"]), len(rejected["evidence"]["unchecked"])
     assert run
     assert missing
-    assert f"slower, {run} of {run + missing} checks run" in rejected["verdict"]["reasons"][-1]
+    assert f"slower, so only {run} of {run + missing} checks were run" in rejected["verdict"]["reasons"][-1]
     # The winner, and the first attempt, got all checks.
     for number in ("1", "2"):
         assert shown("show", number)["evidence"]["unchecked"] == []

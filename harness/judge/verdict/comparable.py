@@ -15,8 +15,8 @@ def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
     if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":
         return ()
     low = time.seconds - time.plus_minus_seconds
-    reasons = roofline.impossibilities(evidence.problem.work, low, chip) if low > 0 else ("its interval reaches zero",)
-    return tuple(f"the low end of the measured time is not possible: {sentence}" for sentence in reasons)
+    reasons = roofline.impossibilities(evidence.problem.work, low, chip) if low > 0 else ("the interval reaches zero",)
+    return tuple(f"the low end of the measured interval is impossible: {sentence}" for sentence in reasons)
 
 
 def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
     if evidence.unchecked:
         return (f"{len(evidence.unchecked)} checks of {who} were not run, and nothing unchecked is accepted",)
     if len(evidence.members) != len(evidence.problem.members or ()):
-        return (f"not every member of the suite was evaluated of {who}, and nothing unchecked is accepted",)
+        return (f"not every member of the suite was evaluated for {who}, and nothing unchecked is accepted",)
     if evidence.members:
         of_members = (doubts(member, f"{who} at {named.name}") for named, member in evidence.named_members)
         return tuple(doubt for each in of_members for doubt in each) or _without_time(evidence, who)

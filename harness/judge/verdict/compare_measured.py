@@ -43,16 +43,16 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
     limit = 1 - policy.minimum_effect
     outcome: Outcome = "inconclusive"
     if pairs < stats.MINIMUM_PAIRS:
-        reason = f"{pairs} pairs of timings: at least {stats.MINIMUM_PAIRS} are needed before an interval means much"
+        reason = f"{pairs} pairs of timings, but a meaningful interval needs at least {stats.MINIMUM_PAIRS}"
     elif high <= limit + ROUNDING:
         outcome, reason = "accept", f"the whole interval is at or below {limit:.4f}"
     elif low > limit + ROUNDING:
         outcome = "reject"
-        reason = f"the whole interval is above {limit:.4f}: not {percent(policy.minimum_effect)} less time"
+        reason = f"the whole interval is above {limit:.4f}: the gain is below {percent(policy.minimum_effect)}"
     elif control_high - control_low > policy.minimum_effect:
-        reason = f"the machine is too noisy to tell {percent(policy.minimum_effect)} ({control})"
+        reason = f"the machine is too noisy to show a gain of {percent(policy.minimum_effect)} ({control})"
     else:
-        reason = f"the interval straddles {limit:.4f}: too small a gain to tell"
+        reason = f"the interval straddles {limit:.4f}: the gain is too small to decide"
     figures = f"time ratio {interval_text(ratio, low, high, pairs)}"
     return Ruling(
         outcome=outcome,
@@ -78,16 +78,16 @@ def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
 def interval_text(ratio: float, low: float, high: float, pairs: int) -> str:
     """`0.9702, interval 0.9690 to 0.9715 from 40 pairs`."""
     if math.isinf(high):
-        return f"{ratio:.4f}, no interval from {pairs} pairs: too few for the certainty that is asked for"
+        return f"{ratio:.4f}, no interval from {pairs} pairs: too few for the required certainty"
     return f"{ratio:.4f}, interval {low:.4f} to {high:.4f} from {pairs} pairs"
 
 
 def _unusable(paired: PairedBenchmark, policy: Policy) -> str:
     """The reason why this paired benchmark can never lead to a ruling; empty if it can."""
     if not paired.control_seconds:
-        return "the champion was not timed against itself, so nobody knows what the machine's own noise is"
+        return "the champion was not timed against itself, so the noise of the machine is unknown"
     if paired.looks > len(policy.looks):
-        return f"the samples were looked at {paired.looks} times: the policy's certainty allows {len(policy.looks)}"
+        return f"the samples were looked at {paired.looks} times, but the policy allows only {len(policy.looks)}"
     return ""
 
 

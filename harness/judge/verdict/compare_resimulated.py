@@ -50,7 +50,7 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
     nominal = next((run for run in resimulated if run.name == NOMINAL), None)
     if nominal is None or len(resimulated) < 2:
         return (
-            "the pair was not simulated again under the constants that are in doubt, and a gain that may live on one "
+            "the pair was not simulated again under changes of uncertain constants, and a gain that may depend on one "
             "of them is not accepted"
         )
     recorded = {"champion": (champion, nominal.champion_seconds), "candidate": (candidate, nominal.candidate_seconds)}
@@ -59,8 +59,8 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
         if time is None or again is None or not math.isclose(time, again, rel_tol=_SAME):
             got = seconds(again) if again is not None else "no time"
             return (
-                f"simulated again, the {who} takes {got}, where {seconds(time) if time else 'no time'} was judged: "
-                "its dumps are not those of the program"
+                f"simulated again, the {who} takes {got} instead of the judged {seconds(time) if time else 'no time'}: "
+                "its dumps are not those of the judged program"
             )
     return ""
 
@@ -69,7 +69,10 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
     """A sentence on the machine on which the gain is lost or unknown; "" if there is none."""
     for run in resimulated:
         if run.time_ratio is None:
-            return f"nobody knows whether the gain holds under {run.name}: simulated again, one of the two has no time"
+            return (
+                f"it is unknown whether the gain holds under {run.name}: simulated again, one of the two programs has "
+                "no time"
+            )
     # Written so that a NaN is lost too.
     losing_runs = [run for run in resimulated if not (run.time_ratio is not None and run.time_ratio < 1)]
     if not losing_runs:
@@ -77,12 +80,12 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
     worst = max(losing_runs, key=lambda run: run.time_ratio or 0.0)
     if worst.name == OTHER_WAY:
         return (
-            "the gain hangs on what the contest assumes of branches (ASSUME): with those the other way the candidate "
-            f"takes {_times(worst)}; make a change that gains both ways, or let a device tell"
+            "the gain depends on the contest's assumption on branches (ASSUME): under the opposite assumption the "
+            f"candidate takes {_times(worst)}; make a change that gains under both, or measure on a device"
         )
     return (
-        f"the gain hangs on a constant of the simulator that is in doubt: under {worst.name} the candidate takes "
-        f"{_times(worst)}; make a change that gains under both, or let a device tell"
+        f"the gain depends on an uncertain constant of the simulator: under {worst.name} the candidate takes "
+        f"{_times(worst)}; make a change that gains under both, or measure on a device"
     )
 
 
@@ -90,7 +93,7 @@ def _members_lost(candidate: Evidence, resimulated: tuple[Resimulation, ...]) ->
     """A sentence on a member that loses too much on one of the machines; "" if there is none."""
     for run in resimulated:
         for sentence in members.losers(candidate.problem, run.members, f"simulated under {run.name}"):
-            return f"how much a member loses hangs on a constant of the simulator that is in doubt: {sentence}"
+            return f"the loss of a member depends on an uncertain constant of the simulator: {sentence}"
     return ""
 
 

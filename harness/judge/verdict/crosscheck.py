@@ -38,9 +38,11 @@ def failure(evidence: Evidence) -> Failure | None:
     return Failure(
         stage="static",
         kind="program-differs",
-        message=f"the compiled program does less than the one that was checked: {' and '.join(lacking)}, where the "
-        f"trace has {trace.pallas_flops:,} FLOPs in Pallas calls and {work.matmul_flops:,} in matmuls are useful, "
-        f"with {work.minimum_hbm_bytes:,} bytes of HBM traffic at least",
+        message=(
+            f"the compiled program does less than the program that was checked: {' and '.join(lacking)}; the trace has "
+            f"{trace.pallas_flops:,} FLOPs in Pallas calls, and the problem needs {work.matmul_flops:,} in matmuls and "
+            f"at least {work.minimum_hbm_bytes:,} bytes of HBM traffic"
+        ),
     )
 
 
@@ -55,12 +57,12 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
     if evidence.problem.donated:
         # With donated inputs, it is not stated how much of the minimum is written.
         moved, least = run.hbm_read_bytes + run.hbm_written_bytes, evidence.problem.work.minimum_hbm_bytes
-        return [f"{moved:,} bytes of HBM traffic (simulated) of {least:,}"] if moved < _FEWEST * least else []
+        return [f"only {moved:,} of {least:,} bytes of HBM traffic (simulated)"] if moved < _FEWEST * least else []
     lacking = []
     if run.hbm_written_bytes < _FEWEST * outputs:
-        lacking.append(f"{run.hbm_written_bytes:,} bytes written to HBM (simulated) of the outputs' {outputs:,}")
+        lacking.append(f"only {run.hbm_written_bytes:,} of the outputs' {outputs:,} bytes written to HBM (simulated)")
     if run.hbm_read_bytes < _FEWEST * inputs:
-        lacking.append(f"{run.hbm_read_bytes:,} bytes read from HBM (simulated) of the inputs' {inputs:,}")
+        lacking.append(f"only {run.hbm_read_bytes:,} of the inputs' {inputs:,} bytes read from HBM (simulated)")
     return lacking
 
 
@@ -79,7 +81,7 @@ def _lacking_products(evidence: Evidence) -> list[str]:
     if mosaic is not None and mosaic.matmul == 0:
         lacking.append("no matrix product in its kernels")
     if run is not None and run.mxu_flops is not None and run.mxu_flops < _FEWEST * useful:
-        lacking.append(f"{run.mxu_flops:,} FLOPs on the matrix unit (simulated)")
+        lacking.append(f"only {run.mxu_flops:,} FLOPs on the matrix unit (simulated)")
     return lacking
 
 
@@ -90,4 +92,4 @@ def _lacking_exponentials(evidence: Evidence) -> list[str]:
         return []
     needed = min(trace.exponentials, evidence.problem.work.exponentials)
     most = ELEMENTS_OF_AN_EXPONENTIAL * unit.executed_slots
-    return [f"at most {most:,} exponentials (simulated) of {needed:,}"] if most < _FEWEST * needed else []
+    return [f"at most {most:,} of {needed:,} exponentials (simulated)"] if most < _FEWEST * needed else []

@@ -113,7 +113,7 @@ def _measured(
     """The verdict by where the whole interval lies; inconclusive without enough sound pairs."""
     source = comparable.latency(candidate).source
     if paired is None:
-        reason = "the candidate was not timed in turn with the champion, and separate timings do not count"
+        reason = "candidate and champion were not timed in turns, and separate timings do not count"
         return Verdict(outcome="inconclusive", reasons=(reason,), changes=moved)
     ruling = compare_measured.rule(paired, policy, attempts)
     outcome = ruling.outcome
@@ -123,7 +123,9 @@ def _measured(
     ]
     if outcome == "accept" and source == "measured" and paired.clock == "host":
         outcome = "inconclusive"
-        reasons.insert(0, "host time alone does not tell a faster kernel from a faster dispatch: no device time")
+        reasons.insert(
+            0, "there is no device time, and host time alone cannot tell a faster kernel from a faster dispatch"
+        )
     host_only = _host_only(candidate, champion, paired, policy, attempts)
     if host_only and outcome != "accept" and ruling.ratio is not None:
         reasons.insert(0, host_only)
@@ -146,8 +148,8 @@ def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
     digits = max(0, -math.floor(math.log10(missed)) - 2)
     return (
         f"attempt {attempts} since the last accept, look {paired.looks} of at most {len(policy.looks)}: intervals of "
-        f"{percent(1 - missed, digits)}, so that the chance that luck alone is accepted before the next real gain "
-        f"is at most {percent(policy.false_accept_rate)}, however often it is tried"
+        f"{percent(1 - missed, digits)}, so that the chance of accepting luck before the next real gain is at most "
+        f"{percent(policy.false_accept_rate)}, however many attempts are made"
     )
 
 
@@ -164,8 +166,8 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
     if len(new) < stats.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
         return ""
     return (
-        "host-only: the host waits less, the device does not work less, so what got faster is dispatch or transfer "
-        f"and not the kernel; host time ratio {compare_measured.interval_text(ratio, low, high, len(new))}"
+        "host-only: the host waits less but the device takes no less time, so dispatch or transfer got faster, not the "
+        f"kernel; host time ratio {compare_measured.interval_text(ratio, low, high, len(new))}"
     )
 
 

@@ -139,7 +139,7 @@ def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> 
     if share <= _ROUNDED_PEAK:
         return ()
     return (
-        f"the program moves {decimal(moved, 'B')} to and from HBM (simulated), in {seconds(latency_seconds)} "
+        f"the program moves {decimal(moved, 'B')} to and from HBM (simulated) in {seconds(latency_seconds)}, which is "
         f"{percent(share)} of the {decimal(chip.hbm_bytes_per_second, 'B/s')} that a {chip.name} has",
     )
 
@@ -170,7 +170,7 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
     links = link_only_seconds(work, chip)
     if links is not None and latency_seconds < links:
         sentences.append(
-            f"{decimal(work.link_bytes, 'B')} have to come to each chip, which takes the links of a {chip.name} "
+            f"each chip must receive {decimal(work.link_bytes, 'B')}, which takes the links of a {chip.name} "
             f"{seconds(links)}; the latency is {seconds(latency_seconds)}"
         )
     return tuple(sentences)

@@ -5,15 +5,25 @@ from harness.records import Evidence, Failure, Offence, OffenceKind
 # The expectation that each kind breaks; the kind that explains most comes first. The compiler checks at a kernel's end
 # that its semaphores are zero, so a transfer that nothing waits for is a failed check as well.
 _EXPECTED: dict[OffenceKind, str] = {
-    "transfer-pending": "every transfer that a kernel starts to be waited for before it ends, or what it moves is "
-    "read too early or written too late; wait for each copy that is started",
-    "transfer-part-waited": "every wait to be for whole transfers, because a semaphore counts what has arrived and "
-    "not which part of it; wait for the copy that was started, or start two with a semaphore each",
-    "semaphore-not-zero": "every semaphore to be zero when its kernel ends, as it has to be where the next one starts; "
-    "pair each signal and each copy with a wait",
-    "chip-halts": "all checks of the compiler to hold, or the chip halts; keep every transfer within its arrays, "
-    "at the contest's own shape too",
-    "memory-nobody-wrote": "the program to write every word of scalar memory that it decides by; initialise it",
+    "transfer-pending": (
+        "a wait for every transfer before its kernel ends, because otherwise its data is read too early or written too "
+        "late; wait for each copy that is started"
+    ),
+    "transfer-part-waited": (
+        "each wait to cover whole transfers, because a semaphore counts how much has arrived, not which part; wait for "
+        "the whole copy, or start two copies with a semaphore each"
+    ),
+    "semaphore-not-zero": (
+        "every semaphore to be zero when its kernel ends, because the next kernel expects it to be zero; pair each "
+        "signal and each copy with a wait"
+    ),
+    "chip-halts": (
+        "all checks of the compiler to pass, because the chip halts at a failed check; keep every transfer within its "
+        "arrays, at the contest's own shape too"
+    ),
+    "memory-nobody-wrote": (
+        "the program to write every word of scalar memory before a decision depends on it; initialise it"
+    ),
 }
 
 
@@ -41,8 +51,9 @@ def doubts(evidence: Evidence) -> tuple[str, ...]:
     """
     expected: dict[OffenceKind, str] = {
         "check-unknown": "the simulator cannot tell whether the chip halts: {}",
-        "transfer-raced": "the executed schedule and the interpreter differ: the schedule has {}, and the interpreter "
-        "found no race",
+        "transfer-raced": (
+            "the executed schedule and the interpreter disagree: the schedule has {}, but the interpreter found no race"
+        ),
     }
     by_kind = {kind: [offence for offence in _offences(evidence) if offence.kind == kind] for kind in expected}
     return tuple(words.format(_words(by_kind[kind])) for kind, words in expected.items() if by_kind[kind])

@@ -160,7 +160,7 @@ def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, c
     )
     verdict = decision.decide(result, faster, None, POLICY, V5E)
     assert verdict.outcome == "reject"
-    assert f"slower, {len(result.checks)} of {len(complete.checks)} checks run" in verdict.reasons[-1]
+    assert f"slower, so only {len(result.checks)} of {len(complete.checks)} checks were run" in verdict.reasons[-1]
     # Such evidence serves nothing else: no win, no champion, no baseline.
     slow = replace(result, latency=replace(complete.latency, seconds=complete.latency.seconds * 2))
     assert decision.decide(result, slow, None, POLICY, V5E).outcome == "inconclusive"

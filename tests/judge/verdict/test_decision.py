@@ -134,7 +134,7 @@ def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None
         for champion in (None, measured(2e-3)):
             verdict = judged(near(wide), champion, fast)
             assert verdict.outcome == "inconclusive"
-            assert "low end of the measured time is not possible" in verdict.reasons[0]
+            assert "low end of the measured interval is impossible" in verdict.reasons[0]
     # The simulator's uncertainty is no sign of a broken clock.
     assert judged(near(0.02e-3, "simulated"), evidence(2e-3)).outcome == "accept"
 
@@ -240,7 +240,7 @@ def test_measured_reasons_state_figures_source_clock_and_certainty() -> None:
     assert figures.startswith("the whole interval is at or below 0.9900; time ratio 0.9")
     assert "from 40 pairs (measured v5e, device clock)" in figures
     assert certainty.startswith("attempt 3 since the last accept, look 2 of at most 5: intervals of 99.997%")
-    assert certainty.endswith("at most 0.1%, however often it is tried")
+    assert certainty.endswith("at most 0.1%, however many attempts are made")
     assert verdict.attempts_since_accept == 3
     assert verdict.error_rate == pytest.approx(0.001 / 12)
 
@@ -262,9 +262,11 @@ def test_a_control_within_a_tenth_of_the_minimum_effect_is_no_alarm() -> None:
 
 def test_without_a_verdict_for_noise_the_control_says_so() -> None:
     verdict = judged(measured(), measured(2e-3), pairs_of(0.97, spread=0.1))
-    assert verdict.reasons[0].startswith("the machine is too noisy to tell 1.0% (the champion against itself: 1.0")
+    assert verdict.reasons[0].startswith(
+        "the machine is too noisy to show a gain of 1.0% (the champion against itself: 1.0"
+    )
     verdict = judged(measured(), measured(2e-3), pairs_of(0.99))
-    assert verdict.reasons[0].startswith("the interval straddles 0.9900: too small a gain to tell")
+    assert verdict.reasons[0].startswith("the interval straddles 0.9900: the gain is too small to decide")
 
 
 def test_the_same_pairs_are_enough_for_a_first_attempt_and_not_for_the_thousandth() -> None:
@@ -272,7 +274,7 @@ def test_the_same_pairs_are_enough_for_a_first_attempt_and_not_for_the_thousandt
     assert rule(paired, POLICY, 1).outcome == "accept"
     late = rule(paired, POLICY, 1000)
     assert (late.outcome, late.is_final) == ("inconclusive", False)
-    assert "too few for the certainty" in late.reason
+    assert "too few for the required certainty" in late.reason
 
 
 def test_a_ruling_that_more_pairs_may_change_is_not_final() -> None:

@@ -199,7 +199,9 @@ def refuse_text(source: bytes, name: str, value: str) -> None:
     if old is not None and _is_number(expression(old)) and isinstance(expression(value), ast.Constant):
         new = ast.literal_eval(value)
         if isinstance(new, str):
-            raise UsageError("bad-setting", f"--set {name}: expected a number, as {name} = {old} is one, got {new!r}")
+            raise UsageError(
+                "bad-setting", f"--set {name}: expected a number, because {name} = {old} is a number, got {new!r}"
+            )
 
 
 def expression(text: str) -> ast.expr:

@@ -117,6 +117,6 @@ def refuse_links(directory: Path) -> None:
         if path.is_symlink() and not target.is_relative_to(root):
             raise RatchetError(
                 "outside",
-                f"{path} is a symbolic link to {target}, which lies outside the repository {root}: put the "
-                "file itself there, if you trust where the link comes from",
+                f"{path} is a symbolic link to {target}, which lies outside the repository {root}: if you trust the "
+                "source of the link, put the file itself there",
             )

@@ -148,11 +148,11 @@ def pythons_limits_in_words(what: str) -> Iterator[None]:
     try:
         yield
     except RecursionError as error:
-        raise RatchetError("too-large", f"{what} is nested deeper than Python follows") from error
+        raise RatchetError("too-large", f"{what} is nested too deeply for Python") from error
     except MemoryError as error:
         raise RatchetError("too-large", f"{what} needs more memory than there is") from error
     except OverflowError as error:
-        raise RatchetError("too-large", f"{what} holds a number that is too large to reckon with") from error
+        raise RatchetError("too-large", f"{what} holds a number that is too large to compute with") from error
     except ValueError as error:
         if "integer string conversion" not in str(error):
             raise

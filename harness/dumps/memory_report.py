@@ -227,8 +227,8 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
     except (OSError, EOFError, zlib.error, message.DecodeError, IndexError, KeyError, ValueError) as error:
         raise RatchetError(
             "bad-profile",
-            f"{name}: expected a snapshot of memory that jax.profiler.save_device_memory_profile wrote, got "
-            f"{len(data):,} bytes of something else, or of a part. Take it again",
+            f"{name}: expected a memory snapshot written by jax.profiler.save_device_memory_profile, got {len(data):,} "
+            "bytes that are something else or incomplete. Take it again",
         ) from error
     return tuple(sorted(buffers, key=lambda buffer: -buffer.bytes))
 

@@ -139,7 +139,7 @@ def read(data: bytes, name: str) -> Space:
     except (message.DecodeError, IndexError) as error:
         raise RatchetError(
             "bad-profile",
-            f"{name} is no whole profile: its {len(data):,} bytes end or break off in the middle of a field "
+            f"{name} is not a complete profile: its {len(data):,} bytes end or break off in the middle of a field "
             "(truncated while copying or writing, or not an .xplane.pb file). Capture or copy it again",
         ) from error
     if not planes or not all(plane.name for plane in planes):

@@ -146,8 +146,8 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
                 f"{name} {list(output.shape)}" for name, output in zip(rows, statement.outputs, strict=True)
             )
             yield (
-                "expected outputs with equally many rows, or a multiple of the fewest, all axes but the last "
-                f"multiplied, got {got}; a number for each row has a last axis of 1"
+                "expected outputs with the same number of rows (the product of all axes but the last), or a multiple "
+                f"of the smallest number, got {got}; give an output with one number per row a last axis of 1"
             )
         counters = [count.counter for count in statement.expected]
         if len(set(counters)) < len(counters):
@@ -157,7 +157,7 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
 def _of_work(statement: Statement) -> Iterator[str]:
     work = statement.work
     if min(work.matmul_flops, work.vector_flops, work.exponentials) < 0 or not work.flops:
-        yield f"expected useful work of some FLOPs, none of it negative, got {work}"
+        yield f"expected useful work of more than 0 FLOPs and no negative count, got {work}"
     every = [array for array in (*statement.inputs, *statement.outputs) if _dtype(array) is not None]
     whole = sum(int(np.prod(array.shape)) * np.dtype(_dtype(array)).itemsize for array in every)
     if not 0 < work.minimum_hbm_bytes <= whole:
@@ -209,7 +209,7 @@ def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
         if sizes and (len(sizes) < len(statement.mesh) or min(sizes.values()) < 1 or prod(sizes.values()) < 2):
             yield f"expected a mesh of 2 chips or more, whose axes have names of their own, got {_axes(instance)}"
         elif sizes and statement.work.link_bytes < 1:
-            yield "expected link_bytes of at least 1, what has to come to each chip from others, got none"
+            yield "expected link_bytes of at least 1, the bytes that each chip receives from others, got none"
         if sizes and not any(axis for array in arrays for axis in array.split):
             yield f"expected an input or output that is split over the mesh, {_axes(instance)}, got none"
         for array in arrays:
@@ -267,18 +267,20 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
                 yield from (f"{family}: {fault}" for fault in _of_table(array, values))
                 repeating |= {array.name} if array.is_table and _repeats(array, values) else set()
             if different := differing(small, family, first) or differing(small, family, other):
-                yield f"{family}: expected {different} to hold what timing_inputs() states, whatever the seed"
+                yield f"{family}: expected {different} to have the contents that timing_inputs() states, for every seed"
             if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
                 yield f"{family}: expected equal inputs for equal seeds"
             # Timed contents are the same for every seed, and a family may have nothing else.
             is_stated = family in stated and all(array.is_table for array in expected)
             if not is_stated and all(np.array_equal(a, b) for a, b in zip(first, other, strict=True)):
-                yield f"{family}: expected other inputs for another seed, got the same: a kernel could know them"
+                yield (
+                    f"{family}: expected different inputs for another seed, got the same: a kernel could hard-code them"
+                )
     for array in small.statement().inputs:
         if array.is_table and array.name not in repeating and isinstance(problem, _StatesFormula):
             yield (
                 f"expected a family in which entries of {array.name} are repeated, got none: repeat some in tables(), "
-                "or name it in `distinct` if the operation needs different ones"
+                "or name it in `distinct` if the operation needs distinct entries"
             )
     try:
         small.make_inputs("no such family", 0)
@@ -372,11 +374,11 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
         for _, output, columns in spans(small.statement().outputs):
             if not is_exact(small, output):
                 if not (small.rounding(inputs, rows)[:, columns] > 0).all():
-                    yield f"{family}: expected rounding() to be positive everywhere, but of {output.name} it is not"
+                    yield f"{family}: expected rounding() to be positive everywhere, but for {output.name} it is not"
             elif not np.array_equal(whole[:, columns], rounded(whole[:, columns], output.dtype)):
                 yield f"{family}: expected the exact {output.name} of reference() to be numbers of {output.dtype}"
         if not np.allclose(whole[np.isin(rows, some)], part, rtol=1e-9, atol=1e-12):
-            yield f"{family}: expected reference() of a row to be the same whichever rows it is asked for"
+            yield f"{family}: expected reference() of a row to be the same for every choice of rows"
 
 
 def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
@@ -413,7 +415,10 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
                 if not replace(output_error, got=make(output_error.got, output)).passed:
                     hidden.discard((output.name, what))
                 elif what == "zeros" and family != NEAR_ROWS and not is_exact(small, output):
-                    yield f"{family}: {output.name} of zeros passes: the tolerance is larger than what is computed"
+                    yield (
+                        f"{family}: {output.name} filled with zeros passes: the tolerance is larger than what is "
+                        "computed"
+                    )
     for name, what in sorted(hidden):
         yield f"{name} that is {what} passes with every family of inputs: the inputs or the tolerance hide it"
 
@@ -454,7 +459,7 @@ def _probes(problem: Problem, small: Problem) -> Iterator[str]:
     for full in (False, True):
         probes = small.probes(full, _SEEDS[0])
         if not probes and not full:
-            yield "expected probes of a reduced shape: what a kernel may leave out is found by nothing else"
+            yield "expected probes at a reduced shape: nothing else finds what a kernel leaves out"
         if probes != small.probes(full, _SEEDS[0]):
             yield f"expected equal probes(full={full}) for equal seeds"
         for probe in probes:

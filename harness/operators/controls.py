@@ -49,8 +49,8 @@ def refuse_weak(passing: Sequence[str], where: str = "") -> None:
     if passing:
         raise RatchetError(
             "weak-contest",
-            f"{where}expected a contest that tells right from wrong, but with every family of inputs these pass: "
-            f"{'; '.join(passing)}. Change the constants of prepare.py, or its inputs and tolerance, until they do not",
+            f"{where}expected a contest that rejects wrong answers, but these pass with every family of inputs: "
+            f"{'; '.join(passing)}. Change the constants of prepare.py, or its inputs and tolerance, until they fail",
         )
 
 

@@ -258,9 +258,9 @@ class Formula(Operator, textures.Textured):
         rows = side_by_side([np.asarray(array).view(np.ndarray) for array in arrays])
         if not np.isfinite(rows).all():
             raise ValueError(
-                f"{self.operation}: expected formula() to be finite for inputs up to {_SPIKE:g} and drawn ones beyond, "
-                "got infinite numbers or none; write it so that nothing overflows (exp of what is at most 0), or bound "
-                "the inputs with domain(). Rows of two inputs may be equal"
+                f"{self.operation}: expected formula() to be finite for inputs up to {_SPIKE:g} and for larger drawn "
+                "inputs, got infinity or NaN; write it so that nothing overflows (exp only of numbers up to 0), or "
+                "bound the inputs with domain(). Rows of two inputs may be equal"
             )
         return rows
 

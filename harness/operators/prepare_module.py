@@ -64,8 +64,8 @@ def require_home(module: ModuleType, problem: Problem) -> None:
     home = type(problem).__module__
     if home.split(".")[:2] != ["harness", "operators"] and home != module.__name__:
         raise ValueError(
-            f"expected the class of problem() to stand in prepare.py or in harness.operators, got {home}."
-            f"{type(problem).__name__}, which the judge's hash does not cover"
+            "expected the class of problem() to be defined in prepare.py or in harness.operators, got "
+            f"{home}.{type(problem).__name__}, which the judge's hash does not cover"
         )
 
 

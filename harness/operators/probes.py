@@ -143,8 +143,8 @@ def check_determinism(
     if not broken:
         return determinism_check, None
     message = (
-        f"the same inputs gave other outputs the second time: {_named(moved, outputs)} changed "
-        f"(inputs: {family}, seed {seed}); look for memory that is read before it is written, and random numbers"
+        f"the same inputs gave different outputs the second time: {_named(moved, outputs)} changed (inputs: {family}, "
+        f"seed {seed}); look for memory that is read before it is written, and random numbers"
     )
     return determinism_check, Failure(stage="correctness", kind="not-deterministic", message=message)
 

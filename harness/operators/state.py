@@ -62,8 +62,10 @@ def check_state(
                 message=f"wrong state in {where}: {changed.name}{list(first)} is {float(got[first]):.6g}, expected "
                 f"{float(expected[first]):.6g}, {'what was there before' if is_left else 'which this call writes'} "
                 f"(inputs: {family}, seed {seed})",
-                detail=f"{count} of {differs.size} elements differ; look at where each token is written, and at what "
-                "else is",
+                detail=(
+                    f"{count} of {differs.size} elements differ; look at where each token is written, and whether "
+                    "anything else is written"
+                ),
             )
         checks.append((check, failure))
     return checks

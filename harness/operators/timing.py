@@ -38,15 +38,15 @@ def timing_inputs(problem: Problem) -> Stated:
     if not stated:
         raise RatchetError(
             "no-timing-inputs",
-            f"expected the problem to state with timing_inputs() what {names} hold in calls that are timed, got "
-            "nothing: the latency of a kernel that reads them is not known without (docs/OPERATORS.md)",
+            f"expected timing_inputs() of the problem to state the contents of {names} in timed calls, got nothing: "
+            "without them the latency of a kernel that reads them is unknown (docs/OPERATORS.md)",
         )
     families = problem.families(True)
     for name, contents in stated.items():
         if name not in families:
             raise _bad(
-                f"expected timing input {name!r} to be an input family of the full shape too, so that what is timed is "
-                f"checked, got families {', '.join(families)}"
+                f"expected timing input {name!r} to be an input family of the full shape too, so that the timed inputs "
+                f"are also checked, got families {', '.join(families)}"
             )
         if contents.keys() != tables.keys():
             raise _bad(f"{name}: expected contents of {names}, got those of {', '.join(contents) or 'nothing'}")

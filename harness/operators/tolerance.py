@@ -360,8 +360,8 @@ def _is_forbidden(
         passed=False,
     )
     message = (
-        f"forbidden rounding: the statement keeps {what} in float32, and the error of {output.name} is that of "
-        f"rounding it to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
+        f"forbidden rounding: the statement keeps {what} in float32, but the error of {output.name} is that of "
+        f"rounding {what} to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
     )
     return check, Failure(stage="correctness", kind="wrong-result", message=message)
 
@@ -447,7 +447,7 @@ def _judge_exact(
         f"is compared exactly (inputs: {family}, seed {seed})"
     )
     detail = (
-        f"{count} of {differs.size} compared elements differ; where several answers seem right, such as for equal "
-        "elements, the problem states which one is"
+        f"{count} of {differs.size} compared elements differ; if several answers seem right, such as for equal "
+        "elements, the problem states which answer is expected"
     )
     return check, Failure(stage="correctness", kind="wrong-result", message=message, detail=detail)

@@ -250,8 +250,8 @@ class Children:
                 self._fail(
                     child,
                     "timeout",
-                    f"{job.label} took more than {job.limit_seconds:g} s, waits for a core not counted, and was ended: "
-                    "the kernel loops forever, or is that slow",
+                    f"{job.label} took more than {job.limit_seconds:g} s, not counting waits for a core, and was "
+                    "ended: the kernel loops forever or is too slow",
                 )
 
     def _send(self, job: Job) -> None:

@@ -79,7 +79,8 @@ def warnings(is_confined: bool) -> tuple[str, ...]:
     sentences = []
     if layers.landlock is None:
         sentences.append(
-            "kernel.py ran without Landlock: it could read and write what you can; read it before you trust it"
+            "kernel.py ran without Landlock: it could read and write every file that you can; read it before you trust "
+            "it"
         )
     if not layers.system_calls_filtered:
         sentences.append("kernel.py ran without a filter of system calls: it could start processes and open sockets")
@@ -164,5 +165,5 @@ def _system_call(number: int, *arguments: int | bytes) -> int:
 def _require(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"the kernel refused {what}: {os.strerror(number)}")
+        raise OSError(number, f"the operating system refused {what}: {os.strerror(number)}")
     return result

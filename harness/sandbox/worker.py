@@ -124,7 +124,7 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
         kind = error.kind
         message = str(error)
     elif _is_of_problem(error):
-        kind, message = "problem-error", f"the problem raised, not the kernel: {place_in_prepare(error)}{message}"
+        kind, message = "problem-error", f"the problem raised this, not the kernel: {place_in_prepare(error)}{message}"
     return Failure(
         stage=stage, kind=kind, message=message, detail=detail, is_of_program=kind == "crash" and is_of_program
     )

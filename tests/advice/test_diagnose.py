@@ -280,7 +280,7 @@ def test_a_wrong_result_is_told_what_its_wrong_part_suggests(wrong: Any, words: 
 
 
 def test_a_forbidden_rounding_is_told_to_be_left_out() -> None:
-    message = "forbidden rounding: the statement keeps the gate in float32, and the error of y is that of rounding it"
+    message = "forbidden rounding: the statement keeps the gate in float32, but the error of y is that of rounding"
     assert "keep in float32" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
 
 

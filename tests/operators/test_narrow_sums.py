@@ -109,7 +109,7 @@ def test_scores_stay_where_a_maximum_in_bfloat16_can_be_rescaled() -> None:
 def test_what_a_statement_cannot_say_is_refused() -> None:
     refused: tuple[dict[str, Any], ...] = ({"sums": "float16"}, {"dtype": "float32"})
     for changes in refused:
-        with pytest.raises(UsageError, match="expected sums of None"):
+        with pytest.raises(UsageError, match="expected sums to be None"):
             replace(NARROW, **changes)
 
 

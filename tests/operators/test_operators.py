@@ -235,7 +235,7 @@ def test_a_prepare_that_is_no_judge_is_refused_by_name(
 @pytest.mark.parametrize(
     ("edits", "kind", "words"),
     [
-        ({"timing_inputs": "timings"}, "bad-problem", "expected the problem to state with timing_inputs() what sizes"),
+        ({"timing_inputs": "timings"}, "bad-problem", "to state the contents of sizes"),
         ({"_rng(0))} for": "_rng(0))[1:]} for"}, "bad-problem", "balanced: expected sizes of shape [8], got [7]"),
         (
             {"_rng(0))} for": "_rng(0)) - 999} for"},
@@ -279,7 +279,7 @@ def test_a_dtype_that_the_chip_lacks_is_refused_before_anything_is_compiled(dtyp
 
 def test_a_class_from_elsewhere_is_refused() -> None:
     module = ModuleType("contest_prepare_0")
-    with pytest.raises(ValueError, match=r"expected the class of problem\(\) to stand in prepare.py"):
+    with pytest.raises(ValueError, match=r"expected the class of problem\(\) to be defined in prepare.py"):
         prepare_module.require_home(module, Plain(rows=512, columns=256))
 
 
@@ -355,7 +355,7 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        ({"statement": stated(work=NOTHING)}, "expected useful work of some FLOPs"),
+        ({"statement": stated(work=NOTHING)}, "expected useful work of more than 0 FLOPs"),
         ({"statement": stated(work=MUCH)}, "expected minimum_hbm_bytes of at most 524,288"),
         ({"statement": stated(outputs=())}, "expected inputs and outputs with names"),
         ({"statement": stated(work=INCOMING)}, "expected no link_bytes without a mesh, got 1"),
@@ -381,9 +381,9 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
         ({"rounding": lambda self, inputs, rows: 4 * Plain.rounding(self, inputs, rows)}, "rounded too coarsely"),
         ({"reference": lambda self, inputs, rows: np.zeros((1, 1))}, "expected reference() to give float64[64, 256"),
         ({"honest": lambda self, inputs, rows: 1.1 * Plain.honest(self, inputs, rows)}, "rounding() leaves something"),
-        ({"rounding": lambda self, inputs, rows: 1 + Plain.rounding(self, inputs, rows)}, "of zeros passes"),
+        ({"rounding": lambda self, inputs, rows: 1 + Plain.rounding(self, inputs, rows)}, "filled with zeros passes"),
         ({"rounding": lambda self, inputs, rows: 0 * Plain.rounding(self, inputs, rows)}, "to be positive everywhere"),
-        ({"probes": lambda self, full, seed: ()}, "expected probes of a reduced shape"),
+        ({"probes": lambda self, full, seed: ()}, "expected probes at a reduced shape"),
         ({"probes": still}, "moved, and should not have"),
         ({"probes": promising}, "should have moved, and did not"),
     ],

@@ -177,7 +177,7 @@ def test_every_slot_is_compared() -> None:
         ({"kv_heads": 3}, "kv_heads to divide heads"),
         ({"pages": 7}, "expected 8 pages or more"),
         ({"tokens": 0}, "tokens"),
-        ({"tokens": None, "update": True}, "update needs tokens"),
+        ({"tokens": None, "update": True}, "update=True needs tokens"),
         ({"dtype": "int8"}, "dtype"),
     ],
 )

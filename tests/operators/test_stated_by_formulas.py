@@ -30,7 +30,7 @@ LATENT = LatentAttention(
 @pytest.mark.parametrize(
     ("problem", "changes", "message"),
     [
-        (ROWS, {"pieces": 33}, "expected at most as many pieces as there are pages"),
+        (ROWS, {"pieces": 33}, "expected pieces to be at most pages"),
         (ROWS, {"pieces": 0}, "expected pieces to be a positive integer"),
         (DELTA, {"kind": "delta"}, "expected kind gated delta rule 2 or gated delta rule or"),
         (LATENT, {"pages": 15}, "expected pages of at least 16, got 15"),

@@ -77,7 +77,7 @@ def test_sizes_of_every_kind_sum_to_the_rows(groups: int) -> None:
 @pytest.mark.parametrize(
     ("stated", "kind", "words"),
     [
-        ({}, "no-timing-inputs", "expected the problem to state with timing_inputs() what group_sizes hold"),
+        ({}, "no-timing-inputs", "to state the contents of group_sizes"),
         ({"often": {"group_sizes": SIZES}}, "bad-timing-inputs", "'often' to be an input family of the full shape too"),
         ({"balanced": {}}, "bad-timing-inputs", "balanced: expected contents of group_sizes, got those of nothing"),
         ({"balanced": {"group_sizes": SIZES, "lhs": SIZES}}, "bad-timing-inputs", "got those of group_sizes, lhs"),
@@ -112,7 +112,7 @@ def test_a_table_has_to_state_its_range_and_to_keep_it() -> None:
     for broken, words in (
         ({"statement": statement}, "expected group_sizes, which holds integers, to state the least and the largest"),
         ({"make_inputs": make_inputs}, "aligned: expected group_sizes to hold numbers from 0 to 256, got -1"),
-        ({"make_inputs": changing}, "skewed: expected group_sizes to hold what timing_inputs() states"),
+        ({"make_inputs": changing}, "skewed: expected group_sizes to have the contents that timing_inputs() states"),
     ):
         wrong = type("Wrong", (GroupedMatmul,), {"__slots__": (), "__module__": __name__, **broken})
         globals()["Wrong"] = wrong

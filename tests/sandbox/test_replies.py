@@ -75,7 +75,7 @@ def failure(directory: Path, code: str) -> Failure:
             "code = compile('\\nraise ValueError(1)', '/a/prepare.py', 'exec')\n"
             "exec(code, {'__name__': 'contest_prepare_1'})",
             "problem-error",
-            "the problem raised, not the kernel: prepare.py line 2: ValueError: 1",
+            "the problem raised this, not the kernel: prepare.py line 2: ValueError: 1",
         ),
     ],
 )

@@ -598,4 +598,4 @@ def test_files_that_are_no_script_and_no_capture_are_told(tmp_path: Path, capsys
     assert "expected a launch script" in capsys.readouterr().err
     assert main(["audit", str(tmp_path / "nowhere.sh")]) == 4
     assert main(["audit", str(corrupt_run(tmp_path))]) == 4
-    assert "no whole profile" in capsys.readouterr().err
+    assert "not a complete profile" in capsys.readouterr().err

@@ -173,7 +173,7 @@ def test_a_snapshot_says_who_asked_for_what(tmp_path: Path) -> None:
     # Other compressed data, and a truncated file.
     for data in (gzip.compress(b"something else" * 20), path.read_bytes()[:-40]):
         path.write_bytes(data)
-        with pytest.raises(RatchetError, match="expected a snapshot of memory") as refused:
+        with pytest.raises(RatchetError, match="expected a memory snapshot") as refused:
             memory_reports.read(path)
         assert refused.value.kind == "bad-profile"
 

@@ -350,7 +350,7 @@ def test_list_runs_shows_every_run_and_says_which_cannot_be_read(
         "bytes": len(DATA),
     }
     assert rows["corrupt"]["devices"] is None
-    assert "no whole profile" in table["notes"][0]
+    assert "not a complete profile" in table["notes"][0]
     assert main(["xprof", "list-runs", str(contest / PROFILE_DATA / "plugins" / "profile" / "corrupt" / "..")]) == 0
     assert "0005-profile-aaaaaaaa" in capsys.readouterr().out
 

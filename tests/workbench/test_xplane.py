@@ -262,7 +262,7 @@ def cut(data: bytes, length: int) -> xplane.Space | None:
 
 @pytest.mark.parametrize(
     ("make", "sentence"),
-    [(empty_run, "is empty"), (corrupt_run, "no whole profile"), (truncated_run, "truncated while copying")],
+    [(empty_run, "is empty"), (corrupt_run, "not a complete profile"), (truncated_run, "truncated while copying")],
 )
 def test_a_broken_file_is_one_clear_sentence(make: object, sentence: str, tmp_path: Path) -> None:
     path = make(tmp_path)  # type: ignore[operator]
@@ -273,7 +273,7 @@ def test_a_broken_file_is_one_clear_sentence(make: object, sentence: str, tmp_pa
 
 
 def test_blocks_that_were_never_written_are_no_profile() -> None:
-    with pytest.raises(RatchetError, match="no whole profile"):
+    with pytest.raises(RatchetError, match="not a complete profile"):
         xplane.read(b"\x22\x01a" + bytes(1_000_000), "cut.xplane.pb")
 
 

@@ -33,7 +33,7 @@ def check(request: CheckRequest) -> CheckReply:
     inputs = _inputs(request.problem, request.reduced, request.is_second, request.family, request.seed)
     if different := differing(problem, request.family, inputs):
         # Otherwise the kernel would be timed with inputs on which it was never checked.
-        raise RuntimeError(f"{request.family}: expected {different} to hold what timing_inputs() states")
+        raise RuntimeError(f"{request.family}: expected {different} to have the contents that timing_inputs() states")
     mode: Mode = "interpret"
     if request.artifact:
         outputs, mode = _run_once(request, inputs), mode_of(request.reduced)

@@ -96,12 +96,14 @@ class Attention(Operator, Recipes):
     def _require_window(self, window: int) -> None:
         require_sizes("attention", window=window)
         if not self.causal:
-            raise UsageError("bad-problem", f"attention: a window needs causal=True, got window={window} without")
+            raise UsageError(
+                "bad-problem", f"attention: a window needs causal=True, got window={window} and causal=False"
+            )
         if not _SMALLEST_WINDOW <= window < self.kv_sequence:
             raise UsageError(
                 "bad-problem",
-                f"attention: expected a window of {_SMALLEST_WINDOW} keys or more that hides some of them, so below "
-                f"kv_sequence={self.kv_sequence}, got window={window}",
+                f"attention: expected a window of {_SMALLEST_WINDOW} keys or more and below "
+                f"kv_sequence={self.kv_sequence}, so that it hides some keys, got window={window}",
             )
 
     def _require_segments(self, segments: int) -> None:

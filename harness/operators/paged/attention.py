@@ -101,16 +101,17 @@ class PagedAttention(Operator, Borrowed):
         if self.sums not in (None, "bfloat16") or (self.sums and self.dtype != "bfloat16"):
             raise UsageError(
                 "bad-problem",
-                f"paged_attention: expected sums of None (float32), or bfloat16 where dtype is, got {self.sums!r}",
+                "paged_attention: expected sums to be None (float32), or bfloat16 if dtype is bfloat16, got "
+                f"{self.sums!r}",
             )
         if self.update and self.tokens is None:
-            raise UsageError("bad-problem", "paged_attention: update needs tokens, got update=True without")
+            raise UsageError("bad-problem", "paged_attention: update=True needs tokens, got none")
         enough = self.sequences + -(-self.rows // self.page_size)
         if self.pages < enough:
             raise UsageError(
                 "bad-problem",
-                f"paged_attention: expected {enough} pages or more, one for each sequence and what the queries' own "
-                f"keys fill, got pages={self.pages}",
+                f"paged_attention: expected {enough} pages or more (one for each sequence, and those that the queries' "
+                f"own keys fill), got pages={self.pages}",
             )
 
     @property

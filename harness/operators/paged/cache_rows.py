@@ -38,8 +38,8 @@ class CacheRows(Formula):
         if self.pieces > min(self.pages, self.tokens):
             raise UsageError(
                 "bad-problem",
-                f"cache_rows: expected at most as many pieces as there are pages ({self.pages}) and new rows "
-                f"({self.tokens}), got pieces={self.pieces}: each lies in a page of its own",
+                f"cache_rows: expected pieces to be at most pages ({self.pages}) and at most new rows ({self.tokens}), "
+                f"got pieces={self.pieces}: each piece lies in a page of its own",
             )
 
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -141,7 +141,7 @@ OUTSIDE = (
         "refused",
         "not run",
         "what the text does not show",
-        "the operations behind it are not in the trace, and may be others for each platform: call the function itself",
+        "its operations are not in the trace and may differ between platforms: call the function itself",
     ),
     entry(
         "approx_top_k", "refused", "exact", "approximate", "how many it misses depends on the platform: use lax.top_k"
@@ -152,7 +152,7 @@ OUTSIDE = (
         "refused",
         "random bits",
         "other random bits",
-        "which bits a key gives depends on the platform and on options: take them as an input",
+        "the bits that a key gives depend on the platform and on options: take random numbers as an input",
     ),
     entry(
         "cholesky cholesky_update eig eigh fft hessenberg householder_product custom_linear_solve geqp3 geqrf "
@@ -161,7 +161,7 @@ OUTSIDE = (
         "refused",
         "LAPACK",
         "an algorithm of its own",
-        "a factorisation is of the platform's library: another algorithm, another choice of signs",
+        "each platform's library factorises with its own algorithm and its own choice of signs",
     ),
     entry(
         "reduce select_and_scatter select_and_scatter_add select_and_gather_add reduce_window igamma igammac "

@@ -37,10 +37,7 @@ def entry(names: str, kind: Kind, on_cpu: str, on_chip: str, guard: str, **optio
 
 
 _REFUSED = "not run"
-_STEPS = (
-    "in bfloat16 the compiler computes step by step in bfloat16, by a formula that is not published: refused there, "
-    "convert to float32 first"
-)
+_STEPS = "in bfloat16 the compiler computes in bfloat16 by an unpublished formula: refused, convert to float32 first"
 
 PRODUCTS = (
     entry(
@@ -85,7 +82,7 @@ FUNCTIONS = (
     ),
     entry(
         "pow", "modelled", "library function", "2^x as exp2; else selections around exp2 and log2",
-        "2^x as exp2. Else in float32 only", option_is_refused=True,
+        "2^x as exp2; other bases in float32 only", option_is_refused=True,
     ),
     entry(
         "log", "modelled", "exact to 1 ulp",
@@ -206,7 +203,7 @@ ARITHMETIC = (
         "refused",
         _REFUSED,
         "random bits of the chip",
-        "the chip's random bits are other ones than the interpreter's",
+        "the chip's random bits differ from the interpreter's",
     ),
 )
 
@@ -231,7 +228,7 @@ ARRAYS = (
         "indices beyond the axis as `mode` says",
         "`vperm`: one register along the axis (Mosaic refuses more), an index beyond it not published",
         "along one of the last two axes, as jnp.take_along_axis writes it, of numbers of 32 bits: an index beyond the "
-        "axis is a mark. Others are refused, and promises about indices",
+        "axis is a mark. Other gathers are refused, as are promises about indices",
         option_is_refused=True,
     ),
     entry(
@@ -239,7 +236,7 @@ ARRAYS = (
         "refused",
         _REFUSED,
         "permutations",
-        "the order of equal elements is not the same in both",
+        "the order of equal elements differs between the two",
     ),
 )
 
@@ -276,7 +273,7 @@ MEMORY = (
         "copies at once",
         "`dma`: some time later",
         "the TPU interpreter finds races, the simulator bounds and transfers never waited for. Copies that add are "
-        "refused, and copies to another device but for contests over a mesh",
+        "refused, and copies to another device except in contests over a mesh",
         option_is_refused=True,
     ),
     entry("dma_wait", "guarded", "nothing", "waits for a copy", "as dma_start", option_is_refused=True),
@@ -285,8 +282,8 @@ MEMORY = (
         "guarded",
         "counts",
         "counts",
-        "the TPU interpreter waits as the chip does; signals to another core are refused, and to another device but "
-        "for contests over a mesh",
+        "the TPU interpreter waits as the chip does; signals to another core are refused, and to another device except "
+        "in contests over a mesh",
         option_is_refused=True,
     ),
     entry(
@@ -294,9 +291,9 @@ MEMORY = (
         "refused",
         _REFUSED,
         "the count at that moment",
-        "it depends on time: a copy that the CPU has made is still under way on the chip",
+        "the count depends on time: a copy that is done on the CPU may still be under way on the chip",
     ),
-    entry("delay", "refused", _REFUSED, "waits", "what is right only after a delay depends on time"),
+    entry("delay", "refused", _REFUSED, "waits", "a result that is right only after a delay depends on time"),
     entry(
         "get_barrier_semaphore axis_index",
         "guarded",
@@ -340,9 +337,7 @@ CONTROL = (
         "as is a kernel.py that changes the setting",
         option_is_refused=True,
     ),
-    entry(
-        "trace_value", "refused", _REFUSED, "traces that a flag switches on", "what they cost is not in the schedule"
-    ),
+    entry("trace_value", "refused", _REFUSED, "traces that a flag switches on", "their cost is not in the schedule"),
     entry(
         "emit_pipeline pipeline_body stage",
         "refused",

@@ -305,7 +305,7 @@ def read_module(directory: Path) -> ModuleDump:
             f"{f'{len(files)} other files' if files else 'nothing'}; compile with the compiler's dump flags first",
         )
     if top is None:
-        remarks.append("the dump has no top-level program: every schedule in it is taken to run once")
+        remarks.append("the dump has no top-level program: every schedule in it is assumed to run once")
         top = _one_call_each(schedules)
     dump = ModuleDump(
         schedules=tuple(schedules.values()),

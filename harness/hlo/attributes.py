@@ -119,7 +119,9 @@ def labelled(text: str) -> Convolution:
             output_spatial=tuple(out.index(digit) for digit in spatial),
         )
     except ValueError as error:
-        raise Misunderstood(f"the labels {text} do not name batch, features and the same dimensions thrice") from error
+        raise Misunderstood(
+            f"the labels {text} do not name batch, features and the same dimensions for input, kernel and output"
+        ) from error
 
 
 def configuration(backend: str, *path: str) -> object:

@@ -78,17 +78,17 @@ def evaluated(
         raise NotEvaluated(f"{name} is not in the module")
     kind = kinds[element or 0]
     if kind.dtype not in INTEGERS:
-        raise NotEvaluated(f"{name} is no integer")
+        raise NotEvaluated(f"{name} is not an integer")
     writer = _Writer(module, argument)
     place = writer.place(name, writer.main)
     if element is not None and isinstance(instruction.shape, Tuple):
         place = writer.element(place, element, kind)
     if not isinstance(place, str):
-        raise NotEvaluated(f"{name} is no array")
+        raise NotEvaluated(f"{name} is not an array")
     text = writer.module(place, kind.plain)
     values = _run(text)
     if _UNSET in text and not np.array_equal(values, _run(text.replace(_UNSET, "1"))):
-        raise NotEvaluated(f"{name} depends on what machines make different things of")
+        raise NotEvaluated(f"{name} depends on a value that machines compute differently")
     return values
 
 
@@ -124,7 +124,7 @@ class _Writer:
         if isinstance(place, tuple):
             return place[index]
         if not self._kinds[place].startswith("("):
-            raise NotEvaluated("an element of what is no tuple")
+            raise NotEvaluated("an element of a value that is not a tuple")
         return self._written(self.main, kind.plain, "get-tuple-element", f"%{place}", f", index={index}")
 
     def place(self, name: str, frame: _Frame) -> _Place:
@@ -154,7 +154,7 @@ class _Writer:
         if opcode in _OPENED:
             called = self._module.by_name.get(next(iter(instruction.computations("calls", "to_apply")), ""))
             if called is None or called.root is None:
-                raise NotEvaluated(f"{instruction.name} calls what is not in the module")
+                raise NotEvaluated(f"{instruction.name} calls a computation that is not in the module")
             return self.place(called.root.name, _Frame(frame.lines, tuple(operands)))
         if opcode == "get-tuple-element":
             return self._line(instruction, operands, frame)
@@ -179,7 +179,7 @@ class _Writer:
         if values is None:
             raise NotEvaluated(f"the contents of the argument {instruction.name} are not known")
         if values.size > MOST_ELEMENTS:
-            raise NotEvaluated("a table of more elements than tables have")
+            raise NotEvaluated("a table of more elements than are evaluated")
         array = instruction.shape
         assert isinstance(array, Array)
         dtype = "s32" if array.dtype == "pred" else array.dtype
@@ -194,10 +194,10 @@ class _Writer:
         shapes = [instruction.shape, *(self._module.instructions[o.name].shape for o in instruction.operands)]
         kinds = [array for shape in shapes for array in arrays(shape)]
         if any(True in array.dynamic for array in kinds):
-            raise NotEvaluated(f"{instruction.name} is of a size that is known when it runs")
+            raise NotEvaluated(f"{instruction.name} has a size that is known only at run time")
         dtypes = {array.dtype for array in kinds}
         if strange := dtypes - {*INTEGERS, "f32"}:
-            raise NotEvaluated(f"{instruction.name} is of {strange.pop()}")
+            raise NotEvaluated(f"{instruction.name} has elements of {strange.pop()}")
         if "f32" in dtypes:
             if instruction.opcode not in _EXACT.split() or (
                 instruction.opcode == "sort" and self._has_an_order(instruction)

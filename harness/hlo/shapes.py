@@ -375,7 +375,7 @@ def _layout(tokens: Tokens, rank: int) -> Layout:
                 while tokens.sees("("):
                     tiles.append(_tile(tokens))
                     if len(tiles) > _MOST_TILES:
-                        raise Misunderstood(f"expected tiles of {_MOST_TILES} kinds at most, one in the other")
+                        raise Misunderstood(f"expected at most {_MOST_TILES} tilings, one within the other")
             elif name in numbers:
                 tokens.expect("(")
                 numbers[name] = tokens.integer()

@@ -355,7 +355,7 @@ def _axis_references(tokens: Tokens, mesh: tuple[tuple[str, int], ...]) -> tuple
             continue
         name = tokens.take().text.strip("'\"")
         if name not in axes:
-            raise Misunderstood(f"`{name}` is no axis of the mesh {axes}")
+            raise Misunderstood(f"`{name}` is not an axis of the mesh {axes}")
         before, size = 1, axes[name]
         if tokens.skip(":"):
             tokens.expect("(")

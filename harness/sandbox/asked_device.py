@@ -57,8 +57,8 @@ class DescribedDevice:
     def __getattr__(self, name: str) -> Any:
         """Raises AttributeError with the name of the unknown attribute."""
         raise AttributeError(
-            f"a device is asked for {name!r}, which is not known of a {self.chip.name} that is not there: known are "
-            "platform, device_kind, num_cores and memory_stats()"
+            f"kernel.py asks a device for {name!r}, which is unknown because no {self.chip.name} is attached; known "
+            "are platform, device_kind, num_cores and memory_stats()"
         )
 
     def __repr__(self) -> str:

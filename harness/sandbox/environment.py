@@ -121,7 +121,7 @@ def _limits(group: Path) -> Iterator[float]:
 def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
     """One sentence for each setting of the caller that could change the result and that children do not get."""
     return tuple(
-        f"{name}={caller[name]} of your environment was not used: every attempt runs with its own"
+        f"{name}={caller[name]} of your environment was not used: every attempt runs in an environment of its own"
         for name in sorted(caller)
         if name.startswith(("XLA_", "LIBTPU_", "JAX_"))
     )

@@ -35,7 +35,7 @@ def test_published_lines_are_exact() -> None:
 def test_a_time_that_assumes_something_says_so() -> None:
     candidate = better()
     assert candidate.simulation is not None
-    words = "assumed, not known: what hangs on a scalar never runs"
+    words = "assumed, not known: code that depends on a scalar never runs"
     assert words not in printed(candidate)
     assumed = replace(candidate, simulation=replace(candidate.simulation, unknown=("vsmask.f32", words)))
     assert f"time {words}" in printed(assumed).splitlines()

@@ -107,12 +107,12 @@ def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
         return trouble
     if not dump.top.allocations:
         return (
-            f"the program runs on {dump.module.devices} chips, and the dump does not say which sync flags they raise "
-            "of each other: dump the pass `post-delay-converter`, too (--xla_jf_dump_llo_pass_label_regex)"
+            f"the program runs on {dump.module.devices} chips, but the dump does not say which sync flags they raise "
+            "on each other: also dump the pass `post-delay-converter` (--xla_jf_dump_llo_pass_label_regex)"
         )
     for schedule in dump.schedules:
         if schedule.ops_where(lambda opcode: opcode.startswith("inlined_call_operand.sflag")):
-            return f"{schedule.name}: semaphores that one kernel hands to another are not modelled on several chips"
+            return f"{schedule.name}: semaphores that one kernel passes to another are not modelled on several chips"
     return ""
 
 

@@ -206,7 +206,7 @@ class _Core:
         if name not in module.programs:
             twin = tables.same_code(name, module.programs)
             if twin is None:
-                raise Unknowable(f"{name}: its schedule is not in the dump, nor one of an equal instruction")
+                raise Unknowable(f"{name}: neither its schedule nor that of an equal instruction is in the dump")
             name = twin
         program = module.programs[name]
         tally = self.tallies.get(name) or self.tallies.setdefault(name, _Tally(program.pipes(machine)))
@@ -399,7 +399,7 @@ def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:
         nonlocal jumps
         jumps += 1
         if clock > limit:
-            raise Unknowable(f"it has not ended after {_LONGEST_RUN_SECONDS:.0f} s on the chip")
+            raise Unknowable(f"it has not ended after {_LONGEST_RUN_SECONDS:.0f} s of chip time")
         if not jumps & 1023 and time.monotonic() > deadline:
             raise Unknowable("the time limit of the simulation ran out")
 

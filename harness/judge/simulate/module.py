@@ -28,7 +28,7 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
-_NO_END = "no end that is known"
+_NO_END = "no known end"
 # The most runs with different outcomes of decisions that depend on vectors, and the reason if more are needed.
 _MOST_WAYS = 24
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than are run both ways"
@@ -188,7 +188,7 @@ def _executed(
     if assumption is not None and simulation.seconds is None and FROM_VECTOR in simulation.unknown[0]:
         cores = _both_ways(prepared.compiled, machine, tables, deadline)[assumption == "always"]
         simulation = _total(prepared.dump, machine, cores, with_lines=with_lines)
-        assumption_text = f"assumed, not known: what hangs on {FROM_VECTOR} {assumption} runs"
+        assumption_text = f"assumed, not known: code that depends on {FROM_VECTOR} {assumption} runs"
         simulation = replace(simulation, unknown=(*simulation.unknown, assumption_text))
     if machine == machine_of(prepared.chip):
         simulation = _ranged(_possible(simulation, prepared.chip), prepared, machine, tables, deadline)
@@ -284,7 +284,8 @@ def _ranged(
         ways = [_seconds_taken(cores, machine) for cores in _both_ways(prepared.compiled, machine, tables, until)]
         never, always = (_NO_END if isinstance(way, str) else _microseconds(way) for way in ways)
         range_text = (
-            f"a range, no latency: {never} (simulated) if what hangs on it never runs, {always} if it always does"
+            f"a range, not a latency: {never} (simulated) if code that depends on it never runs, {always} if it always "
+            "runs"
         )
     else:
         return simulation
@@ -299,12 +300,12 @@ def _without_sparse_core(
     rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)
     if isinstance(rest, str):
-        return f"no range either: {rest}", None
+        return f"there is no range either: {rest}", None
     if most is None:
-        return f"a range, no latency: from {_microseconds(rest)} (simulated, its part taking no time) upwards", None
+        return f"a range, not a latency: {_microseconds(rest)} or more (simulated as if that part took no time)", None
     range_text = (
-        f"a range, no latency: {_microseconds(rest)} (simulated, its part taking no time) to "
-        f"{_microseconds(rest + most)} (its part moving one slice or tile after the other, by their transfers)"
+        f"a range, not a latency: {_microseconds(rest)} (simulated as if that part took no time) to "
+        f"{_microseconds(rest + most)} (as if it moved one slice or tile after the other, each in its transfer time)"
     )
     return range_text, (rest, rest + most)
 
@@ -354,7 +355,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
             totals["lines"] = sum(line.cycles for line in simulation.breakdown.lines)
         for what, total in totals.items():
             if total != cycles:
-                faults.append(f"the {what} of its time are {total:.0f} of {cycles:.0f} cycles")
+                faults.append(f"the {what} of its time sum to {total:.0f} instead of {cycles:.0f} cycles")
     faults += [
         f"{unit.name} issues {unit.executed_slots} operations in {unit.offered_slots} slots"
         for unit in simulation.units

@@ -231,7 +231,7 @@ class _Writer:
         target = self._target(op)
         if target is None:
             where = f"{op.opcode} {op.arguments}".strip()
-            return [f"if b{index}: {_raise(f'the branch `{where}` leads nowhere that is known')}"]
+            return [f"if b{index}: {_raise(f'the branch `{where}` has an unknown target')}"]
         late = self.machine.branch_slots - self.slots[index]
         spent = f"    clock += {late}; state = later(state, {late}); idle({index}, 'unit stall', {late}, 'branch')"
         wait = [spent] if late else []
@@ -342,7 +342,7 @@ class _Writer:
                 source, destination = (memory_space(self.bundles, index, op.operands[place]) for place in (0, 2))
                 kind = f"dma.{source}_to_{destination}"
             if "_to_" not in kind or "?" in kind:
-                return [*condition, indent + _raise(f"where {kind} moves data from and to is not known")]
+                return [*condition, indent + _raise(f"the source and destination of {kind} are not known")]
             source, _, destination = kind.removeprefix("dma.").partition("_to_")
             operand = values[2] if destination == "hbm" else values[0]
             lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
@@ -480,7 +480,7 @@ class _Writer:
                 return [_raise("a branch stands in the delay slots of another")]
             return [f"b{index} = {self._decision(op)}"]
         if name == UNREADABLE:
-            return [_raise(f"`{op.arguments}` is no operation that can be read")]
+            return [_raise(f"`{op.arguments}` cannot be read as an operation")]
         if id(op) in self.meetings.values() or id(op) in self.exchanges:
             return []
         if "sync" in name and name.endswith(".remote"):

@@ -284,7 +284,9 @@ class Memory:
         """The value of a sync flag; unknown while a transfer raises it, because its arrival is not known so exactly."""
         address = decided(flag, "a sync flag")
         if self.arrivals.get(address):
-            return Unknown(f"the sync flag {self.name_of(address)}, which a transfer raises that was not waited for")
+            return Unknown(
+                f"the sync flag {self.name_of(address)}, which is raised by a transfer that nothing has waited for"
+            )
         if self.port is not None and not self.runtime and self.port.inbox.get(address):
             return Unknown(f"the sync flag {self.name_of(address)}, which another chip raises")
         return self.flags.get(address, 0)
@@ -593,8 +595,11 @@ class Memory:
                 f"it has {value} and no transfer is under way"
             )
         if brought and value > needed and name not in (SIGNAL, CORE_SIGNAL):
-            what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
-            self._parts.setdefault(address, []).append(what + f"{brought} of {name} brings it")
+            what = (
+                f"a wait for {needed} granules on the sync flag {self.name_of(address)}, which ends within a "
+                "transfer of "
+            )
+            self._parts.setdefault(address, []).append(what + f"{brought} granules of {name}")
         if value == needed and not pending:
             parts = self._parts.pop(address, ())
             if not self.under_way.arrived(address):

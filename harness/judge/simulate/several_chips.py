@@ -324,8 +324,8 @@ class ChipPort:
             if chip < 0:
                 where = f" at {line}" if line else ""
                 raise Unknowable(
-                    f"it talks to a chip{where} to which its routing table has no way: on slices of 32 chips and more "
-                    f"a chip reaches {sum(word >= 0 for word in self._routes)} others"
+                    f"it sends to a chip{where} that its routing table has no route to: on slices of 32 chips or more "
+                    f"a chip reaches only {sum(word >= 0 for word in self._routes)} others"
                 )
             chip &= _ROUTED_CHIP
         chips = len(self.others) // self.network.machine.cores
@@ -333,7 +333,7 @@ class ChipPort:
             # A chip's number has 14 bits.
             meant = chip - _CHIP - 1 if chip > _CHIP // 2 else chip
             where = f" at {line}" if line else ""
-            raise Unknowable(f"it talks to chip {meant}{where}, and the program runs on {chips}")
+            raise Unknowable(f"it sends to chip {meant}{where}, but the program runs on {chips} chips")
         return chip
 
     @property
@@ -359,7 +359,7 @@ class ChipPort:
         """Raises a flag of the chip and core `to` by `amount` at the cycle `arrival`; `what` names the cause."""
         place = to[0] * self.network.machine.cores + to[1]
         if place >= len(self.others):
-            raise Unknowable(f"it talks to core {to[1]} of chip {to[0]}, which has one")
+            raise Unknowable(f"it sends to core {to[1]} of chip {to[0]}, which has only one core")
         heappush(self.others[place].inbox.setdefault(flag, []), (arrival, amount, what, to_hbm))
         self.served.add(place)
 

@@ -252,7 +252,7 @@ class UnderWay:
                 if _meet(side.regions, theirs.regions):
                     moving.is_raced = other.is_raced = True
                     self._raced(
-                        f"{moving.name} that meets {other.name} in {side.space.upper()}, {_NOT_WAITED}", moving.line
+                        f"{moving.name} that overlaps {other.name} in {side.space.upper()}, {_NOT_WAITED}", moving.line
                     )
 
     def _near(self, under_way: Mapping[str, _Pieces], side: Side) -> Iterable[Moving]:

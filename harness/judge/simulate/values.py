@@ -162,7 +162,7 @@ def _numbers(left: "int | Unknown", other: "int | Unknown") -> "tuple[float, flo
             return word
         number: float = struct.unpack("<f", struct.pack("<I", word & 0xFFFFFFFF))[0]
         if math.isnan(number) or 0 < abs(number) < 2.0**-126:
-            return Unknown("a floating-point number that machines treat differently (no number, or subnormal)")
+            return Unknown("a floating-point number that machines treat differently (NaN or subnormal)")
         numbers.append(number)
     return numbers[0], numbers[1]
 

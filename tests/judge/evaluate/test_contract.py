@@ -452,7 +452,7 @@ def test_the_device_that_a_kernel_asks_for_is_the_chip(tmp_path: Path) -> None:
         plain = bench.traced(naive())
         strange = bench.failure(naive(("import math\n", "import math\nimport jax\njax.devices()[0].client\n")))
     assert on_chip.trace.fingerprint == plain.trace.fingerprint
-    assert "a device is asked for 'client', which is not known of a v5e" in strange.message
+    assert "kernel.py asks a device for 'client', which is unknown because no v5e" in strange.message
 
 
 def test_the_line_of_a_package_stands_behind_that_of_kernel_py(tmp_path: Path) -> None:

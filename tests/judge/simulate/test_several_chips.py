@@ -154,7 +154,7 @@ def test_what_is_sent_and_never_waited_for_is_named(dumps) -> None:  # type: ign
 
 def test_a_chip_that_does_not_exist_is_named_with_the_line(dumps) -> None:  # type: ignore
     reason = simulated(dumps("beyond", "v5e")).unknown[0]
-    assert "it talks to chip 4 at sharded_programs.py:" in reason
+    assert "it sends to chip 4 at sharded_programs.py:" in reason
 
 
 def test_what_the_dump_lacks_is_said(dumps, tmp_path: Path) -> None:  # type: ignore
@@ -164,7 +164,7 @@ def test_what_the_dump_lacks_is_said(dumps, tmp_path: Path) -> None:  # type: ig
     assert "whose contents are not known" in simulated(tmp_path).unknown[0]
     for path in tmp_path.glob("*post-delay-converter*"):
         path.unlink()
-    assert "dump the pass `post-delay-converter`, too" in simulated(tmp_path).unknown[0]
+    assert "also dump the pass `post-delay-converter`" in simulated(tmp_path).unknown[0]
 
 
 def test_transfers_go_along_one_axis_after_the_other_and_the_short_way_around_a_ring() -> None:
@@ -210,7 +210,7 @@ def test_slices_on_which_transfers_name_routes_are_simulated(tmp_path: Path) -> 
     shard = 1 << 20
     assert sorted(carried(simulation).values()) == [15 * shard] * 32 + [16 * shard] * 32
     # The last chip of a row stands far from the first one of the next.
-    assert "to which its routing table has no way" in simulated(tmp_path / "permuted").unknown[0]
+    assert "that its routing table has no route to" in simulated(tmp_path / "permuted").unknown[0]
 
 
 def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> None:

@@ -62,8 +62,8 @@ def _refuse_collectives(compiled: Any) -> None:
         raise Rejected(
             "compile",
             "work-outside-pallas",
-            f"expected a kernel that does what the problem is, got {', '.join(moved)} of XLA's own: let shard_map "
-            "split inputs and results as the problem does, and the kernel send what other chips need",
+            f"expected the kernel to move the data between chips, got {', '.join(moved)} of XLA: let shard_map split "
+            "inputs and results as the problem does, and let the kernel send what other chips need",
         )
 
 

@@ -46,6 +46,6 @@ def _described_devices(chip: Chip) -> list[jax.Device]:
         raise RatchetError(
             "wrong-topology",
             f"expected a device of {quantity(chip.cores, 'core')} from the topology {chip.topology} of {chip.name}, "
-            f"got {device.num_cores}: what is compiled for it would not be what {chip.name} runs",
+            f"got {device.num_cores}: code compiled for it would not be the code that a {chip.name} runs",
         )
     return sorted(devices, key=lambda tpu: tpu.id) if chip.mesh else devices

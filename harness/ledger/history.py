@@ -396,7 +396,8 @@ def candidate_at(place: Place, commit: str) -> Candidate | None:
 
 def _rebuilt(place: Place, attempt: Attempt, accepted: Sequence[Accepted], rebuilt: dict[int, Candidate]) -> Candidate:
     explained = f"the kernel.py of attempt {attempt.number} is not in this clone and cannot be rebuilt from its diff"
-    remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
+    fetch = f"{git.shell_command(place.repository)} fetch REMOTE {place.log_ref}:{place.log_ref}"
+    remedy = f"fetch the log from where it was made: {fetch}"
     old = b""
     if attempt.champion is not None:
         champion = candidate_at(place, attempt.champion.commit) if attempt.champion.commit else None

@@ -196,7 +196,8 @@ class Ledger:
         what = f"{begun.purpose}, begun {begun.begun}, did not end"
         if kept is not None:
             return (
-                f"{what}, and kernel.py was edited since: it stays; `git cat-file -p {kept}` prints what it was before",
+                f"{what}, and kernel.py was edited since: it stays; "
+                f"`{git.shell_command(self.place.repository)} cat-file -p {kept}` prints what it was before",
             )
         if self._has_begun:
             # This very process gave up and says why itself.

@@ -66,7 +66,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
         raise RatchetError(
             "no-merge-base",
             f"{base} and {head} have no commit in common here: if this is a shallow clone, deepen it "
-            "(git fetch --unshallow; fetch-depth: 0 for actions/checkout)",
+            f"({git.shell_command(repository)} fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:
         # A change that takes back what only one of these commits has would show no difference from the other.

@@ -182,11 +182,12 @@ def _identity(repo: Repo) -> Line:
     return Line(what="git identity", value=output.decode("utf-8", "replace").rpartition(">")[0] + ">")
 
 
-def log(state: LogState | None, messages: tuple[str, ...]) -> Iterator[Line]:
-    """The state of the ledger's log on remotes; None: unknown, for the reasons in `messages`."""
+def log(state: LogState | None, messages: tuple[str, ...], repo: Repo | None = None) -> Iterator[Line]:
+    """The state of the ledger's log on remotes of `repo`; None: unknown, for the reasons in `messages`."""
+    command = "git" if repo is None else git.shell_command(repo)
     remedies: dict[LogState, str] = {
-        "not pushed": "git push origin 'refs/ratchet/*': a clone has only what is pushed",
-        "not fetched": "git fetch origin 'refs/ratchet/*:refs/ratchet/*'",
+        "not pushed": f"{command} push origin 'refs/ratchet/*': a clone has only what is pushed",
+        "not fetched": f"{command} fetch origin 'refs/ratchet/*:refs/ratchet/*'",
         "no remote": "The log is here only: add a remote and push refs/ratchet/*",
     }
     if state is None:

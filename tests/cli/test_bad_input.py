@@ -107,7 +107,7 @@ def test_no_commit_yet(contest: Path) -> None:
 
 def test_detached_head(contest: Path) -> None:
     git(contest, "checkout", "-q", "--detach")
-    refused(ratchet(contest, "experiment: x"), "detached-head", 4, "git switch")
+    refused(ratchet(contest, "experiment: x"), "detached-head", 4, "switch BRANCH")
 
 
 def test_a_dirty_judge_is_named(contest: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_clone_that_cannot_rebuild_a_loser_says_so(ledger: Ledger, contest: Pa
     clone = plain_clone(contest, contest.parent / "clone")
     path = clone.place.experiments_directory / "0003-idea-3.json"
     path.write_bytes(path.read_bytes().replace(b"+BQ = 64", b"+BQ = 65"))
-    with pytest.raises(RatchetError, match="git fetch") as caught:
+    with pytest.raises(RatchetError, match=r"git -C .* fetch REMOTE") as caught:
         history.candidate(clone.place, 3)
     assert caught.value.kind == "no-kernel"
     path.write_bytes(path.read_bytes().replace(b"-BQ = 512", b"-BQ = 77"))

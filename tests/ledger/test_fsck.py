@@ -502,7 +502,7 @@ def test_the_verb_says_what_to_do_and_exits_1(contest: Path) -> None:
     (contest / THIRD).write_text("{")
     done = ratchet(contest, "fsck", expect=1)
     assert "[corrupt-record]" in done.stdout
-    assert "-> git checkout HEAD" in done.stdout
+    assert f"->git-C{contest}checkoutHEAD" in "".join(done.stdout.split())
     document = json.loads(ratchet(contest, "fsck", "--json", expect=1).stdout)
     assert [finding["kind"] for finding in document["findings"]] == ["corrupt-record"]
 

@@ -1,6 +1,7 @@
 """Every question about a repository, asked of real ones in every state that people bring."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_no_commit_yet(tmp_path: Path) -> None:
 
 def test_a_detached_head(folder: Path) -> None:
     git(folder, "checkout", "-q", "--detach")
-    assert "git switch" in refused("detached-head", folder)
+    assert f"git -C {shlex.quote(str(folder))} switch" in refused("detached-head", folder)
 
 
 def test_a_missing_identity(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +92,7 @@ def test_a_merge_that_is_not_finished(folder: Path) -> None:
     (folder / "README").write_text("ours\n")
     git(folder, "commit", "-qam", "ours")
     assert subprocess.run(["git", "merge", "-q", "other"], cwd=folder, capture_output=True).returncode != 0
-    assert "git merge --continue" in refused("in-progress", folder)
+    assert f"git -C {shlex.quote(str(folder))} merge --continue" in refused("in-progress", folder)
     git(folder, "merge", "--abort")
     assert subprocess.run(["git", "cherry-pick", "other"], cwd=folder, capture_output=True).returncode != 0
     assert "cherry-pick" in refused("in-progress", folder)

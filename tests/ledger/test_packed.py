@@ -327,8 +327,8 @@ def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
     pack(ledger.place)
     (finding,) = [entry for entry in audit(ledger).findings if entry.kind == "file-differs"]
     assert finding.where.startswith("attempts.jsonl, line ")
-    assert finding.remedy.startswith("remove that line, then git cat-file -p ")
-    assert finding.remedy.endswith(f"experiments/{name}'") or "0003-" in finding.remedy
+    assert finding.remedy.startswith(f"remove that line, then git -C {ledger.place.root} cat-file -p ")
+    assert finding.remedy.endswith(f"experiments/{name}") or "0003-" in finding.remedy
 
 
 # Another test of this worker may have imported JAX, which warns of every fork; the child here does not use JAX.

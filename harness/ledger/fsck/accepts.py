@@ -87,8 +87,9 @@ def champion(
     if filed and not logged:
         notes.append(
             f"there is no log here to check against ({place.log_ref}; a clone does not fetch it): whoever wrote the "
-            f"branch could have written these records. git fetch REMOTE {place.log_ref}:{place.log_ref} takes the log, "
-            "fsck --replay judges the champion again"
+            "branch could have written these records. "
+            f"`{git.shell_command(place.repository)} fetch REMOTE {place.log_ref}:{place.log_ref}` takes the log, "
+            "`fsck --replay` judges the champion again"
         )
     if holder is None:
         return

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 
@@ -234,7 +235,7 @@ def files(
             f"it is not the record in {in_log.where}"
             if same
             else f"{in_log.where} is another attempt {record.row.number}: two clones used this number",
-            f"{remove}git cat-file -p {commit[:12]}:{RECORD_NAME} > '{record.path}'" if same else choose(place),
+            remove + _write_record(place, commit, record.path) if same else choose(place),
         )
     have = {record.row.number for record in filed}
     for record in logged:
@@ -244,7 +245,7 @@ def files(
                 "missing-file",
                 f"{place.experiments}/{name}",
                 f"it should hold {record.where}",
-                f"git cat-file -p {record.commit.id[:12]}:{RECORD_NAME} > '{place.experiments}/{name}'",
+                _write_record(place, record.commit.id, f"{place.experiments}/{name}"),
             )
 
 
@@ -281,6 +282,12 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
 
 
 # --- small parts -------
+
+
+def _write_record(place: Place, commit: str, path: str) -> str:
+    """The command that writes a log commit's record to `path` (from the top) in any folder."""
+    file = shlex.quote(str(place.root / path))
+    return f"{git.shell_command(place.repository)} cat-file -p {commit[:12]}:{RECORD_NAME} > {file}"
 
 
 def _is_same(data: bytes | None, record: HeldAttempt) -> bool:

@@ -77,7 +77,10 @@ def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
 def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
     """The attempts in attempts.jsonl, by `value_text`; from HEAD those that the working tree's file lacks."""
     by_text: dict[str, HeldAttempt] = {}
-    remedy = f"take the line from a clone that has it; git log -p -- '{place.packed}' shows it as it was"
+    remedy = (
+        "take the line from a clone that has it; "
+        f"{git.shell_command(place.repository)} log -p -- '{place.packed}' shows it as it was"
+    )
     files, complaints = history.packed_files(place)
     findings += [_unreadable(error, place.packed, remedy) for error in complaints]
     for record in (record for file in files for record in file.records):
@@ -122,7 +125,8 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
             if experiments.number_of(name) != attempt.number:
                 raise RecordError("foreign-record", f"{where} holds attempt {attempt.number}")
         except RecordError as error:
-            findings.append(_unreadable(error, where, f"git checkout HEAD -- '{place.experiments}/{name}'"))
+            command = git.shell_command(place.repository)
+            findings.append(_unreadable(error, where, f"{command} checkout HEAD -- '{place.experiments}/{name}'"))
             continue
         records.append(
             HeldAttempt(where=where, data=data, row=row, attempt=attempt, path=f"{place.experiments}/{name}")
@@ -156,7 +160,8 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
         elif git.is_ancestor(place.repository, ref, place.log_ref):
             continue
         elif git.is_ancestor(place.repository, place.log_ref, ref):
-            notes.append(f"{ref} is ahead of the log here: git fetch . {ref}:{place.log_ref}")
+            command = git.shell_command(place.repository)
+            notes.append(f"{ref} is ahead of the log here: {command} fetch . {ref}:{place.log_ref}")
         else:
             what = f"it and {place.log_ref} both went on from the same attempt: two clones used the same numbers"
             findings.append(finding("numbered-apart", ref, what, choose(place)))
@@ -197,7 +202,8 @@ def _unreadable(error: RecordError, where: str, remedy: str) -> Finding:
 
 
 def fetch(place: Place) -> str:
-    return f"take it from a clone that has it: git fetch REMOTE +{place.log_ref}:{place.log_ref}"
+    command = git.shell_command(place.repository)
+    return f"take it from a clone that has it: {command} fetch REMOTE +{place.log_ref}:{place.log_ref}"
 
 
 def choose(place: Place) -> str:

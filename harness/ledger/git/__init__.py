@@ -1,6 +1,7 @@
 """Questions about a repository, one function each; nothing is written. `write` is the other half."""
 
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,11 @@ from harness.ledger.git.command import attempted, environment_here, names_in, re
 LINK = "120000"
 # Files in the git directory that stand for an operation the user has not finished.
 _OPERATIONS = (
-    ("MERGE_HEAD", "a merge", "git merge --continue, or --abort"),
-    ("rebase-merge", "a rebase", "git rebase --continue, or --abort"),
-    ("rebase-apply", "a rebase or git am", "git rebase --continue, or --abort"),
-    ("CHERRY_PICK_HEAD", "a cherry-pick", "git cherry-pick --continue, or --abort"),
-    ("REVERT_HEAD", "a revert", "git revert --continue, or --abort"),
+    ("MERGE_HEAD", "a merge", "merge --continue, or --abort"),
+    ("rebase-merge", "a rebase", "rebase --continue, or --abort"),
+    ("rebase-apply", "a rebase or git am", "rebase --continue, or --abort"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick", "cherry-pick --continue, or --abort"),
+    ("REVERT_HEAD", "a revert", "revert --continue, or --abort"),
 )
 
 
@@ -90,6 +91,11 @@ def root(repository: Repo) -> Path:
     return Path(str(repository.working_tree_dir)).resolve()
 
 
+def shell_command(repository: Repo) -> str:
+    """`git -C ROOT`, with which a command in a message works in any folder; ROOT is quoted for a shell."""
+    return f"git -C {shlex.quote(str(root(repository)))}"
+
+
 def git_directory(repository: Repo) -> Path:
     """The git directory of this working tree; a linked worktree has its own."""
     return Path(str(repository.git_dir)).resolve()
@@ -119,7 +125,7 @@ def is_set(repository: Repo, name: str, default: bool) -> bool:
 
 
 def operation_in_progress(repository: Repo) -> tuple[str, str] | None:
-    """The user's unfinished operation (`a merge`) and the commands that end it, or None."""
+    """The user's unfinished operation (`a merge`) and the git commands that end it, or None."""
     for name, words, remedy in _OPERATIONS:
         if (git_directory(repository) / name).exists():
             return words, remedy
@@ -137,7 +143,9 @@ def require_committable(repository: Repo, *, may_be_empty: bool = False) -> None
     unfinished = operation_in_progress(repository)
     if unfinished:
         raise RatchetError(
-            "in-progress", f"{unfinished[0]} is not finished here; finish or end it first: {unfinished[1]}"
+            "in-progress",
+            f"{unfinished[0]} is not finished here; finish or end it first: "
+            f"{shell_command(repository)} {unfinished[1]}",
         )
     for variable in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
         status, _, complaint = attempted(repository, "var", variable)
@@ -176,7 +184,7 @@ def branch(repository: Repo) -> str:
         raise RatchetError(
             "detached-head",
             "expected HEAD on a branch, got a detached HEAD: an accept would have no branch to go to. "
-            "git switch BRANCH, or git switch -c NEW",
+            f"{shell_command(repository)} switch BRANCH, or switch -c NEW",
         )
     return name
 

@@ -69,8 +69,8 @@ def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: s
             raise RatchetError(
                 "signing",
                 f"commit.gpgsign is set and signing the commit failed: {error}\n"
-                "Make signing work, or `git config commit.gpgsign false`; the next command then finishes what was "
-                "begun",
+                f"Make signing work, or `{git.shell_command(repository)} config commit.gpgsign false`; the next "
+                "command then finishes what was begun",
             ) from error
         raise
 

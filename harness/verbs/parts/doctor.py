@@ -91,14 +91,15 @@ def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
         yield from machine_check.log(None, (why,))
         return
     try:
-        if Ledger.open(contest.directory).is_unfinished():
+        ledger = Ledger.open(contest.directory)
+        if ledger.is_unfinished():
             yield from machine_check.log(None, ("an attempt did not end: ratchet.sh status finishes or undoes it",))
             return
         state = status.status(contest)
     except RatchetError as error:
         yield from machine_check.log(None, (str(error),))
         return
-    yield from machine_check.log(state.log, state.messages)
+    yield from machine_check.log(state.log, state.messages, ledger.place.repository)
     if state.dirty_judge_files:
         yield Line(
             what="judge",

@@ -418,7 +418,7 @@ def judged_again(**now: Any) -> Replay:
         ({"outcome": "failed", "reasons": ("wrong result",)}, "recorded accept, now failed: wrong result"),
         ({"seconds": 2e-3}, "it takes 100.00% more than the recorded time"),
         ({"seconds": 0.9e-3}, "it takes 10.00% less than the recorded time"),
-        ({"fingerprint": "b2"}, "its kernel.py is traced to another program"),
+        ({"fingerprint": "b2"}, "its kernel.py now traces to another program"),
     ],
 )
 def test_what_judging_the_champion_again_says_against_its_record(now: dict[str, Any], words: str | None) -> None:

@@ -13,8 +13,8 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
     """Every disagreement between log, branch, experiments/ and the ratchet's own state, with its remedy.
 
     Also every verdict and time that does not follow from its record. `present` is the key of evidence taken now, None
-    if it is not known. With `signed_by`, anything without their signature is a finding too (`who` of
-    `signatures.unsigned`).
+    if it is not known. With `signed_by` (the `who` of `signatures.unsigned`), anything that they did not sign is a
+    finding too.
     """
     place = ledger.place
     findings: list[Finding] = []
@@ -65,7 +65,7 @@ def replayed(again: Replay) -> tuple[list[Finding], list[str]]:
             inventory.finding("replay", where, f"recorded {then.outcome}, now {now.outcome}: {now.reasons[0]}", remedy)
         )
     if is_same_key and now.fingerprint != then.fingerprint:
-        findings.append(inventory.finding("replay", where, "its kernel.py is traced to another program", remedy))
+        findings.append(inventory.finding("replay", where, "its kernel.py now traces to another program", remedy))
     if is_same_key and now.source == "simulated" and again.drift is not None and abs(again.drift - 1) > _SAME_TIME:
         more_or_less = "more" if again.drift > 1 else "less"
         words = f"it takes {percent(abs(again.drift - 1), 2)} {more_or_less} than the recorded time"

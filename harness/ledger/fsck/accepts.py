@@ -17,11 +17,11 @@ def without_commit(
     filed: Sequence[HeldAttempt],
     notes: list[str],
 ) -> Iterator[Finding]:
-    """A finding for every record of an accept without an accepting commit on a branch; notes if that is not known.
+    """A finding for every record of an accept without an accepting commit on a branch; a note if that is unknown.
 
-    An accept in the log without a commit is not a fault: the branch moved before it could be committed, or was thrown
-    away. If an ordinary commit brought the record, it stands for a squashed branch if it also brought the kernel.py of
-    this record or of a later accept. In a shallow clone the commits may lie before its beginning.
+    A logged accept without a commit is not a fault: the branch moved before it could be committed, or was thrown away.
+    An ordinary commit that brought the record counts as a squashed branch if it also brought the kernel.py of this
+    record or of a later accept. A shallow clone may lack the commits.
     """
     on_branch = {(accept.number, accept.kernel_digits) for accept in accepted}
     in_log = {(record.row.number, record.attempt.kernel_sha256) for record in logged}
@@ -41,9 +41,9 @@ def without_commit(
             yield finding(
                 "accept-without-commit",
                 record.where,
-                f"it says that attempt {number} was accepted, and no commit on a branch here accepted it",
+                f"it says that attempt {number} was accepted, but no commit on a branch here accepted it",
                 "the record was edited or made by hand, or comes from a branch that is not here: fetch that branch, or "
-                f"take the record of a clone that you trust. {fetch(place)}",
+                f"take the record from a clone that you trust. {fetch(place)}",
             )
 
 
@@ -82,13 +82,13 @@ def _bringing_commit(place: Place, record: HeldAttempt) -> str | None:
 def champion(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], present: Key | None, notes: list[str]
 ) -> Iterator[Finding]:
-    """A finding if a log lacks the champion; notes on the places that the champion's record can be checked against."""
+    """A finding if the log lacks the champion; notes if its record cannot be checked, or its key is not today's."""
     holder = champions.holder(place)
     if filed and not logged:
         notes.append(
             f"there is no log here to check against ({place.log_ref}; a clone does not fetch it): whoever wrote the "
-            "branch could have written these records. "
-            f"`{git.shell_command(place.repository)} fetch REMOTE {place.log_ref}:{place.log_ref}` takes the log, "
+            "branch may have made these records up. "
+            f"`{git.shell_command(place.repository)} fetch REMOTE {place.log_ref}:{place.log_ref}` fetches the log; "
             "`fsck --replay` judges the champion again"
         )
     if holder is None:
@@ -108,5 +108,5 @@ def champion(
     if present is not None and not holder.attempt.key.counts_for(present):
         notes.append(
             f"the champion, attempt {number}, was judged under {key_difference(holder.attempt.key, present)}: its "
-            "time stands under that key, and the next attempt evaluates it again"
+            "time belongs to that key, and the next attempt evaluates it again"
         )

@@ -1,4 +1,4 @@
-"""Facts that must hold between the places of a ledger; each one that does not is a finding."""
+"""Checks that the places of a ledger agree with each other; each disagreement is a finding."""
 
 import hashlib
 import math
@@ -19,18 +19,18 @@ from harness.ledger.git import locks
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Finding, Key, Row
 
-# Doubles that went through JSON and back are equal; the sums behind them may be added in another order.
+# JSON keeps doubles exactly, but the sums behind them may be added in another order.
 _RELATIVE_TOLERANCE = 1e-9
-# Errors from numbers that no ratchet wrote: too large for a double, a share of nothing.
+# Errors from numbers that no ratchet wrote: too large for a double, or a division by zero.
 NOT_COMPUTED = (RatchetError, ValueError, ArithmeticError, LookupError)
-# Formulas of the report that a later judge may change; the score's formula is published and stays.
+# Figures of the report whose formulas a later judge may change; the score's formula is published and stays.
 _OPINIONS = ("util", "regime", "gap_fraction")
 
 
 def numbers(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], *, all_read: bool
 ) -> Iterator[Finding]:
-    """Findings if the log's numbers do not rise by one, repeat, or leave gaps even together with the files."""
+    """Findings if the log's numbers repeat or do not rise by one, or if a number is in neither log nor files."""
     times = Counter(record.row.number for record in logged)
     before: HeldAttempt | None = None
     for record in logged:
@@ -47,14 +47,14 @@ def numbers(
                 "number-order",
                 record.where,
                 f"expected attempt {before.row.number + 1} after {before.row.number}, got {number}",
-                f"nothing to do if a record in experiments/ was unreadable then; else {fetch(place)}",
+                f"nothing to do if a record in experiments/ was unreadable then; otherwise {fetch(place)}",
             )
         parents = record.commit.parents if record.commit else ()
         if len(parents) == 2 and parents[1] != record.attempt.judged_against:
             yield finding(
                 "judged-against",
                 record.where,
-                f"it was judged against {record.attempt.judged_against[:12]}, its parent is {parents[1][:12]}",
+                f"it was judged against {record.attempt.judged_against[:12]}, but its parent is {parents[1][:12]}",
                 f"the record decides. {fetch(place)}",
             )
         before = record
@@ -135,7 +135,8 @@ def kernels(
         assert record.commit is not None
         hashed += data is not None
         if data is None and not record.commit.parents:
-            notes.append(f"{record.where} started this log in a clone that lacked the kernel.py of {record.row.number}")
+            number = record.row.number
+            notes.append(f"{record.where} started this log in a clone that lacked the kernel.py of attempt {number}")
         elif not _is_kernel(place, data, f"{record.commit.id}:{KERNEL_NAME}", record.attempt.kernel_sha256):
             findings.append(
                 finding(
@@ -244,7 +245,7 @@ def files(
             yield finding(
                 "missing-file",
                 f"{place.experiments}/{name}",
-                f"it should hold {record.where}",
+                f"it should hold the record of {record.where}",
                 _write_record(place, record.commit.id, f"{place.experiments}/{name}"),
             )
 
@@ -291,7 +292,7 @@ def _write_record(place: Place, commit: str, path: str) -> str:
 
 
 def _is_same(data: bytes | None, record: HeldAttempt) -> bool:
-    """True if the bytes are this record, in whatever layout (line endings, an older writer)."""
+    """True if the bytes are this record, in any layout (line endings, an older writer)."""
     if data is None or data == record.data:
         return data is not None
     try:
@@ -302,7 +303,7 @@ def _is_same(data: bytes | None, record: HeldAttempt) -> bool:
 
 
 def _is_kernel(place: Place, data: bytes | None, name: str, digits: str) -> bool:
-    """True if the blob, as stored or as a checkout would write it, has this SHA-256 (or begins with these digits)."""
+    """True if the SHA-256 of the blob, as stored or as a checkout would write it, begins with these `digits`."""
     if data is None:
         return False
     if hashlib.sha256(data).hexdigest().startswith(digits):
@@ -321,7 +322,7 @@ def distinct(everything: Iterable[HeldAttempt]) -> Iterable[HeldAttempt]:
 
 
 def equal(old: object, new: object) -> bool:
-    """True if the two are the same value; numbers may differ as doubles do whose sums were added in another order."""
+    """True if the two values are equal; numbers may differ by the rounding of sums added in another order."""
     if isinstance(old, float) and isinstance(new, float):
         return math.isclose(old, new, rel_tol=_RELATIVE_TOLERANCE)
     return old == new

@@ -15,7 +15,7 @@ from harness.records import Attempt, Finding, Row
 class HeldAttempt:
     """One attempt in a place of the ledger; `is_packed`: it is a line of attempts.jsonl.
 
-    `path` is its file in experiments/, for a packed one its former file; "" for the log's.
+    `path` is its file in experiments/; for a packed attempt, its former file; for one from the log, "".
     """
 
     where: str
@@ -67,7 +67,7 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
 def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     """The attempts in experiments/ and attempts.jsonl: of the working tree, and of HEAD if that differs."""
     lines = _packed(place, findings)
-    # A packed attempt's file was left by a killed pack, or is removed from the working tree alone.
+    # If a packed attempt has a file too, a killed pack left it, or it is removed from the working tree alone.
     return [
         *(record for record in _single_files(place, findings) if value_text(record.data) not in lines),
         *lines.values(),
@@ -75,7 +75,7 @@ def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
 
 
 def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
-    """The attempts in attempts.jsonl, by `value_text`; from HEAD those that the working tree's file lacks."""
+    """The attempts in attempts.jsonl, by `value_text`; HEAD adds those that the working tree's file lacks."""
     by_text: dict[str, HeldAttempt] = {}
     remedy = (
         "take the line from a clone that has it; "
@@ -163,7 +163,7 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
             command = git.shell_command(place.repository)
             notes.append(f"{ref} is ahead of the log here: {command} fetch . {ref}:{place.log_ref}")
         else:
-            what = f"it and {place.log_ref} both went on from the same attempt: two clones used the same numbers"
+            what = f"it and {place.log_ref} go on differently after the same attempt: two clones used the same numbers"
             findings.append(finding("numbered-apart", ref, what, choose(place)))
     return kept
 
@@ -172,7 +172,7 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
 
 
 def holds(data: bytes, record: HeldAttempt) -> bool:
-    """True if the bytes are this record, in whatever layout (line endings, an older writer, packed)."""
+    """True if the bytes are this record, in any layout (line endings, an older writer, packed)."""
     if data == record.data:
         return True
     try:
@@ -182,7 +182,7 @@ def holds(data: bytes, record: HeldAttempt) -> bool:
 
 
 def read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
-    """The blobs, None for each that is missing or damaged."""
+    """The blobs; None in place of each that is missing or damaged."""
     try:
         return git.read_blobs(place.repository, names)
     except (RatchetError, ValueError):
@@ -209,10 +209,10 @@ def fetch(place: Place) -> str:
 def choose(place: Place) -> str:
     kept = f"refs/ratchet/{place.name}/apart"
     return (
-        "git cannot merge two logs: choose the one that is shared. In the clone whose log gives way, "
+        "git cannot merge two logs: choose the one to share. In the clone whose log gives way, "
         f"`git update-ref {kept} {place.log_ref}` keeps its own and "
         f"`git fetch REMOTE +{place.log_ref}:{place.log_ref}` takes the shared one. "
-        "Nothing is lost: `results` shows both, and what is worth it can be run again"
+        "Nothing is lost: `results` shows both, and you can run any of these attempts again"
     )
 
 

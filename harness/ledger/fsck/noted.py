@@ -1,4 +1,4 @@
-"""Facts that must hold of notes: whole lines, about kernels of the ledger, with figures that follow from each other."""
+"""Checks the notes: each is a whole line about a kernel of the ledger, and its figures follow from each other."""
 
 from collections.abc import Iterator, Sequence
 
@@ -39,7 +39,7 @@ def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Find
         if note.key.source == "simulated" and note.seconds is not None:
             seconds, other = times.setdefault((note.kernel_sha256, note.key_digest), (note.seconds, where))
             if not equal(seconds, note.seconds):
-                complaint = f"it says {note.seconds} s, under the same key {other} says {seconds} s"
+                complaint = f"it says {note.seconds} s, but under the same key {other} says {seconds} s"
                 yield finding("note-edited", where, complaint, _REMEDY)
         if note.kind == "checked":
             under = (note.kernel_sha256, note.key_digest, note.checks_digest)

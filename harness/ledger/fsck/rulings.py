@@ -1,4 +1,4 @@
-"""Rules every verdict again from evidence, champion's evidence and policy in its record, not from its words."""
+"""Derives every verdict again from its record's evidence, champion's evidence and policy, and compares the two."""
 
 import math
 from bisect import bisect_left
@@ -39,11 +39,11 @@ class _Book:
 
 
 def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list[str]) -> Iterator[Finding]:
-    """Findings for every verdict that does not follow from its record, and every time that its evidence does not give.
+    """Findings for each verdict that does not follow from its record, and each latency that its evidence contradicts.
 
-    `present` is the key of evidence taken now, if known: a verdict of its judge must be equal as a whole, one of
-    another judge in outcome and time ratio. If a champion's evidence is not here, a note says so and the verdict is not
-    checked.
+    `present` is the key of evidence taken now, if known. A verdict by its judge must match in full; a verdict by
+    another judge must match in outcome and time ratio. If a champion's evidence is not here, a note says so and the
+    verdict is not checked.
     """
     ordered = sorted(everything, key=lambda record: record.attempt.number)
     book = _Book(records=tuple(ordered), numbers=tuple(record.attempt.number for record in ordered))
@@ -60,7 +60,7 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
         opponents = _opponents(record.attempt, book)
         if not opponents:
             notes.append(
-                f"{record.where}: not ruled again, the evidence of its champion (attempt "
+                f"{record.where}: not ruled again, because the evidence of its champion (attempt "
                 f"{record.attempt.champion.attempt if record.attempt.champion else 'none'}) is not here"
             )
             continue
@@ -87,7 +87,7 @@ def _remedy(record: HeldAttempt) -> str:
 
 
 def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
-    """Contradictions between a record's evidence, key and policy, as kind and words."""
+    """Contradictions between a record's evidence, key and policy, each as its kind and a sentence."""
     attempt = record.attempt
     key, policy, default = attempt.key, attempt.policy, Policy()
     if (
@@ -110,7 +110,7 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
         yield from (("time", f"{name}{complaint}") for complaint in _times(evidence, key))
     champion, theirs = attempt.champion, attempt.champion_evidence
     if attempt.kind == "experiment" and champion is None:
-        yield "verdict", "it is an experiment and names no champion"
+        yield "verdict", "it is an experiment but names no champion"
     if champion is not None and champion.attempt >= attempt.number:
         yield "verdict", f"it was judged against attempt {champion.attempt}, which came after it"
     if champion is not None and theirs is not None and attempt.kind == "experiment":
@@ -126,7 +126,7 @@ def _member_statements(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:
 
 
 def _times(evidence: Evidence, key: Key) -> Iterator[str]:
-    """Complaints on a latency that samples, simulation or members do not give."""
+    """Complaints about a latency that does not follow from samples, simulation or members."""
     if evidence.latency is not None and evidence.latency.source != key.source:
         yield f"latency is {evidence.latency.source}, its key says {key.source}"
     if evidence.members and evidence.latency is not None:
@@ -146,7 +146,7 @@ def _times(evidence: Evidence, key: Key) -> Iterator[str]:
 
 
 def _cycles(run: Simulation) -> Iterator[str]:
-    """Complaints on a simulated time that its cycles do not give, and on cycles that are not the sum of their parts."""
+    """Complaints about a simulated time that differs from its cycles, and cycles that differ from their parts' sum."""
     if run.seconds is None or run.cycles is None:
         return
     by_clock = run.cycles / run.clock_hz
@@ -184,9 +184,9 @@ def _differing(stated: float | None, derived: float | None, what: str) -> Iterat
 
 
 def _opponents(attempt: Attempt, book: _Book) -> tuple[Evidence | None, ...]:
-    """The evidence of its champion under its key, for each record of that number; (None,) if none is needed.
+    """The champion's evidence under the attempt's key, from each record of that number; (None,) if none is needed.
 
-    Two clones may have used the number, and the verdict has to follow from one of the champions.
+    Two clones may have used the champion's number; the verdict has to follow from one of these records.
     """
     if attempt.kind != "experiment" or attempt.champion is None:
         return (None,)
@@ -203,7 +203,7 @@ def _opponents(attempt: Attempt, book: _Book) -> tuple[Evidence | None, ...]:
 def _objection(
     record: HeldAttempt, opponent: Evidence | None, book: _Book, on: Chip, present: Key | None
 ) -> tuple[str, str] | None:
-    """The kind of finding and the fault of the verdict, None if it follows from the evidence."""
+    """The kind of finding and the fault of the verdict, or None if the verdict follows from the evidence."""
     attempt, recorded = record.attempt, record.attempt.verdict
     try:
         ruled = _ruled(attempt, opponent, book, on)

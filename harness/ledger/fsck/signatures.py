@@ -1,4 +1,4 @@
-"""Signatures of log commits and accepts, checked by git: who signed, and what is unsigned."""
+"""Has git check the signatures of log commits and accepts: who signed them, and which are unsigned."""
 
 import contextlib
 import re
@@ -33,7 +33,7 @@ def unsigned(
     filed: Sequence[HeldAttempt],
     who: str,
 ) -> list[Finding]:
-    """Findings for every log commit and accept that `who` did not sign, and every record in no signed one.
+    """Findings for every log commit and accept that `who` did not sign, and every record that no signed one holds.
 
     `who` is a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS), for signatures by SSH keys, or the
     fingerprint of an OpenPGP key. Raises UsageError `unknown-signers` if it is neither.
@@ -81,7 +81,7 @@ def _texts_in(place: Place, blobs: Iterable[str]) -> set[str]:
 
 
 def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_openpgp: bool) -> dict[str, str]:
-    """The fault of each commit's signature, "" if they signed it."""
+    """The fault of each commit's signature, "" if `who` signed it."""
     if not commits:
         return {}
     # %GP is the primary key; git itself looks up who may sign with an SSH key.
@@ -111,6 +111,6 @@ def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_
 
 
 def _is_ssh(place: Place, commit: str) -> bool:
-    """True if it is signed with an SSH key: an OpenPGP signature is never that of an allowed signer."""
+    """True if the commit is signed with an SSH key: an OpenPGP signature is never that of an allowed signer."""
     head = run(place.repository, "cat-file", "commit", commit).partition(b"\n\n")[0]
     return b"-----BEGIN SSH SIGNATURE-----" in head

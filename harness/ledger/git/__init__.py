@@ -152,7 +152,7 @@ def require_committable(repository: Repo, *, may_be_empty: bool = False) -> None
         if status != 0:
             raise RatchetError(
                 "identity",
-                "git does not know who you are, and attempts are commits. Say it once:\n"
+                "git does not know who you are, and attempts are commits. Tell it once:\n"
                 '  git config --global user.name "Your Name"\n  git config --global user.email you@example.org\n'
                 f"git says: {complaint.splitlines()[-1] if complaint else 'nothing'}",
             )
@@ -172,7 +172,7 @@ def head_commit(repository: Repo) -> str:
     commit = commit_of(repository, "HEAD")
     if commit is None:
         raise RatchetError(
-            "no-commit", "expected a commit to judge against, got an empty repository: git add your files, git commit"
+            "no-commit", "expected a commit to judge against, got an empty repository: git add your files and commit"
         )
     return commit
 
@@ -207,7 +207,7 @@ def is_ancestor(repository: Repo, old: str, new: str) -> bool:
 
 
 def merge_bases(repository: Repo, commit: str, other: str) -> tuple[str, ...]:
-    """The newest commits that both contain: several if each was merged into the other, none if none is here."""
+    """The newest commits that both contain: several if each was merged into the other, () if none is here."""
     status, output, _ = attempted(repository, "merge-base", "--all", commit, other)
     return tuple(output.decode().split()) if status == 0 else ()
 
@@ -224,7 +224,8 @@ def log(
 ) -> tuple[Commit, ...]:
     """The commits reachable from `tips` and not from `hidden`, newest first, in one process.
 
-    `tips` may hold `--branches`. `containing` keeps commits whose message has that text, `path` those that changed it.
+    `tips` may hold `--branches`. `containing` keeps only commits whose message has that text, `path` only commits that
+    changed that path.
     """
     options = ["--topo-order", "--format=%H %P%n%B"]
     options += [f"--max-count={limit}"] if limit is not None else []
@@ -320,7 +321,7 @@ def differing_paths(repository: Repo, old: str, new: str, paths: Iterable[str]) 
 
 
 def tracked_paths(repository: Repo, folders: Sequence[str]) -> tuple[str, ...]:
-    """Every file that git tracks in these folders, from the top and sorted; without folders all of them."""
+    """The sorted paths, from the top, of the files that git tracks in these folders; without folders, of all files."""
     return names_in(run(repository, "ls-files", "-z", "--full-name", "--", *folders))
 
 

@@ -21,9 +21,9 @@ def _as_options(settings: Sequence[str]) -> list[str]:
 
 # The user may have configured anything, but the output is parsed, and objects must be UTF-8 and synced to disk. Every
 # object is synced before the ref that needs it, because the command that wrote it has ended. `safecrlf=false`: mixed
-# line endings in kernel.py are normalised, as `git add` would, not refused.
+# line endings in kernel.py are normalised as by `git add`, instead of refused.
 _CONFIGURATION = (
-    # No program that a repository names is asked which files changed.
+    # A repository may name a program to ask which files changed; it is not run.
     "core.fsmonitor=false",
     "safe.bareRepository=explicit",
     "core.quotePath=false",

@@ -27,9 +27,9 @@ def locks_on(repository: Repo, refs: Sequence[str]) -> tuple[Path, ...]:
 def remove_dead(repository: Repo, refs: Sequence[str], since: float) -> tuple[Path, ...]:
     """Removes the locks of `locks_on` that were made after `since` (seconds of the epoch) and that nobody holds.
 
-    Nobody: no git process works in the repository and no process has the file open. If that cannot be known (not on
-    Linux, or for a process of another user), the lock stays. Gives a git command that is still at work a moment to end.
-    Returns what was removed.
+    Nobody holds a lock if no git process works in the repository and no process has the file open. If that cannot be
+    known (not on Linux, or for a process of another user), the lock stays. Gives a git command that is still at work a
+    moment to end. Returns the removed files.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (locks := locks_on(repository, refs)) and _may_be_held(repository, locks):
@@ -60,7 +60,7 @@ def _may_be_held(repository: Repo, locks: Sequence[Path]) -> bool:
             if any(os.readlink(link) in wanted for link in (process / "fd").iterdir()):
                 return True
         except FileNotFoundError:
-            # It ended while it was looked at.
+            # The process ended meanwhile.
             continue
         except PermissionError:
             if any(lock.stat().st_uid != os.getuid() for lock in locks if lock.exists()):

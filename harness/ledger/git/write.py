@@ -1,8 +1,7 @@
 """Writing into a repository with git plumbing commands: objects, refs, exactly named index entries.
 
-Commits are built with `commit-tree`, not `git commit`: the user's index and working tree take
-no part, so pre-commit and commit-msg hooks, which are about those, do not run; the
-`reference-transaction` hook does, and may refuse.
+Commits are built with `commit-tree`, not `git commit`, without the user's index and working tree. So pre-commit and
+commit-msg hooks do not run; the `reference-transaction` hook runs, and may refuse.
 """
 
 import time
@@ -18,7 +17,7 @@ from harness.ledger import git
 from harness.ledger.git import index, locks
 from harness.ledger.git.command import attempted, run
 
-# Editors and prompts hold index.lock for moments when they refresh; who holds it longer does real work.
+# Editors and prompts hold index.lock for moments when they refresh; a process that holds it longer does real work.
 _INDEX_PATIENCE_SECONDS = 3.0
 _INDEX_PAUSE_SECONDS = 0.05
 # Settings that a user may have switched on for the index must be off for a private index.
@@ -80,9 +79,9 @@ def commit_files(
 ) -> tuple[str, int] | None:
     """Commits these files, by their paths from the top, on the branch that is checked out.
 
-    Returns the commit and how many files it changes, None if HEAD has them all. Nothing else that is staged or changed
-    goes with them, and the user's index agrees at these paths afterwards. Raises RatchetError `ref-moved` if somebody
-    else committed meanwhile, and the errors of `require_committable`.
+    Returns the commit and how many files it changes, None if HEAD has them all. Other staged or changed files stay out
+    of the commit, and the user's index agrees with it at these paths. Raises RatchetError `ref-moved` if somebody else
+    committed meanwhile, and the errors of `require_committable`.
     """
     git.require_committable(repository)
     head, branch = git.head_commit(repository), git.branch(repository)
@@ -136,7 +135,7 @@ def set_index_entries(repository: Repo, changes: Mapping[str, git.TreeEntry]) ->
 
 
 def refresh_index(repository: Repo, paths: Sequence[str]) -> None:
-    """Takes the files' times and sizes at `paths` into the index, so that plumbing sees them clean; stages nothing.
+    """Updates times and sizes of the files at `paths` in the index, so that plumbing sees them clean; stages nothing.
 
     This is a convenience for scripts: if it is not possible (a locked index), `git status` does it later.
     """

@@ -1,4 +1,4 @@
-"""The commit of an accepted attempt on the user's branch, and the user's index made to agree with it."""
+"""Commits an accepted attempt on the user's branch, and updates the user's index to match."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ _RACES = 5
 
 
 def private_index(place: Place) -> Path:
-    """An index for this process alone: a git command of a killed ratchet may still write to another."""
+    """The path of this process's private index; a git command of a killed ratchet may still write to its own."""
     return place.state_directory / f"index.{os.getpid()}"
 
 
@@ -36,7 +36,7 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
                 "branch-moved",
                 f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. The attempt is kept in "
                 f"the log and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its "
-                "kernel.py back, and another attempt judges that against the branch as it is now",
+                "kernel.py back, and a new attempt then judges it against the branch as it is now",
             )
         changes, sentences = _changes(place, recording, head)
         tree = write.write_tree(repository, head, changes, private_index(place))
@@ -136,13 +136,13 @@ def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
         if mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
             changes[path] = new
         else:
-            sentences.append(f"{path} stays staged as you staged it, which is not what was accepted")
+            sentences.append(f"{path} stays as you staged it, which differs from what was accepted")
     write.set_index_entries(repository, changes)
     return sentences
 
 
 def _is_ours(repository: Repo, staged: git.TreeEntry, old: git.TreeEntry | None, new: git.TreeEntry) -> bool:
-    """True if the index holds HEAD's former content, the accepted one, or the mark of `git add --intent-to-add`."""
+    """True if the index holds HEAD's old content, the accepted content, or the mark of `git add --intent-to-add`."""
     return (
         staged == old or staged.blob == new.blob or (old is None and staged.blob == git.hash_of(repository, b"", "x"))
     )

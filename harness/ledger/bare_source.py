@@ -1,4 +1,4 @@
-"""Python source without comments, docstrings, blank lines and carriage returns; all else stays in its lines."""
+"""Python source without comments, docstrings, blank lines and carriage returns; other lines keep their text."""
 
 import ast
 import io

@@ -27,8 +27,8 @@ class Held:
 def read_all(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     """The record and the kernel of each of `rows`, in their order, as git stores them.
 
-    From the log, else from experiments/ or attempts.jsonl in the working tree or at HEAD. A kernel that is in neither
-    log nor branch is rebuilt from its diff, and accepted only if its hash is right.
+    They are read from the log or, if it lacks them, from experiments/ or attempts.jsonl in the working tree or at HEAD.
+    A kernel that is in neither log nor branch is rebuilt from its diff, and accepted only if its hash is right.
     """
     held_by_identity = {identity(stored.row): stored for stored in _logged(place)}
     elsewhere = {row.number for row in rows if identity(row) not in held_by_identity}
@@ -74,7 +74,7 @@ def _logged(place: Place) -> Iterator[Held]:
 
 
 def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
-    """The attempts of these numbers in files, those of the working tree last, because `rows` shows them."""
+    """The attempts with these numbers in files; files of the working tree come last, because `rows` shows them."""
     files, _ = history.packed_files(place)
     for record in (record for file in reversed(files) for record in file.records if record.number in numbers):
         try:

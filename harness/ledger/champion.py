@@ -13,7 +13,7 @@ from harness.records import TITLE_MOVES, Attempt, Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TitleHolder:
-    """The champion: its attempt, the commit that accepted it (None: only files tell), its kernel's blob."""
+    """The champion: its attempt, the commit that accepted it (None: known from files alone), its kernel's blob."""
 
     attempt: Attempt
     commit: str | None
@@ -23,9 +23,9 @@ class TitleHolder:
 def holder(place: Place) -> TitleHolder | None:
     """The champion on this branch, or None before the first accept.
 
-    The newest accept in HEAD's history that no undo or revoke took the title from; if several merged branches have one,
-    it is the accept whose kernel.py is HEAD's. If the history does not tell (a shallow clone, a squashed branch), the
-    accepted attempts in files at HEAD do.
+    It is the newest accept in HEAD's history that no undo or revoke took the title from. If several merged branches
+    have such an accept, the one whose kernel.py is HEAD's counts. If the history lacks the accepts (a shallow clone, a
+    squashed branch), the accepted attempts in files at HEAD are used.
     """
     candidates, undone = _candidates(place)
     head_blob, *blobs = git.blob_ids(
@@ -53,7 +53,7 @@ def before(place: Place, number: int) -> Attempt | None:
 def all_before(place: Place, number: int) -> Iterator[Attempt]:
     """Every accepted attempt before `number` that still counts, the newest first.
 
-    From HEAD's history; accepts before its beginning (a shallow clone, a squashed branch) from files at HEAD.
+    They come from HEAD's history; accepts that it lacks (a shallow clone, a squashed branch) come from files at HEAD.
     """
     candidates, undone = _candidates(place)
     oldest = number

@@ -1,4 +1,4 @@
-"""Leftovers of a killed process: half-written files, private indexes, git's locks; found and removed."""
+"""Finds and removes leftovers of a killed process: half-written files, private indexes, git's locks."""
 
 import contextlib
 from pathlib import Path
@@ -18,11 +18,11 @@ def remove_leftovers(place: Place) -> None:
 
 
 def leftovers(place: Place) -> tuple[Path, ...]:
-    """The possible leftovers of a killed process, by names that only the ratchet gives; none of them is needed."""
+    """Files that a killed process may have left, found by names that only the ratchet gives; none is needed."""
     written = (journal.path(place), place.kernel_path, place.packed_path, place.packed_path.with_name(".gitattributes"))
     half_written = [files.temporary_of(path) for path in written]
     half_written += [files.temporary_of(place.experiments_directory / name) for name in notes.FILES]
-    # A helper of the candidate.
+    # Helpers of the candidate.
     half_written += place.kernel_path.parent.glob(f".*.py{files.TEMPORARY_SUFFIX}")
     for path in place.experiments_directory.glob(f".*.json{files.TEMPORARY_SUFFIX}"):
         if experiments.number_of(path.name[1:].removesuffix(files.TEMPORARY_SUFFIX)) is not None:
@@ -31,9 +31,9 @@ def leftovers(place: Place) -> tuple[Path, ...]:
 
 
 def remove_dead_locks(place: Place, decided: Recording) -> tuple[str, ...]:
-    """Removes git's locks on the refs that `decided` writes, if the git commands that made them are dead; lists them.
+    """Removes git's locks on the refs that `decided` writes, if their git commands are dead; returns sentences.
 
-    Only locks made since the decision was journalled: earlier ones cannot be the ratchet's.
+    Only locks made since the decision was journalled are removed: earlier ones cannot be the ratchet's.
     """
     since = journal.path(place).stat().st_mtime
     removed = locks.remove_dead(place.repository, (place.log_ref, decided.branch), since)

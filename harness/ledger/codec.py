@@ -1,35 +1,36 @@
 """Attempts and rows to JSON and back, strictly, with a schema number in every document.
 
-A field of an attempt is added to `Attempt` in records/verdict.py, one of its line in the table to `Row` in
-records/report.py, both with a default. Then SCHEMA in records/stored.py rises, and the history below gets a line.
+To add a field, give `Attempt` in records/verdict.py (for the table: `Row` in records/report.py) the field with a
+default, raise SCHEMA in records/stored.py, and add a line to the history below.
 
 Schema history
 1   An attempt is `{"schema", "row", "attempt"}`; `row` is one line and comes before the attempt, so that a table
     needs only the head of a file. The attempt is indented in older files and one line in newer ones. A row alone is
     one line, `{"schema", ...its fields}`. JSON has no word for a float that is not finite: it is written as
     `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
-2   An attempt may be of kind `revoke` and have a `revocation`, a row `revokes` and `holder`. A simulation may have
-    `offences`, a verdict be `resimulated`. What schema 1 lacks has defaults: its documents are read as they are.
+2   An attempt may be of kind `revoke` and have a `revocation`; a row may have `revokes` and `holder`, a simulation
+    `offences`, a verdict `resimulated`. Fields that schema 1 lacks have defaults: its documents are read as they are.
 3   Plainer names: `breakdown` was `anatomy`, `paired` was `duel`, `paired_seconds` was `duel_seconds`, the mode
     `reduced` was `twin`. Older documents are read under the new names; their bytes stay as they were recorded.
-4   Evidence may be of a candidate that was not checked wholly (`unchecked`), which an older reader would not see.
+4   Evidence may say that a candidate was not fully checked (`unchecked`), which an older reader would miss.
 5   A sweep may name the champion and its time.
-6   A simulation may have `runs`, of which the latency is the mean, an array `low` and `high`.
+6   A simulation may have `runs`, whose mean is its latency; an array may have `low` and `high`.
 7   A trace names the packages that the candidate imports and their files (`imported`, `sources`). The text of a
     candidate may hold helper modules behind its kernel.py.
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
-9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
-10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt how many it counted as.
+9   Suites: a statement may have `members` and `may_lose`; evidence, a verdict and its resimulations may have `members`.
+10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt as how many programs it counts.
 11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
-12  A row has the number of programs that it is the best of (`looked_at`) and the digest of its schedule
-    (`schedule`, as has a simulation). A failure says whether it is an error of the program.
+12  A row has the number of programs that it is the best of (`looked_at`). A row and a simulation have the digest of
+    the schedule (`schedule`). A failure says whether it is an error of the program.
 13  Evidence may have a `certificate`, and a row the beginning of its digest.
 14  A simulation's `offences` may be races (`transfer-raced`).
 15  A check may be of an exact output (`exact`), a trace names inputs that a call writes over (`written_over`) and
     lines with sums in bfloat16 (`narrow_sums`) and with transposes outside of kernels (`transposes`).
 16  A trace names lines that round the maximum of a row to bfloat16 (`narrow_maxima`).
 17  A simulation may be of several `chips`, with the traffic of their `links`.
-18  A problem may be one of several chips: a statement has their `mesh`, an array how it is `split`, work `link_bytes`.
+18  A problem may run on several chips: a statement has their `mesh`, an array says how it is `split`, work has
+    `link_bytes`.
 19  A simulation without a latency may have `range_seconds`.
 20  A statement may name inputs that outputs are written over (`overwrites`).
 """
@@ -84,7 +85,7 @@ def laid_out(schema: int, row: str, attempt: str) -> bytes:
 
 
 def is_complete(tail: bytes) -> bool:
-    """True if these last bytes end a complete document, in the layout of `laid_out` or indented as before it."""
+    """True if these last bytes end a complete document, in the layout of `laid_out` or in the older, indented one."""
     return tail.rstrip().replace(b"\r", b"").endswith(b"}\n}")
 
 
@@ -111,7 +112,7 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
     looked_at = max(attempt.looked_at, attempt.sweep.looked_at if attempt.sweep else 1)
     if looked_at > reading_limits.MOST_LOOKED_AT:
         raise RecordError(
-            "corrupt-record", f"{where}: expected a possible number of programs as looked_at, got {looked_at:,}"
+            "corrupt-record", f"{where}: expected looked_at to be a possible number of programs, got {looked_at:,}"
         )
     return attempt
 
@@ -276,7 +277,7 @@ def _float_written(value: Any) -> Any:
 
 
 def _read(value: dict[str, Any]) -> Any:
-    """One JSON object as a float that is not finite, or as fields under their present names."""
+    """The float that is not finite, or the fields under their present names, for which the JSON object stands."""
     if value.keys() == {"float"} and isinstance(value["float"], str):
         return float(value["float"])
     for old, new in _RENAMED.items():

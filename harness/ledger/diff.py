@@ -48,7 +48,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _hunks(diff: str) -> Iterator[tuple[int, list[str]]]:
-    """Pairs of 0-based first line in the old text and the hunk's lines, `No newline` marks folded into them."""
+    """Pairs of the hunk's first line in the old text, counted from 0, and its lines; `No newline` marks are applied."""
     start: int | None = None
     hunk: list[str] = []
     for line in re.findall(r"[^\n]*\n|[^\n]+", diff):

@@ -11,7 +11,7 @@ from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
-# The digits of an attempt's number: what 64 bits hold.
+# The most digits of an attempt's number: as many as always fit 64 bits.
 _DIGITS = 18
 
 
@@ -31,7 +31,7 @@ class Accepted:
 
     @property
     def takes_back(self) -> tuple[int, ...]:
-        """The attempts that hold no title after this commit."""
+        """The attempts that this commit took the title from."""
         return self.revokes if self.undoes is None else (self.undoes,)
 
 
@@ -41,8 +41,8 @@ class Accepted:
 def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """The newest `limit` attempts (None: all), newest last, and sentences about skipped ones.
 
-    The union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. `commit` is the
-    branch commit of an accept that some branch holds, else the log commit, else empty.
+    They are the union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. `commit` is
+    the branch commit of an accept, if some branch has it, or else the log commit, or else empty.
     """
     try:
         logged, skipped = log_rows(place, limit)
@@ -159,7 +159,7 @@ def packed_records(place: Place, number: int) -> Iterator[packed.Record]:
 
 
 def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]:
-    """The rows in attempts.jsonl, the newest `limit` of each file at least; those that are in both come twice."""
+    """The rows in attempts.jsonl of working tree and HEAD: at least the newest `limit` of each, shared ones twice."""
     files, complaints = packed_files(place)
     yield from complaints
     for file in files:
@@ -234,7 +234,7 @@ def last_number(place: Place) -> int:
 
 
 def _last_packed_number(place: Place) -> int:
-    """The highest number in attempts.jsonl, that of a line of ours that can no longer be read included."""
+    """The highest number in attempts.jsonl, including lines of ours that can no longer be read."""
     files, _ = packed_files(place)
     highest = max((number for file in files for number in file.damaged), default=0)
     records = (record for file in files for record in file.records if record.number > highest)
@@ -253,7 +253,7 @@ def _last_packed_number(place: Place) -> int:
 def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iterable[str] = ()) -> tuple[Accepted, ...]:
     """The accepts of this contest in the history of `tips`, newest first, from the trailers of the commits.
 
-    None in a repository without a commit.
+    () in a repository without a commit.
     """
     if git.commit_of(place.repository, "HEAD") is None:
         return ()
@@ -281,7 +281,7 @@ def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iter
 
 
 def _number(word: str) -> int | None:
-    """The attempt that a word of a message names; None for a word that no ratchet wrote."""
+    """The attempt's number in a word of a message; None for a word that no ratchet wrote."""
     return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
 
 
@@ -360,9 +360,9 @@ def candidate(
 ) -> Candidate:
     """The candidate of an attempt, as a checkout would write it.
 
-    From the log; else from the commit that accepted it; else its diff, applied to the kernel it was compared with.
-    Callers that ask for many pass the accepts, and a dictionary that keeps rebuilt candidates. Raises RatchetError
-    `unknown-attempt` or `no-kernel`.
+    Read from the log or from the commit that accepted it; otherwise rebuilt, by applying its diff to the kernel that it
+    was compared with. Callers that ask for many pass the accepts, and a dictionary that keeps rebuilt candidates.
+    Raises RatchetError `unknown-attempt` or `no-kernel`.
     """
     if rebuilt is None:
         rebuilt = {}
@@ -406,7 +406,7 @@ def _rebuilt(place: Place, attempt: Attempt, accepted: Sequence[Accepted], rebui
         elif attempt.champion.attempt < attempt.number:
             old = candidate(place, attempt.champion.attempt, accepted, rebuilt).text
         else:
-            # A record that nobody's ratchet wrote; following it would go round in circles.
+            # No ratchet wrote such a record, and following it would not end.
             reason = f"it names attempt {attempt.champion.attempt} as the champion before it"
             raise RatchetError("no-kernel", f"{explained}: {reason}; {remedy}")
     try:

@@ -22,7 +22,7 @@ from harness.records import Attempt, Note, Row
 class Ledger:
     """The attempts of one contest. Everything that writes needs `with ledger.lock():`.
 
-    Attempts are read by the functions of `history`, `notes` and `bulk_read`, for its `place`.
+    To read attempts, call the functions of `history`, `notes` and `bulk_read` with its `place`.
     """
 
     place: Place
@@ -104,7 +104,7 @@ class Ledger:
                 "not-a-file", f"expected {self.place.kernel_path} to be a file, got a symbolic link: copy the file"
             )
         if self._journal() is not None:
-            raise RatchetError("unfinished", "an earlier attempt is neither finished nor undone; recover it first")
+            raise RatchetError("unfinished", "an earlier attempt is unfinished; ./ratchet.sh status recovers it")
         branch = git.branch_or_none(self.place.repository) or ""
         self._note(Journal(purpose=purpose, branch=branch, original=original.text))
         self._has_begun = True
@@ -128,14 +128,13 @@ class Ledger:
     ) -> Recorded:
         """Puts one decided attempt into the ledger and returns its commits.
 
-        Effects: one commit on the log; with `new_branch_commit` one on the branch and the index
-        refreshed at its paths; without, kernel.py becomes the champion's again, if there is a
-        champion and the file still is what was judged. Always the attempt's file in experiments/.
-        `guarded` are further files (from the top) that must not have changed on the branch since
-        `attempt.judged_against`; kernel.py and prepare.py always are.
+        Effects: one commit on the log, and the attempt's file in experiments/. With `new_branch_commit` also one commit
+        on the branch, and the index is refreshed at its paths. Without it, kernel.py becomes the champion's again, if
+        there is a champion and the file still is what was judged. `guarded` are further files (from the top) that must
+        not have changed on the branch since `attempt.judged_against`; kernel.py and prepare.py are always guarded.
 
-        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says; if another error comes before
-        the log has moved, everything is as it was; if it comes later, `recover` finishes the attempt.
+        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says. After another error, everything
+        is as it was if the log had not moved yet; otherwise `recover` finishes the attempt.
         """
         self._require_lock()
         branch = git.branch_or_none(self.place.repository) or ""

@@ -1,4 +1,4 @@
-"""The messages of the ledger's commits, and their reading: a log commit carries its row, an accept trailers."""
+"""Writes and reads the messages of the ledger's commits: a log commit carries its row, an accept its trailers."""
 
 from harness import units
 from harness.ledger.codec import RecordError, decode_row, encode_row
@@ -27,7 +27,7 @@ def log_message(row: Row) -> str:
 
 def row_of(message: str, where: str) -> Row:
     """The row in a log commit's message. Raises RecordError that names `where` if none can be read."""
-    # The last one: a hypothesis may quote such a line, and stands above ours.
+    # The last such line counts: a hypothesis, which stands above it, may quote one.
     for line in reversed(message.split("\n")):
         if line.startswith(_ROW):
             return decode_row(line.removeprefix(_ROW), where)

@@ -25,7 +25,7 @@ from harness.records.stored import SCHEMA
 FILE_NAME = "notes.jsonl"
 ATTRIBUTES_NAME = ".gitattributes"
 FILES = (FILE_NAME, ATTRIBUTES_NAME)
-# A checkout that ends lines as Windows does would make another line of each.
+# A checkout with Windows line endings would turn each line into a different one.
 ATTRIBUTES = f"{FILE_NAME} merge=union text eol=lf\n"
 # A log commit of notes has this trailer and no row.
 TRAILER = "Ratchet-Notes"

@@ -64,7 +64,8 @@ class Record:
             raise RecordError("corrupt-record", f"{self.where} has no row")
         row = decode_row(compact({"schema": self.schema, **built}), self.where)
         if row.number != self.number:
-            raise RecordError("foreign-record", f"{self.where} is of attempt {self.number}, its row of {row.number}")
+            numbers = f"{self.number}, but its row is of attempt {row.number}"
+            raise RecordError("foreign-record", f"{self.where} is of attempt {numbers}")
         return row
 
     def document(self) -> bytes:
@@ -226,7 +227,7 @@ def bytes_here(path: Path) -> bytes | None:
 
 
 def at_head(place: Place, unless: bytes | None = None) -> Packed | None:
-    """The file at HEAD, or None if HEAD has none or the bytes `unless`."""
+    """The file at HEAD, or None if HEAD has no such file, or one with the bytes `unless`."""
     blob = git.blob_ids(place.repository, (f"HEAD:{place.packed}",))[0]
     if blob is None or blob == _blob_id(unless, len(blob)):
         return None

@@ -1,4 +1,4 @@
-"""Moving the attempts' files of experiments/ into attempts.jsonl; a kill at any moment loses nothing."""
+"""Moves the attempts' files of experiments/ into attempts.jsonl; a kill at any moment loses nothing."""
 
 import contextlib
 import json
@@ -22,11 +22,11 @@ _ATTRIBUTES = f"{PACKED_NAME} merge=union\n"
 def pack(place: Place) -> Packing:
     """Moves every attempt's file and note of experiments/ into attempts.jsonl.
 
-    Effects: files in the working tree alone; among them the contest's .gitattributes, which gets a line unless git
-    knows already how to merge attempts.jsonl. The new attempts.jsonl is written first, whole or not at all, then the
-    files are removed that it holds; after a kill in between the next call removes them. Lines are only appended, so
-    a line that cannot be read stays. A file without a readable attempt stays, too. Raises RatchetError if
-    attempts.jsonl is from a newer version, or cannot be read or written.
+    Effects: changes files in the working tree alone. The contest's .gitattributes gets a line, unless git already knows
+    how to merge attempts.jsonl. The new attempts.jsonl is written first, whole or not at all; then the files that it
+    holds are removed. After a kill in between, the next call removes them. Lines are only appended, so a line that
+    cannot be read stays. A file without a readable attempt stays, too. Raises RatchetError if attempts.jsonl is from a
+    newer version, or cannot be read or written.
     """
     path = place.packed_path
     if path.is_symlink():
@@ -150,7 +150,7 @@ def _appended(before: Packed, documents: Iterable[bytes], notes: Iterable[str]) 
 
 
 def _say_how_to_merge(place: Place) -> None:
-    """Tells git to take the lines of both sides where two clones' attempts.jsonl are merged, unless it was told."""
+    """Tells git, unless it already knows, to keep both sides' lines when two clones' attempts.jsonl are merged."""
     if git.attribute(place.repository, place.packed, "merge") != "unspecified":
         return
     path = place.packed_path.with_name(".gitattributes")

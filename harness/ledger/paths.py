@@ -85,8 +85,8 @@ def place_of(directory: Path) -> Place:
 def contest_name(directory: str) -> str:
     """The contest's name, one component of a ref: `root` for the top folder, else its path with `+` for `/`.
 
-    Other characters than letters, digits, `_` and `-` are percent-encoded, and so is the first
-    letter of a folder that is really called `root`: different folders have different names.
+    All characters except letters, digits, `_` and `-` are percent-encoded. So is the first letter of a folder that is
+    really called `root`, because different folders must have different names.
     """
     if not directory:
         return _ROOT_NAME

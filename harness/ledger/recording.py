@@ -1,4 +1,4 @@
-"""Records a decided attempt in the ledger, in steps of which each can be killed, repeated and finished."""
+"""Records a decided attempt in the ledger, in steps that can each be killed, repeated and finished."""
 
 import os
 from collections.abc import Mapping
@@ -56,12 +56,11 @@ def prepare(
 
 
 def finish(place: Place, begun: Journal) -> Recorded:
-    """Does the steps of a journalled recording that are left, in order, and clears the journal.
+    """Does the remaining steps of a journalled recording, in order, and clears the journal.
 
-    Raises RatchetError `ref-moved` if the log has moved on without this attempt, which is
-    then in no ledger; `branch-moved` where it is in the log but cannot go on the branch. In
-    both cases the journal is cleared and kernel.py is as the user left it. Any other error
-    leaves the journal: the next call goes on.
+    Raises RatchetError `ref-moved` if the log has moved on without this attempt, which is then in no ledger, and
+    `branch-moved` if the attempt is in the log but cannot go on the branch. In both cases the journal is cleared and
+    kernel.py is as the user left it. Any other error leaves the journal: the next call goes on.
     """
     recording = begun.recording
     assert recording is not None
@@ -96,7 +95,7 @@ def _log_commit(place: Place, attempt: Attempt, row: Row, blobs: Mapping[str, st
 
 
 def _first_log_commit(place: Place) -> str | None:
-    """The first commit of a new log, in a clone that has experiments/ but no log: of the last attempt there."""
+    """The first commit of a new log, made from the last attempt of a clone that has experiments/ but no log."""
     rows, _ = history.file_rows(place, 1)
     if not rows:
         return None
@@ -118,7 +117,7 @@ def _move_log(place: Place, begun: Journal, recording: Recording) -> None:
         except RatchetError as error:
             if error.kind != "ref-moved":
                 raise
-            # Or the git command of a ratchet that was killed has ended only now.
+            # The log may have moved because the git command of a killed ratchet ended only now.
             if _is_logged(place, recording):
                 return
             undo(place, begun)
@@ -259,7 +258,7 @@ def kept_original(place: Place, begun: Journal) -> str | None:
 
 
 def with_written(place: Place, begun: Journal, candidate: Candidate) -> Journal:
-    """The journal with the hashes of all states that writing the files of `candidate` one by one goes through."""
+    """The journal with the hash of each state that arises while the files of `candidate` are written one by one."""
     folder = place.kernel_path.parent
     written: dict[str, bytes] = {}
     states = [candidate]

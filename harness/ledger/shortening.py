@@ -1,7 +1,7 @@
 """JSON values in a short form, and back: keys, runs, numbers and lines are written once, equal values by a name.
 
-The short form is JSON again. A string that begins with one `$` is a sign there; every other string that begins with
-`$` gets one more.
+The short form is JSON again. In it, a string that begins with one `$` is a sign; a string of the value that begins
+with `$` gets one more `$`.
 
 ["$o", KEYS, VALUE ...]         an object, unless its keys are short
 ["$t", KEYS, COLUMN ...]        a list of at least three objects with the same keys
@@ -13,8 +13,8 @@ The short form is JSON again. A string that begins with one `$` is a sign there;
                                 one that an earlier diff added.
 "$NAME"                         the shared value of that name, which is the beginning of a hash of its short form
 
-`shorten` makes all of these but the last, which `Pool.share` makes from them. Reading undoes it in this order:
-`unshared`, `restored`. Both take a `Budget`, because a few bytes of them may stand for any number.
+`shorten` makes all of these except the last, which `Pool.share` makes from them. To read, call `unshared`, then
+`restored`. Both take a `Budget`, because a few bytes of a short form may stand for any number of bytes.
 """
 
 import base64
@@ -45,7 +45,7 @@ _DEEPEST = 100
 
 @dataclass(slots=True)
 class Budget:
-    """The characters that one record may still grow by while it is read; `where` is named in the complaint."""
+    """The most characters that one record may grow to while it is read; the complaint names `where`."""
 
     where: str
     most: int = field(default_factory=lambda: reading_limits.RECORD.value)
@@ -58,7 +58,7 @@ class Budget:
             raise RecordError(
                 "too-large",
                 f"{self.where} would unfold to more than {self.most:,} {reading_limits.RECORD.counts}; "
-                f"{reading_limits.RECORD.variable} is the limit, set it higher if you trust where this comes from",
+                f"raise the limit, {reading_limits.RECORD.variable}, if you trust the source of this file",
             )
 
     def damaged(self, what: str) -> RecordError:
@@ -102,7 +102,7 @@ def _shortened_list(items: list[Any], depth: int) -> list[Any]:
 
 
 def _array_sign(items: list[Any]) -> str:
-    """The sign for an array of these numbers, empty where they are none, or not all of one kind."""
+    """The sign for an array of these items; "" if they are not all numbers of one kind."""
     kinds = set(map(type, items))
     if kinds == {float}:
         return "$d"

@@ -14,7 +14,7 @@ from harness.records.titles import Title, is_check, taken_back, titles
 
 Line = ScaledRow | Recheck | Losses | Note
 Changed = Literal["judge", "compiler", "machine"]
-# The part that each field of a key belongs to; source and chip end a run instead.
+# The part that each field of a key belongs to. A change of source or chip ends a run of checks instead.
 _PARTS: dict[str, Changed] = {
     "judge": "judge",
     "timing": "judge",
@@ -64,7 +64,7 @@ class ScaledTable:
         return tuple(replace(row, row=row.then, why_unknown="") for row in self.rows)
 
     def is_on_scale(self, scaled_row: ScaledRow) -> bool:
-        """True if the row is of the scale's source and chip."""
+        """True if the row has the scale's source and chip."""
         return self.scale is not None and (scaled_row.row.source, scaled_row.row.chip) == (
             self.scale.source,
             self.scale.chip,
@@ -73,7 +73,7 @@ class ScaledTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """The selected lines of a table: all that no field excludes."""
+    """A selection of a table's lines: all lines that no field excludes."""
 
     is_accepted: bool = False
     is_best: bool = False
@@ -82,7 +82,7 @@ class Filter:
 
     @property
     def is_narrow(self) -> bool:
-        """True if a line can be excluded."""
+        """True if some field may exclude a line."""
         return self != Filter()
 
 
@@ -104,9 +104,9 @@ def table_of(
 
 
 def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
-    """The lines of a table: an attempt each, and one for consecutive checks of the champion's unchanged program.
+    """The lines of a table: one for each attempt, and one for each run of checks of the champion's unchanged program.
 
-    `unfolded`: each of these checks is a line too, a note of kind `checked` like an attempt.
+    With `unfolded`, each of these checks has its own line, whether it is an attempt or a note of kind `checked`.
     """
     folded: list[Line] = []
     run: list[ScaledRow | Note] = []
@@ -139,9 +139,9 @@ def newest(among: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
 
 
 def shortened(among: Sequence[Line], most: int) -> tuple[Line, ...]:
-    """The same lines; runs of attempts that were not accepted are folded, each into one line, until `most` are left.
+    """The same lines, but each run of attempts that were not accepted becomes one line, until `most` lines are left.
 
-    The oldest are folded first. More are left if there is nothing more to fold.
+    The oldest runs are folded first. More lines are left if there is nothing more to fold.
     """
     kept: list[Line] = []
     surplus = len(among) - most
@@ -214,7 +214,7 @@ def _parts(run: Recheck) -> tuple[ScaledRow | Note, ...]:
 
 
 def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Title | None]]:
-    """Attempts and checks in order, each with True if it checks an unchanged champion, and with the champion then."""
+    """Attempts and checks in order; each with True if it checks an unchanged champion, and the champion then."""
     checked = [note for note in table.notes if note.kind == "checked"]
     rows = [row.then for row in table.rows]
     last = {row.number: place for place, row in enumerate(rows)}

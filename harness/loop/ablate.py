@@ -22,8 +22,8 @@ from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
     """Takes out each of `pieces` in turn and judges the rest; nothing is recorded.
 
-    Files go below `profile_data/ablate/`. A rest that is no faster than the champion is checked like a slower attempt:
-    not at the full shape. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
+    Files go below `profile_data/ablate/`. If a rest is no faster than the champion, it is not checked at the full
+    shape, like a slower attempt. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
     """
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "ablate")
@@ -110,7 +110,7 @@ class _Work:
         return replace(row, own_seconds=self._own_seconds(row, others))
 
     def _relying_on(self, piece: Piece, others: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """The changes that have to go with `piece` and `others` for the rest to be right; () if it never is."""
+        """The changes to remove with `piece` and `others` so that the rest is right; () if that is impossible."""
         rest = [other for other in self._pieces.relying(piece) if other not in others]
         return companions(piece, rest, lambda pieces: self._is_right((*pieces, *others))) or ()
 
@@ -121,7 +121,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time without any of the changes, and why it is missing, if so; for accepted attempts, the baseline's."""
+        """The time without all the changes (for accepted attempts: the baseline's), or None and the reason."""
         if self._pieces.attempt is None:
             evidence = self._texts.evidence("baseline", self._pieces.asked[0].before, checked=False)
         elif not self._is_clean(self._pieces.asked):

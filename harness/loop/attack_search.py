@@ -1,4 +1,4 @@
-"""The search for the input with the worst error: recipes are drawn, then changed; the CPU program runs and is checked.
+"""The search for the input with the worst error: draws recipes, changes the best, and checks the CPU program on each.
 
 kernel.py is traced and exported in a confined child, as in a judgement; the search runs the exported program.
 """
@@ -36,13 +36,13 @@ from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child
 from harness.sandbox.messages import Done
 
-# Draws of each kind of input before the best ones are changed.
+# The number of draws of each kind of input before the best inputs are changed.
 _ROUNDS = 2
 # After these rounds one input in this many is drawn anew, so that the search does not get stuck.
 _NEW = 3
 # The number of best inputs that are changed.
 _KEPT = 6
-# One try in this many takes the best input of a smaller shape at the full shape.
+# One try in this many repeats the best input of a smaller shape at the full shape.
 _FULL = 12
 
 Tell = Callable[[int, WorstInput], None]

@@ -84,7 +84,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
             judged = _judge_and_record(run, watch, hypothesis, original, candidate)
     except BaseException:
         _say_all(run.put_right(watch).sentences if watch else (), say)
-        # On Ctrl-C too: what has only begun is undone, what is decided is finished.
+        # Also after Ctrl-C: an undecided attempt is undone, a decided one is finished.
         _say_all(ledger.recover(), say)
         raise
     if not judged.recorded:

@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 CHAMPION = "champion"
 # `Bench.on` for latencies of each source; None takes a TPU if there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-# The number of newest attempts among which an accepted one with this text is looked for.
+# The number of newest attempts to search for an accepted one with this text.
 _NEWEST = 50
 # The folder of profile_data for kernel.py as it stands.
 HERE = "judge"
@@ -147,7 +147,7 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
         candidate = bench.contest.candidate().set(settings)
         evidence = bench.judge(candidate, HERE)
         keep(bench, candidate.sha256, evidence)
-        # The capture is no part of the evidence, so its trouble is not reported.
+        # The capture is no part of the evidence, so a failure to write it is not reported.
         simulated_capture.keep(evidence, bench.contest.directory, "kernel.py")
         return evidence
 

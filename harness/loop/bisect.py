@@ -152,7 +152,7 @@ class Records:
 def bisect(
     contest: Contest, steps: Sequence[Version], metric: Metric, threshold: float, progress: Progress, records: Records
 ) -> Bisection:
-    """Judges both ends, then halves the range between them; `records` spare evaluations.
+    """Judges both ends, then halves the range between them; evidence in `records` is used instead of judging again.
 
     Files go below `profile_data/bisect/`.
 
@@ -278,7 +278,7 @@ class _Search:
         return f"{first.spills} -> {last.spills} executed spills"
 
     def compared(self, good: int, bad: int) -> Comparison | None:
-        """The comparison of the guilty kernel with the one before it."""
+        """The comparison of the first bad kernel with the one before it."""
         if bad - good > 1:
             return None
         # With cycles by line, which need a checked judgement.

@@ -12,7 +12,7 @@ from harness.records import Edit, Evidence, Hint, Window
 
 
 def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
-    """`advice`, each edit with the constants of `candidate` that make it."""
+    """`advice`, in which each edit names the constants of `candidate` that may set its block."""
     evidence = with_callers_names(evidence)
     return tuple(_with_settings(hint, evidence, candidate) for hint in advice)
 
@@ -33,7 +33,7 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
 
 
 def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[str, ...]:
-    """The constant that the BlockSpec names; else all constants with the block's size that name no other block."""
+    """The constant that the BlockSpec names; otherwise all constants of the block's size that may set this block."""
     sized = tuple(name for name, value in candidate.constants if _is_size(value, edit.size))
     specs = next(filter(None, _input_specs(evidence, candidate)), [])
     place = next((place for place, window in enumerate(_inputs(evidence)) if window.name == edit.window), None)

@@ -31,7 +31,7 @@ _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
 _LACKING = re.compile(r"No module named '([\w.]+)'")
 # The innermost file of an installed package, before the exception (`trace/contract.py`).
 _RAISED_IN = re.compile(r"\bin (\w+)(?:/[\w/.-]+)?(?:\.py)? line \d+: ")
-# Kinds of failures raised before kernel_fn is called, whichever way it calls the function.
+# Kinds of failures from before kernel_fn is called, so that no other way of calling the function helps.
 _BEFORE_THE_CALL = (
     "syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error", "known-jax-bug",
 )  # fmt: skip
@@ -120,7 +120,7 @@ def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
     The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """
     before, _, output = variant.candidate.files[KERNEL].decode().rstrip().rpartition("\n    return ")
-    # Wrappers of ours return more than a call.
+    # Our own wrappers return other expressions, which are left as they are.
     change = _change_of_output(failure) if output.startswith(("call(", "jax.vmap(")) else None
     # A conversion that did not help is not repeated.
     if change is None or output.endswith(change[0]):
@@ -237,8 +237,8 @@ def _missing(
 ) -> RatchetError:
     """The error for options that need a value and have none, which says how to give one.
 
-    The way is `--set` if all values can be literals. If one is an object that only code can make, it is a file of the
-    user's with a function that makes it.
+    If all values can be literals, the way is `--set`. If one is an object that only code can make, the way is a file
+    of the user's with a function that makes the object.
     """
     names = ", ".join(argument.arg.upper() for argument in missing)
     types = {argument.arg: option_types.made_by_code(wanted, argument) for argument in missing}
@@ -281,7 +281,7 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
             yield f"    return call({mixed})[{old}]", description
     for less in range(1, axes - 1):
         yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {less} leading axes"
-    # Heads after the sequence, as in many published functions.
+    # Many published functions have the heads after the sequence.
     turned = {
         2: (f"    return call(*(x[None, :, None] for x in ({names},)))[0, :, 0]"),
         3: (f"    return call(*(x.swapaxes(0, 1)[None] for x in ({names},)))[0].swapaxes(0, 1)"),

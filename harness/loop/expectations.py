@@ -19,7 +19,7 @@ def calibration(rows: Sequence[Row]) -> Calibration:
         for row in stated
         if row.expected_time_ratio is not None and row.time_ratio is not None
     ]
-    # An expectation of no change has no direction and no multiple.
+    # A gain cannot be compared with an expected gain of 0.
     ratios = [got / expected for expected, got in gains if expected]
     return Calibration(
         stated=len(stated),

@@ -56,7 +56,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
 
 def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The duration if the attempt follows a screening of `settings`, `jobs` at a time, each up to its latency."""
+    """The duration of an attempt after a screening of `settings` settings, `jobs` at a time, up to the latency each."""
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)

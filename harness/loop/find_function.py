@@ -155,7 +155,7 @@ def _in_file(path: Path, function: str) -> ExistingFunction:
         asked = f"{path.name} has no function {function}" if function else f"expected --from {path}:FUNCTION"
         functions = [name for name, node in definitions.items() if node is not None]
         raise RatchetError("unknown-function", f"{asked}; it has {', '.join(functions) or 'none at all'}")
-    # kernel.py is the file that calls the function.
+    # The copy cannot be called kernel.py, because that file calls the function.
     module = function if path.stem in ("kernel", "prepare") or not path.stem.isidentifier() else path.stem
     if _is_taken(module) or f"{module}.py" in files or _is_beside_the_harness(module):
         module = f"existing_{module}"

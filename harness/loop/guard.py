@@ -106,7 +106,7 @@ def watch(repository: Repo, judge: tuple[Path, ...], ledger: tuple[tuple[Path, s
 
 
 def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
-    """Undoes forbidden changes since `before`, files first, because git obeys some of them.
+    """Undoes forbidden changes since `before`, files first, because some of them configure git.
 
     Keeps the changed contents in the folder `aside`. Raises RatchetError if a file cannot be written.
     """
@@ -144,7 +144,7 @@ def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
         if was == there:
             continue
         if there is not None and _is_committed(before, path, there[1]):
-            # An additional record does not matter, but a changed judge would have given half of the verdict.
+            # An additional record does no harm. After a change of the judge, the verdict would mix two judges.
             if path.suffix not in (".json", ".jsonl"):
                 standing.append(f"{_shown(before, path)} was changed by a commit, and stays; run the attempt again")
             continue

@@ -88,7 +88,7 @@ def remark(row: Row) -> str:
 
 
 def in_words(ends: Ends | None) -> str:
-    """`ends` as words: a program of which the SparseCore does a part has a range of times; None: no time."""
+    """`ends` in words: the range of times of a program that uses the SparseCore, too; None: no time."""
     return "no time" if ends is None else f"only a range of times: {seconds(ends[0])} to {seconds(ends[1])} simulated"
 
 
@@ -111,7 +111,7 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
             }
             fields, entries = tuple(value_of_name[_FIELDS]), set(value_of_name[_TUNED])
             _require_same(where, {(value_of_name[_KERNEL], value_of_name[_CHIP])}, (kernel, chip_name))
-            # The table knows nothing of a parameter that its fields do not name.
+            # The table has no entry for a parameter that its fields do not name.
             return lambda parameters: (
                 all(name in (*fields, *_NO_KEY) or value is None for name, value in parameters.items())
                 and tuple(parameters.get(field) for field in fields) in entries

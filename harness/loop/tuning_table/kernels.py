@@ -109,7 +109,7 @@ KERNELS = {
             function="jax.experimental.pallas.ops.tpu.paged_attention:paged_attention",
             like="paged-attention",
             space=_pages,
-            # The package has no default; its own tests and callers begin here.
+            # The package has no default; its own tests and callers start from these values.
             fallback=lambda parameters: (("PAGES_PER_COMPUTE_BLOCK", "1"), ("INLINE_SEQ_DIM", "True")),
         ),
         TableKernel(

@@ -23,12 +23,12 @@ class Row:
     """One shape on one chip; times are simulated, in seconds.
 
     - `settings` is None if none has a time, for the reason in `failure`.
-    - `checks` is the number of checks that the best one passed; 0 if it is unchecked, because the three fastest fail or
-      the machine failed, as `unchecked` says.
+    - `checks` is the number of checks that the best setting passed; 0 if it is unchecked. The reason is in `unchecked`:
+      the three fastest fail, or the machine failed.
     - `tried` of the `possible` settings were tried; `looked_at` of their programs had a latency.
     - `search` stands for everything that the row depends on: judge, compiler, kernel, settings, their number.
-    - `trials` are the settings that were tried, in the order of asking; of a continued search, those with a latency.
-    - `refused` are those that were judged and fail. `kernel_digest` stands for the kernel's text and its judge.
+    - `trials` are the tried settings in the order of asking; for a continued search, only those with a latency.
+    - `refused` are settings that were judged and fail. `kernel_digest` stands for the kernel's text and its judge.
     - `range_seconds` and `fallback_range_seconds` are the least and the most of a setting without a time, of which the
       SparseCore does a part. `is_best_at_both_ends`: no other setting takes less at either end.
 
@@ -99,7 +99,7 @@ class Row:
 
     @property
     def fallback_ratio(self) -> float | None:
-        """The fallback's time / the best one's; of ranges the ratio at the end where it is smaller."""
+        """The fallback's time / the best setting's; for ranges, the smaller of the ratios at the two ends."""
         if self.best_ends is None or self.fallback_ends is None:
             return None
         return min(other / best for other, best in zip(self.fallback_ends, self.best_ends, strict=True))

@@ -71,7 +71,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object. Raises ValueError if a name is in it twice; JSON would take the last one."""
+    """The object of these pairs. Raises ValueError if a name occurs twice; `json` would take the last value."""
     value_of = dict(pairs)
     if len(value_of) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -86,8 +86,8 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
     - paged_attention: for each length in `sequences`, `batch` sequences of up to that many tokens, in pages of
       `page_size` (16); if the kernel takes several queries of a sequence, `tokens` in all.
     - grouped_matmul: for each length, the two products of a mixture of experts for `batch` (1) times that many tokens,
-      each of which goes to `experts_per_token` of `experts`; if `expert_parallel` chips share the experts, those of
-      one chip, with its share of the tokens.
+      each of which goes to `experts_per_token` of `experts`. If `expert_parallel` chips share the experts, the shapes
+      are those of one chip, with its share of the tokens.
 
     `layers` changes no shape.
     """

@@ -146,7 +146,7 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
 
 
 def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
-    """The folders below `profile_data` with the schedules of its programs, by its record; also `revoke/0003/dumps`."""
+    """The folders of its programs' schedules below `profile_data`, as its record names them: `revoke/0003/dumps`."""
     for _, evidence in champion.evidence.programs:
         path = Path(evidence.dump_directory or "")
         if path.is_relative_to(profile_data.name) and path != Path(profile_data.name):

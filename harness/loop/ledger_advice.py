@@ -20,10 +20,10 @@ _NEWEST = 50
 def advice_here(
     hints: Sequence[Hint], evidence: Evidence, candidate: Candidate, contest: Path, sweep: Sweep | None = None
 ) -> tuple[Hint, ...]:
-    """The hints on `candidate` as `for_kernel` and `untried` give them, from the newest attempts in `contest`'s ledger.
+    """The hints on `candidate` after `for_kernel` and `untried`, which look at the newest attempts of `contest`.
 
     `evidence` is that of `candidate`; `sweep` is a sweep of it that has just ended and is not recorded yet. Without a
-    ledger, nothing was tried.
+    ledger, nothing counts as tried.
     """
 
     @cache

@@ -48,7 +48,7 @@ def new(
             "contest without --from, state the arrays and the formula in its prepare.py, and call the function in its "
             "kernel.py (docs/OPERATORS.md, `A problem of your own`)",
         )
-    # First of all, because it may not be installed.
+    # Looked up first, because the function's package may not be installed.
     target = find_function.target(around, base or Path()) if around else None
     _require_own_folder(directory)
     with ExitStack() as undo:

@@ -75,20 +75,20 @@ def _program_of(hint: Hint, evidence: Evidence) -> Evidence:
 def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
     """`hint`, which is about copies, with the arrays that are copied around the kernel of `evidence`.
 
-    If no array is copied in the layout that it has, the remedy for such copies is left out.
+    If every copy changes the layout, the remedy for copies that keep it is left out.
     """
     dumps = dump_directory.of(evidence, contest)
     try:
         path = None if dumps is None else dumps.parent / "kernel.hlo.txt"
         moved = around_a_kernel(reading_limits.read(path).decode()) if path else ()
     except (OSError, UnicodeDecodeError, RatchetError):
-        # Only words depend on it.
+        # Only the words of a hint depend on this file.
         moved = ()
     if not moved:
         return hint
     more = f" and {len(moved) - _MOST_ARRAYS} more" if len(moved) > _MOST_ARRAYS else ""
     arrays = ", ".join(copied_array(copy, evidence.problem) for copy in moved[:_MOST_ARRAYS])
-    # An output that is read too early, or an input that is written, is copied in the layout that it has.
+    # An output that is read too early, or an input that is written, is copied without a change of its layout.
     is_in_place = any(copy.kind == "defensive" for copy in moved)
     remedies = [part for part in hint.suggestion.split("; ") if is_in_place or part != OUTPUT_READ]
     return replace(
@@ -99,7 +99,7 @@ def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
 def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest: int, who_tried: Known) -> str:
     """The sweep over half and twice these sizes; "" if it has nothing that was not tried.
 
-    A size that is longer than every axis of the problem is left out, unless the present one is: that is no block's.
+    A size larger than every axis of the problem is left out, unless the present size is, too: then it is no block's.
     """
     present = dict(candidate.tunable)
     values = [[new for new in (size // 2, size, size * 2) if size > longest or new <= longest] for _, size in sizes]

@@ -97,9 +97,9 @@ class Pieces:
 def companions(
     piece: Piece, others: Sequence[Piece], works: Callable[[tuple[Piece, ...]], bool]
 ) -> tuple[Piece, ...] | None:
-    """The `others` that have to go with `piece` for it to work; None if not even all of them help.
+    """The `others` that have to go with `piece` so that the rest works; None if it fails even without all of them.
 
-    The nearest one that suffices alone, otherwise a set from which none can be left out.
+    Returns the nearest change that suffices alone, otherwise a set from which none can be left out.
     """
     for other in others:
         if works((piece, other)):

@@ -12,7 +12,7 @@ from harness.ledger import git
 from harness.ledger.git import index, write
 from harness.records import Attempt, Source
 
-# The message names all files; a command with more of them says FILE.
+# The message names all files; for more than this many, the command says FILE instead.
 _MOST_NAMED = 4
 
 
@@ -55,9 +55,9 @@ def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
 
 
 def _dirty_by_repository(contest: Contest) -> tuple[tuple[Path, tuple[str, ...]], ...]:
-    """The judge files that differ, as paths in their repository, with its top folder; the contest's repository first.
+    """The top folder of each repository with judge files that differ, and their paths in it; the contest's comes first.
 
-    The harness may lie in another one.
+    The harness may lie in another repository.
     """
     prepare = contest.directory / "prepare.py"
     by_root: dict[Path, list[str]] = {}

@@ -155,7 +155,7 @@ class _Worker:
             self._hello = self._actor.hello.remote()
             return False
         except self._ray.exceptions.RayError as error:
-            # It never started, mostly because its packages are missing. The next request gets this answer.
+            # The actor never started, usually because packages are missing. The next request gets this answer.
             self._refused = Answer(evidence=None, error_kind="no-worker", error=_line(error))
         self._hello = None
         return True

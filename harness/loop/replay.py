@@ -88,7 +88,7 @@ def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
     named = (then.draw, then.family)
     now = next((check for check in evidence.all_checks if (check.draw, check.family) == named), None)
     if now is None and then.mode != "device":
-        # Since then the interpreter and the CPU reference program have replaced each other at some shapes.
+        # Since the attempt, the interpreter and the CPU reference program have replaced each other at some shapes.
         elsewhere = (check for check in evidence.all_checks if check.mode != "device")
         now = next(
             (check_ for check_ in elsewhere if (replace(check_.draw, mode=then.mode), check_.family) == named), None

@@ -59,7 +59,7 @@ def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool 
 def rescale_locked(
     ledger: Ledger, contest: Contest, progress: Progress, *, everything: bool = False, tries_again: bool = False
 ) -> RescaleResult:
-    """`rescale` for a caller that holds the lock; failures under the key are retried only if it `tries_again`."""
+    """`rescale` for a caller that holds the lock; failures under the key are retried only if `tries_again`."""
     key = contest.key("simulated")
     todo = pending(ledger, contest, key, everything=everything, tries_again=tries_again)
     after = ledger.next_number() - 1

@@ -60,7 +60,7 @@ class RevokeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recheck:
-    """The constant parts while attempts are judged again; `force` accepts failures that may be the machine's."""
+    """The parts shared by all judgements of a revoke; `force` accepts failures that may be the machine's."""
 
     ledger: Ledger
     bench: Bench
@@ -169,7 +169,7 @@ def _recorded_failures(ledger: Ledger, champion: Attempt, rows: Sequence[Row]) -
 def _court(
     ledger: Ledger, champion: Attempt, policy: Policy, progress: Progress, draws: tuple[Draw, ...], *, force: bool
 ) -> _Recheck:
-    # `prepare.py` names one chip; the champion may be that of another.
+    # `prepare.py` names one chip; the champion may have been judged for another.
     contest = contests.load(ledger.place.kernel_path.parent, champion.evidence.chip)
     on = ON_SOURCE[champion.key.source]
     return _Recheck(

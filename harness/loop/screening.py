@@ -265,7 +265,7 @@ class Process:
         process = self._process = self._process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
-        # If it has ended, reading its answer fails as well, which says so.
+        # If the process has ended, reading its answer fails as well, and reports that.
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(request) + b"\n")
             process.stdin.flush()

@@ -41,7 +41,9 @@ _REPEATS = 20
 
 
 def study_name(contest: Contest, grid: Grid) -> str:
-    """A name for the study of a kernel.py (whatever its constants in the grid), space, judge, problem, chip, compiler.
+    """A name for the study of this kernel.py, space, judge, problem, chip and compiler.
+
+    The values that the constants of the grid have in kernel.py do not count.
 
     For a device the name is new each time, because times of different hours are not comparable. Raises RatchetError
     `unknown-constant` if kernel.py lacks one of the constants.
@@ -62,7 +64,7 @@ def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:
 
 
 class Search(Protocol):
-    """Asked for the next settings and told their results, by one caller at a time.
+    """Gives the next settings and receives their results; for one caller at a time.
 
     `earlier` holds the settings with a latency from the search that this one continues, each with its latency, in the
     order of asking. At most `total` are asked for.

@@ -84,7 +84,8 @@ def allowed(grid: Grid, conditions: Sequence[str]) -> frozenset[tuple[Setting, .
         if all(_holds(code, values, text) for text, code in tests):
             fulfilling.append(settings)
     if not fulfilling:
-        raise UsageError("bad-condition", f"no setting is left by --where {' --where '.join(map(repr, conditions))}")
+        words = " --where ".join(map(repr, conditions))
+        raise UsageError("bad-condition", f"no setting is left by --where {words}: loosen a condition")
     return frozenset(fulfilling)
 
 

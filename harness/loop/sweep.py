@@ -1,4 +1,4 @@
-"""A grid of settings of kernel.py: screened cheaply, then the best as one attempt that names the grid in its record.
+"""Screens a grid of settings of kernel.py cheaply, then judges the best as one attempt, whose record names the grid.
 
 Screening compiles each setting and takes its simulated latency, on all cores; it skips the check of the results, which
 is most of a judgement's time. On a chip without a simulator the device itself times one setting at a time. Screened
@@ -214,7 +214,7 @@ def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -
 def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: int) -> float | None:
     """The share of the champion's time that the best of `looked_at` settings must save; None if it is not known.
 
-    As `compare_simulated.rule` asks for, with the uncertainty in the champion's record.
+    Computed as in `compare_simulated.rule`, with the uncertainty in the champion's record.
     """
     if champion is None:
         return None

@@ -107,8 +107,8 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
     return (
         *messages,
         f"attempt {attempt.number} {reason}",
-        f"to judge attempt {champion.number}'s text again: ./ratchet.sh checkout {champion.number}, then the "
-        "experiment with --again, as the same program was judged before",
+        f"to judge attempt {champion.number}'s text again: ./ratchet.sh checkout {champion.number}, then an "
+        "experiment with --again, because the same program was judged before",
         *recorded.messages,
     )
 

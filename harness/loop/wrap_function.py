@@ -21,7 +21,7 @@ from harness.units import seconds
 
 Settings = tuple[tuple[str, str], ...]
 
-# Each takes a trace of a second. A serving stack without its dependencies lacks 15.
+# Each stand-in costs a trace of a second. A serving stack without its dependencies lacks 15 packages.
 _MOST_LACKING = 32
 _BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
 _STAND_IN = "packages that cannot be imported; stand-ins take their places while kernel.py is traced"
@@ -43,8 +43,8 @@ class Wrapped:
 def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progress: Progress) -> Wrapped:
     """The first kernel.py around `target` that passes at small shapes, else the first that traces.
 
-    If the compiler refuses a way, it is not checked any further; a program that failed is not judged again. Packages
-    that `target` imports and that cannot be imported are named in STUBS of the contest's prepare.py. Raises
+    A way of calling that the compiler refuses is not checked any further; a program that failed is not judged again.
+    Packages that `target` imports but that cannot be imported are named in STUBS of the contest's prepare.py. Raises
     RatchetError `does-not-trace` if no way traces, `helper-name` if a file beside it has the name of a module,
     `missing-option` if it needs an option that nobody gave, `is-suite`.
     """
@@ -120,7 +120,8 @@ def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: d
     if first.kind == "helper-name":
         return RatchetError("helper-name", f"{first.message}; nothing was written. What to do: {next_step(first)}")
     is_of_jax = jax_names.lacks(first.message)
-    stand_ins = f"; the kernel may need what has stand-ins: {_reasons(lacking)}" if lacking and not is_of_jax else ""
+    needed = f"; the kernel may need packages that have only stand-ins: {_reasons(lacking)}"
+    stand_ins = needed if lacking and not is_of_jax else ""
     step = "make a contest without --from, and in its kernel.py call the function with the arguments that it takes"
     if first.kind == "import-error" or is_of_jax:
         step = next_step(first)

@@ -18,7 +18,7 @@ from harness.operators.timing import Timed
 from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
 from harness.tracebacks import place_in_prepare
 
-# A judgement uses the first shape at which a kernel traces; problems on board have fewer shapes.
+# A judgement uses the first shape at which a kernel traces; problems of harness.operators have fewer shapes.
 _MOST_SHAPES = 64
 
 
@@ -99,7 +99,7 @@ def _load(asked: Asked) -> tuple[Any, str]:
 
 
 def _answer(member: Member) -> Answered:
-    """The answers of a problem; `complain` names those it lacks before anything is judged."""
+    """The answers of a problem; `complain` names missing answers before anything is judged."""
     problem = member.problem
     return Answered(
         name=member.name,

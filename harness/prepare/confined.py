@@ -20,7 +20,7 @@ from harness.sandbox import confinement, environment
 from harness.sandbox.child import Children
 
 _Reply = TypeVar("_Reply")
-# Enough on a busy machine; problems on board take a tenth of a second to state, and some seconds to check.
+# Enough on a busy machine: problems of harness.operators take 0.1 s to state, and some seconds to check.
 _SECONDS = 120.0
 _MEMORY_BYTES = 8 << 30
 
@@ -193,7 +193,7 @@ def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) ->
 
 
 class _Ask(Protocol):
-    """A question to the child: a task, its argument, made of the file, and the type of the reply."""
+    """A question to the child: a task, its argument (made from the file), and the type of the reply."""
 
     def __call__(self, task: str, argument: Callable[[Asked], object], reply_type: type[_Reply]) -> _Reply: ...
 

@@ -1,4 +1,4 @@
-"""A prepare.py read as data: its constants, and a problem on board called with them; none of its code is executed.
+"""Reads a prepare.py as data: constants, and a class of `harness.operators` called with them; runs none of its code.
 
 The reader takes the small part of Python that such a file needs: literals, arithmetic on numbers, tuples and dicts,
 names, functions that return an expression, comprehensions, and calls of the classes of `harness.operators` and of a
@@ -17,13 +17,13 @@ from harness.operators import Member, Suite, prepare_module
 
 # Python may take seconds to parse a larger file that is made for that.
 _MOST_BYTES = 1 << 16
-# Files on board take a hundred steps.
+# The project's own files take a hundred steps.
 _MOST_STEPS = 20_000
 _MOST_BITS = 256
 _MOST_ITEMS = 1000
 _MOST_CHARACTERS = 10_000
-# The limits of a problem's arguments: no axis of a TPU's program is longer than an int32 counts, and stating a problem
-# takes an array for each of its tables (`_entries`), which together may have this many numbers.
+# The limits of a problem's arguments: no axis of a TPU's program is longer than an int32 can count; and stating a
+# problem takes an array for each of its tables (`_entries`), which together may have this many numbers.
 _LARGEST = 2**31 - 1
 _MOST_ENTRIES = 1 << 22
 
@@ -288,7 +288,7 @@ def _computed(by: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def _small(value: Any) -> Any:
-    """The value itself. Raises _NotDataError if it is larger than any in files on board.
+    """The value itself. Raises _NotDataError if it is larger than any value in the project's own files.
 
     Parts that occur twice count twice, as in the text.
     """

@@ -23,7 +23,7 @@ class StatedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One problem: its statement, and those answers for a judgement that need no arrays.
+    """One problem: its statement, and its answers to a judgement's questions that need no arrays.
 
     `pickled` is the problem itself: it is read by confined children alone. `is_own`: its class is defined in
     prepare.py. `has_space`: it has recipes of inputs, among which `attack` searches.
@@ -63,9 +63,9 @@ class Complaints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedRecipe:
-    """A recipe of inputs of the member `name` of a file: of the drawn family `start`, near the recipe `start`, or any.
+    """The request for a recipe of inputs of the member `name`, drawn with `seed`.
 
-    What is drawn follows from `seed`.
+    `start` is the family to draw from, a recipe to change, or "" for any recipe.
     """
 
     asked: Asked

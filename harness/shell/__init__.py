@@ -1,1 +1,1 @@
-"""Words in, exit code out: parsers, errors, documents, completion and MCP of verbs, none of which it knows by name."""
+"""Words in, exit code out: parsers, errors, documents, completion and MCP for verbs that it does not know by name."""

@@ -21,7 +21,7 @@ def fit(answer: dict[str, Any], rest: Rest, largest: int = LARGEST) -> dict[str,
     """
     if _length(answer) <= largest:
         return answer
-    # To keep the sentences few, a part is cut where it begins to be too long, and nothing inside it is.
+    # A list that is too long loses its end, and its remaining items stay whole: that keeps the sentences few.
     cuts: list[str] = []
     cut = _fit_value(answer, largest * 9 // 10, "", cuts, rest)
     shown = cuts[:10]
@@ -78,7 +78,7 @@ def _fit_value(value: Any, room: int, path: str, cuts: list[str], rest: Rest) ->
         _note(cuts, path, len(names), len(value), "entries", rest)
     left = room - sum(_length(name) + 4 for name in names)
     fits = {}
-    # Small ones first: what they leave of their share is for the large ones.
+    # Small entries come first, so that large ones get the room that these leave unused.
     for count, name in enumerate(sorted(names, key=lambda name: _length(value[name]))):
         share = max(left // (len(names) - count), 0)
         escaped = name.replace("~", "~0").replace("/", "~1")

@@ -65,7 +65,7 @@ def schema(document: Document) -> dict[str, Any]:
     name = reference["$ref"].rpartition("/")[2]
     form = parts.pop(name)
     if reference in _references([form, parts]):
-        # A record that holds others of its kind is defined as well: they carry no version.
+        # The records of the same kind inside the document need their own definition, because they carry no version.
         parts[name] = form
     parts["NotFinite"] = _NOT_FINITE
     properties = {"schema": {"const": document.version}, **form["properties"]}

@@ -235,7 +235,7 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
         from harness.shell.documents import ERROR, ErrorDocument, Mistake, json_text
 
         print(json_text(ERROR, ErrorDocument(error=Mistake(kind=kind, message=renamed(message)))))
-    # The tag ends the sentence: after the usage below it, it would read as an argument.
+    # The tag ends the first line: after the usage, it would read as an argument.
     first_line, line_break, usage = message.partition("\n")
     tag = "" if kind == "bug" else f" [{kind}]"
     print(harmless(renamed(f"ratchet: {first_line}{tag}{line_break}{usage}")), file=sys.stderr)

@@ -38,7 +38,7 @@ def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
     _place = None
     if directory is not None:
         words = "|".join(map(re.escape, verbs))
-        # A usage keeps its form.
+        # Usages and examples stay without -C.
         follows = rf' (?:(?:{words})(?![\w-])|"experiment:)'
         pattern = re.compile(rf"(?<!usage: )(?<!example: ){_NAMED.pattern}(?={follows})")
         _place = (pattern, f"-C {shlex.quote(str(directory))}")

@@ -12,7 +12,7 @@ from harness.errors import RatchetError
 
 
 def answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """The document that the verb prints with --json in `words`, run as a command line with its limits and its watch.
+    """The document that the verb prints for `words`, which hold --json; it runs as a command line, with its limits.
 
     Raises RatchetError: the verb's own refusal, or `too-large` where it prints more than an answer may have.
     """

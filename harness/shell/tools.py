@@ -84,7 +84,7 @@ class Argument:
             return {"type": "integer", "minimum": -_LARGEST, "maximum": _LARGEST}
         if returns is float:
             return {"type": "number"}
-        # `3` is an attempt, `2` a factor.
+        # Programs may pass an attempt (`3`) or a factor (`2`) as a number.
         is_text = returns is Path or self.name in _NO_PATHS
         return {"type": "string" if is_text else ["string", "number"], "maxLength": _LONGEST}
 

@@ -70,7 +70,7 @@ def _run(run: Callable[[], int], writing: int) -> None:
 
 
 def _until_it_ends(child: int, reading: int, asked: list[float]) -> tuple[int, int | None, str]:
-    """The child's wait status, the bytes that it reported to read, and the reason why it was ended, or "".
+    """The child's wait status, the number of bytes that it reported, and the reason why it was ended, or "".
 
     `asked` are the times after which the child is interrupted, if it still runs.
     """

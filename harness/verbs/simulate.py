@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.hardware import Chip
     from harness.render.progress import Progress
 
-# Why the time of a part is a floor; that of any other part is the time of its operations.
+# The words for the floor of a part; for any other part, the floor is the time of its operations.
 _FLOORS = {"HBM": "its bytes at full bandwidth", "links": "the bytes of the busiest one, sent this way"}
 # Directions of links, the busiest first: a slice of 2x2 has eight.
 _LINKS_SHOWN = 8

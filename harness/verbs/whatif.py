@@ -129,7 +129,7 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
         ]
         for answer in scaled
     ]
-    # All together beat any single one, which says nothing about that one; no kernel can change the clock.
+    # All factors together beat any single factor, so they say nothing about it; no kernel can change the clock.
     alone = [answer for answer in scaled if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
     best = min(alone, key=lambda answer: answer.time_ratio, default=None)
     last = "nothing here but the clock, which no kernel can change, would make it notably faster"

@@ -116,7 +116,7 @@ def _tables(name: str, *options: str) -> Answering:
 
 
 def _beside_useful(answer: Answering) -> Answering:
-    """The same with the option `useful_flops`: those of one run, None if no attempt's contest counts them."""
+    """The same with the option `useful_flops`: the FLOPs that the attempt's problem counts; None if unknown."""
 
     def with_useful_flops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         arguments.useful_flops = _useful_flops(arguments, files[0])
@@ -136,7 +136,7 @@ def _useful_flops(arguments: Namespace, place: CaptureFiles) -> float | None:
         evidence = history.attempt(place_of(folder), place.attempt).evidence
     except RatchetError:
         return None
-    # A capture of a suite is of one of its members, which only its name tells.
+    # A capture of a suite shows one member, which only the capture's name tells.
     return None if evidence.members else evidence.problem.work.flops
 
 

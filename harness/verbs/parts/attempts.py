@@ -72,7 +72,7 @@ def left_uncommitted(contest: Contest, judged: ratchet.AttemptResult, directory:
 
 
 def _restored(contest: Contest, number: int) -> tuple[str, ...]:
-    """The champion's files, in their order, that the attempt with this number had changed or not had."""
+    """The champion's files, sorted, that the attempt with this number had changed or lacked."""
     theirs = history.candidate(place_of(contest.directory), number).files
     return tuple(sorted(name for name, data in contest.candidate().files.items() if theirs.get(name) != data))
 

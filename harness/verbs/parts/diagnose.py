@@ -151,7 +151,7 @@ def _simulate_edits(
     if target.platform != "tpu":
         return (), f"{without}there is no simulator of {target.name}"
     if arguments.member:
-        return (), f"{without}edits for a member of a suite are not"
+        return (), f"{without}edits for members of a suite are not simulated"
     try:
         contest = contests.load(folder, target.name)
     except RatchetError:

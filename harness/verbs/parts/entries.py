@@ -29,8 +29,8 @@ def entry_of(
 ) -> Entry:
     """The attempt under the id `name` with its time on a scale; `before` are those that came earlier.
 
-    `recheck` describes the checks of an unchanged champion that the attempt is one of; "" if it is none. `files` is
-    where timelines lie, `page_folder` where links to them begin.
+    `recheck` describes the run of checks of an unchanged champion that the attempt belongs to, if any. `files` is the
+    folder of timelines; links to them are relative to `page_folder`.
     """
     row, attempt = scaled_row.row, stored.attempt
     kernel = None if stored.candidate is None else stored.candidate.text.decode("utf-8", "surrogateescape")

@@ -82,7 +82,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
     with TemporaryDirectory(prefix="ratchet-ci-") as scratch, progress_of(arguments) as progress:
 
         def tell(stage: str, state: str, seconds: float) -> None:
-            # A runner reads what is printed there too.
+            # A workflow's runner also obeys commands in the progress on stderr.
             progress(rendering.unobeyed(stage) if arguments.annotations else stage, state, seconds)
 
         touched = dict(gating.touched_contests(change, "" if below == "." else below))
@@ -185,7 +185,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _history(gate: Gate) -> list[dict[str, object]]:
-    """A list of figures, less is better, in the form of charts of a benchmark's history."""
+    """A list of figures (smaller is better), in the form that charts of a benchmark's history read."""
     figures: list[dict[str, object]] = []
     for gated in gate.contests:
         if gated.outcome == "wrong":

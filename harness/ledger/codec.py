@@ -50,7 +50,7 @@ from harness.errors import RatchetError
 from harness.records import Attempt, Row
 from harness.records.stored import SCHEMA
 
-# Field names before schema 3, none of which is used for anything else since, with the present names.
+# Field names before schema 3, with the present names. No old name has been used again since.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}
 _PLAIN_NAMES = 3

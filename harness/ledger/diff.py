@@ -1,4 +1,4 @@
-"""kernel.py against another one: a unified diff for people that can be applied again, byte for byte."""
+"""Unified diffs between two kernel.py, for people to read; they can be applied again, byte for byte."""
 
 import difflib
 import re

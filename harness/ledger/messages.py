@@ -60,7 +60,7 @@ def accept_message(attempt: Attempt, row: Row) -> str:
 
 
 def trailers(message: str) -> dict[str, str]:
-    """The trailers in the last paragraph of a message; the last one of a name counts."""
+    """The trailers in the last paragraph of a message; if a name occurs twice, the last trailer counts."""
     paragraph = message.rstrip("\n").rpartition("\n\n")[2]
     pairs = (line.partition(": ") for line in paragraph.split("\n"))
     return {name: value.strip() for name, separator, value in pairs if separator}

@@ -109,7 +109,7 @@ def keep(place: Place, notes: Sequence[Note]) -> None:
 def log_pending(place: Place) -> None:
     """Puts the notes of experiments/notes.jsonl and attempts.jsonl that the log lacks into the log, in one commit.
 
-    Nothing is committed if the log has them all. A clone without a log gets none: its next attempt begins one. Raises
+    Nothing is committed if the log has them all, or if the clone has no log: its next attempt begins one. Raises
     RatchetError `ref-moved`.
     """
     for _ in range(_RACES):

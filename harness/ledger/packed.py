@@ -88,7 +88,7 @@ class Record:
 class Packed:
     """The lines of one attempts.jsonl.
 
-    `complaints` name the lines that cannot be read, `damaged` are the numbers of those that are attempts.
+    `complaints` name the lines that cannot be read; `damaged` holds the numbers of attempts in such lines.
     """
 
     data: bytes
@@ -100,7 +100,7 @@ class Packed:
 
 
 def lines_of(data: bytes) -> Iterator[bytes]:
-    """The lines of a file of JSON lines, one after the other; line ends of Windows do not count."""
+    """The lines of a file of JSON lines, one after the other, without their line ends (Unix or Windows)."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start)

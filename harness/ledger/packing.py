@@ -120,7 +120,7 @@ def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
 
 
 def _appended(before: Packed, documents: Iterable[bytes], notes: Iterable[str]) -> bytes:
-    """The bytes of a file with further attempts and notes; those it has stay as they are."""
+    """The bytes of a file with further attempts and notes; its present lines stay as they are."""
     pool = Pool()
     for name, value in before.shared.items():
         pool.taken_names.add(name)

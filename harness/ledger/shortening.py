@@ -263,7 +263,7 @@ class Pool:
                 self.count(part)
 
     def share(self, short: Any, new: dict[str, str]) -> Any:
-        """A counted short form, with names for the values that are worth one; new names go into `new`."""
+        """A counted short form, with names in place of the values worth naming; new names go into `new`."""
         if not isinstance(short, str | list | dict):
             return short
         text = compact(short)

@@ -255,7 +255,7 @@ def _on_board(name: str) -> Any:
 
 
 def _is_on_board(value: Any) -> bool:
-    """True for a class of the judge's problems, or one that suites are made of."""
+    """True for a class of the judge that states a problem, or that makes suites."""
     return value in (Member, Suite) or (
         isinstance(value, type)
         and is_dataclass(value)

@@ -45,7 +45,7 @@ class Commit:
 
 
 def open_repository(path: Path) -> Repo:
-    """The repository whose working tree `path` lies in; GIT_DIR and its like, as hooks set them, are ignored.
+    """The repository whose working tree `path` lies in; variables such as GIT_DIR, which hooks set, are ignored.
 
     Raises RatchetError `not-a-repository`, `bare-repository` or `unsafe-repository`.
     """
@@ -202,7 +202,7 @@ def commit_of(repository: Repo, name: str) -> str | None:
 
 
 def is_ancestor(repository: Repo, old: str, new: str) -> bool:
-    """True if `new` contains `old`; False also if one of them is not there."""
+    """True if `new` contains `old`; False also if either commit is missing."""
     return attempted(repository, "merge-base", "--is-ancestor", old, new)[0] == 0
 
 

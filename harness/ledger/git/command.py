@@ -189,5 +189,5 @@ def environment_here(git_directory: str, common_directory: str, working_tree: st
 
 
 def names_in(output: bytes) -> tuple[str, ...]:
-    """The entries of a `-z` listing: paths, or lines with one."""
+    """The entries of a `-z` listing: paths, or lines that contain a path."""
     return tuple(name for name in output.decode("utf-8", "surrogateescape").split("\0") if name)

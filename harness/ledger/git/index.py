@@ -13,7 +13,7 @@ from harness.ledger.git.command import names_in, run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """One path in the user's index; `stages` other than ("0",) is a conflict, `tag` is that of `git ls-files -v`."""
+    """One path in the user's index; `stages` other than ("0",) mean a conflict, `tag` is from `git ls-files -v`."""
 
     entry: TreeEntry
     stages: tuple[str, ...]

@@ -78,7 +78,7 @@ class _Work:
         return self._pieces, tuple(gone)
 
     def row(self, piece: Piece) -> AblatedChange:
-        """The row of one change: its worth, alone if it can be taken out alone, else with the changes tied to it."""
+        """The row of one change: its worth alone or, if it cannot be taken out alone, with the changes tied to it."""
         row = AblatedChange(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
         candidate = self._pieces.without((piece,))
         if candidate is not None and self._pieces.is_champion(candidate):

@@ -43,9 +43,9 @@ class AttemptResult:
 def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
     """Runs one attempt from kernel.py in the working tree and records it, whatever its outcome.
 
-    Effects: one commit on the log ref; on accept one on the branch; on anything else kernel.py
-    becomes the champion's again. Raises RatchetError before anything is recorded when the
-    repository, the judge or the command is not fit for an attempt; files are then as they were.
+    Effects: one commit on the log ref. After an accept, also one commit on the branch; after any other outcome,
+    kernel.py becomes the champion's again. Raises RatchetError before anything is recorded if the repository, the judge
+    or the command is not fit for an attempt; files are then as they were.
     """
     ledger = Ledger.open(bench.contest.directory)
     if bench.policy.is_confined:

@@ -271,7 +271,7 @@ class Texts:
 
 
 def why_not(evidence: Evidence, *, timed: bool = True) -> str:
-    """The failure in words; else, if `timed`, the reason for a missing latency; else ""."""
+    """The failure in words; without a failure, the reason for a missing latency if `timed`; otherwise ""."""
     if evidence.failure is not None:
         return f"{evidence.failure.kind}: {evidence.failure.message}"
     if not timed or evidence.latency is None or evidence.latency.seconds is not None:

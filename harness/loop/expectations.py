@@ -7,7 +7,7 @@ from harness.records import Calibration, Row
 
 # A guess of the right kind (a loop halved, a re-read saved) is seldom off by more than a factor of two.
 _FACTOR = 2.0
-# Two attempts may agree by luck; a median of three is the first that one outlier cannot move at will.
+# Two attempts may agree by luck; with three, one outlier can no longer move the median at will.
 FEWEST = 3
 
 

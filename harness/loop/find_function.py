@@ -26,8 +26,8 @@ _MOST_IMPORTS = 8
 class ExistingFunction:
     """A function of an installed package or of a file; `path` is its file, `node` is None if it is not a plain `def`.
 
-    `home` is the name of the module at `path`; `module` may import the function from it. For a file, `helpers` are the
-    file and those beside it that it imports, by their names beside kernel.py; for a package they are empty.
+    `home` is the name of the module at `path`; `module` may import the function from it. For a file, `helpers` holds
+    the file and the files beside it that it imports, by their names beside kernel.py; for a package it is empty.
     """
 
     module: str
@@ -44,7 +44,7 @@ class ExistingFunction:
 
     @property
     def importable(self) -> str:
-        """The module to import the function from: for a file in code beside it, for a package in any code."""
+        """The module to import the function from; if it is a file, only code beside that file can import it."""
         return self.home if self.helpers else self.module
 
 

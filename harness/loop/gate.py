@@ -69,7 +69,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
             f"({git.shell_command(repository)} fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:
-        # A change that takes back what only one of these commits has would show no difference from the other.
+        # If the change takes back what only one of these commits has, it does not differ from the other one there.
         raise RatchetError(
             "several-merge-bases",
             f"expected one commit where {head} left {base}, got {len(parting)}, since each has merged from the other "

@@ -117,7 +117,7 @@ def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
     """The attempts after the champion's under the same timing key."""
     for row in run.rows:
         if row.number > champion.number and row.key_digest == run.digest:
-            # The reading of the rows has already named unreadable ones.
+            # Unreadable records were named when the rows were read.
             with suppress(RatchetError):
                 yield row, history.attempt(run.ledger.place, row.number)
 

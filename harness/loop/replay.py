@@ -33,9 +33,9 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     It is checked on fresh inputs, and on those of its recorded checks, drawn again from their seeds. Its kernel.py
     comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
     touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
-    ones, and the differences are reported. A simulated latency is judged against the champion of its time, which is
-    evaluated again as well if the key differs. A measured latency is timed without the champion: a verdict
-    on it needs a paired benchmark, which only an attempt makes.
+    ones, and the differences are reported. A simulated latency is judged against the champion that the attempt had,
+    which is evaluated again as well if the key differs. A measured latency is timed without the champion: a verdict on
+    it needs a paired benchmark, which only an attempt makes.
 
     Raises RatchetError `busy`, and the errors of reading the attempt or its kernel.
     """

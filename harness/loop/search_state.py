@@ -88,8 +88,9 @@ def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
 def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The attempts after the last one that was accepted and still counts.
 
-    Undos, revokes and rebaselines are neither wins nor attempts. Attempts before a revoke were judged against a kernel
-    that fails, those before an edit of the champion's text by hand against another text: neither count any more.
+    Undos, revokes and rebaselines are neither wins nor attempts. Attempts before a revoke do not count, because they
+    were judged against a kernel that fails. Attempts before an edit of the champion's text by hand do not count either,
+    because they were judged against another text.
     """
     begins = 0
     for place, (row, title, how) in enumerate(zip(rows, titles(rows), taken_back(rows), strict=False)):

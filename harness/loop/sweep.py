@@ -44,7 +44,7 @@ from harness.units import change, percent, quantity, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a sweep, and the attempt that judged its best setting, if one was worth it."""
+    """The result of a sweep, and the attempt that judged its best setting, None if no setting was worth it."""
 
     swept: SweepResult
     judged: ratchet.AttemptResult | None
@@ -65,7 +65,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
     The search begins under the lock, so that it knows the results of all earlier searches of this contest.
 
     If the best fails its checks, the next best is judged in its place, as long as its screened time is below the
-    champion's; the record of the one attempt names each that failed. If all fail, the attempt is that of the best.
+    champion's; the record of this one attempt names each that failed. If all fail, the attempt records the best.
 
     kernel.py is not written while settings are screened, and forbidden changes are watched for. Raises the errors of an
     attempt, and RatchetError `unknown-constant` before anything is screened, `tampered` if a candidate changed files

@@ -18,8 +18,8 @@ from harness.shell.verb import Document, Outcome, Verb
 class LinesDocument:
     """The cycles of a simulated run, line by line of kernel.py; `clock_hz` turns cycles into seconds.
 
-    The lines are of one timing input, the first of `timing_inputs` unless another is asked for, and of all `operations`
-    together; both are empty if there is only one of each.
+    The cycles are those of one timing input (by default the first of `timing_inputs`) and of all `operations` together.
+    Each of these two lists is empty if it would have only one entry.
     """
 
     source: Literal["simulated"]

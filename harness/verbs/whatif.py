@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class WhatifDocument:
     """A run's time on the real chip, and on chips with scaled resources.
 
-    With several timing inputs `seconds` is their mean; `timing_inputs` and `operations` are empty if there is only one
-    of each.
+    With several timing inputs, `seconds` is their mean. `timing_inputs` and `operations` are each empty if they would
+    have only one entry.
     """
 
     source: Literal["simulated"]

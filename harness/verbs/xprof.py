@@ -433,7 +433,7 @@ class Xprof(Verb):
 
 
 def _named(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The subcommand that the words begin with, and the rest; its name may have two words, or be a published one."""
+    """The subcommand that the words begin with, and the rest; its name may have two words, or be a published name."""
     longer = " ".join(words[:2])
     if len(words) > 1 and (longer in BY_NAME or longer in _PUBLISHED):
         return _PUBLISHED.get(longer, longer), list(words[2:])

@@ -379,7 +379,7 @@ def _is_in(settings: Settings, grid: Grid, allowed: frozenset[Settings] | None) 
 def _judged(
     contest: Contest, ranked: list[Settings], progress: Progress, where: str
 ) -> list[tuple[Settings, Evidence]]:
-    """The fastest with their evidence, one after the other until one passes every check."""
+    """The fastest settings with their evidence; judges one after the other until one passes every check."""
     bench = Bench(contest=contest, progress=progress, on="simulated")
     judged: list[tuple[Settings, Evidence]] = []
     for settings in ranked[:_JUDGED]:

@@ -48,8 +48,7 @@ def file_name(kernel: str, chip_name: str, form: Format) -> str:
 def written(rows: Sequence[Row], form: Format) -> str:
     """The rows of one kernel on one chip, at least one, as text.
 
-    Our JSON has all of them, without their trials. Formats of others leave out rows without settings and unchecked
-    ones.
+    Our JSON has all rows, without their trials. The other formats leave out rows without settings and unchecked rows.
     """
     if form == "json":
         kept = [

@@ -29,8 +29,8 @@ class Row:
     - `search` stands for everything that the row depends on: judge, compiler, kernel, settings, their number.
     - `trials` are the tried settings in the order of asking; for a continued search, only those with a latency.
     - `refused` are settings that were judged and fail. `kernel_digest` stands for the kernel's text and its judge.
-    - `range_seconds` and `fallback_range_seconds` are the least and the most of a setting without a time, of which the
-      SparseCore does a part. `is_best_at_both_ends`: no other setting takes less at either end.
+    - `range_seconds` and `fallback_range_seconds` are the least and the most time of a setting without a latency,
+      because the SparseCore does a part of it. `is_best_at_both_ends`: no other setting takes less at either end.
 
     Raises ValueError for impossible numbers: settings that passed without a check or a time, more tried than possible.
     """

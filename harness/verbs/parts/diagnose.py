@@ -47,7 +47,7 @@ _COLUMNS = columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The findings on one kernel; `notes` are sentences on the basis of the gains, or the one on its `failure`."""
+    """The findings on one kernel; `notes` are sentences on the basis of the gains, or a sentence on its `failure`."""
 
     name: str
     report: Report

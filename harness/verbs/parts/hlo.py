@@ -34,7 +34,7 @@ from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse
 from harness.workbench.profiles.reading import hlo_protos
 from harness.workbench.profiles.remote import Source
 
-# The most names that an unknown one is compared with.
+# The most names that an unknown name is compared with.
 _MOST_COMPARED = 5000
 # Pasted HLO has a shape in it; a file's name may have a bracket, but not after a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")

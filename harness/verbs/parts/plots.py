@@ -29,7 +29,7 @@ def plot(arguments: Namespace) -> Outcome:
     ledger = recovered_ledger(arguments)
     scaled = table.scaled(ledger)
     if arguments.key is not None:
-        # A key of the past is named explicitly: the times are the recorded ones.
+        # The user named a key, so the plot shows the times as recorded under it.
         scaled = replace(scaled, rows=scaled.recorded, scale=None)
     entries, champion = stories.entries_of(ledger, scaled, folder / "profile_data", target)
     group = _group_of(groups(entries), champion, arguments.key)

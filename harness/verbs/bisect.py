@@ -19,8 +19,8 @@ class Bisect(Verb):
     line = "which change made it slower, spill more or fail"
     example = "bisect --from 3 --to 12"
     description = (
-        "Finds the change that made the kernel worse, by halving: among the champions between two attempts, or among "
-        "the commits between two that changed kernel.py or its helpers. Every kernel is judged "
+        "Finds the change that made the kernel worse, by halving: among the champions between two attempts, or, "
+        "between two commits, among those that changed kernel.py or its helpers. Every kernel is judged "
         "under the present prepare.py, unless an attempt recorded the answer under the same key; nothing is recorded."
     )
     examples = "ratchet.sh bisect --from 3 --to 12 --metric spills; ratchet.sh bisect --from v1.0 --to HEAD"
@@ -43,7 +43,7 @@ class Bisect(Verb):
             default="time",
         )
         parser.option("--threshold PERCENT", "how much more than at A counts as worse (1)", type=float, default=1.0)
-        parser.flag("--full", "print every figure and line of the guilty change")
+        parser.flag("--full", "print every figure and line of the change that was found")
         parser.json("the result as JSON")
         parser.quiet()
 

@@ -94,7 +94,7 @@ class Lines(Verb):
         if evidence.failure is not None:
             title += f" (failed: {evidence.failure.kind})"
         elif arguments.number is None and not evidence.all_checks:
-            title += " (timed only: not checked for being right)"
+            title += " (timed only: correctness was not checked)"
         breakdown, files = run.breakdown, with_package_files(candidate, evidence)
         document = LinesDocument(
             source="simulated",

@@ -51,7 +51,7 @@ class Predict(Verb):
             ("layers", "layers of a transformer"),
             ("d-model", "width of the model"),
             ("d-ff", "the MLP's width (4 x d-model)"),
-            ("heads", "heads of an attention that keeps its scores (without: a kernel that keeps none)"),
+            ("heads", "heads, for an attention that stores its scores (without --heads: no scores are stored)"),
             ("vocab", "size of the vocabulary, for the logits"),
         ):
             parser.option(f"--{name} N", text, type=at_least(1))

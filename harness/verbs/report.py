@@ -75,5 +75,5 @@ class Report(Verb):
             # Hidden from git, even if the contest's own .gitignore does not name it.
             kept_captures.make_folder(folder / PROFILE_DATA)
         if arguments.open and not webbrowser.open(target.as_uri()):
-            raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
+            raise RatchetError("no-browser", f"{written}; no browser could be started here: open the file in one")
         return Outcome(text=lambda: written)

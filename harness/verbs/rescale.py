@@ -22,8 +22,8 @@ class Rescale(Verb):
     place = "loop", 70
     line = "time recorded kernels again, on one scale"
     description = (
-        "Compiles and simulates the accepted attempts again where compiler, simulator, chip or problem are no longer "
-        "the recorded ones, and keeps the times as notes beside the record. Nothing is checked, and nothing "
+        "Compiles and simulates again the accepted attempts whose compiler, simulator, chip or problem has changed "
+        "since they were recorded, and keeps the times as notes beside the record. Nothing is checked, and nothing "
         "recorded is rewritten. An attempt does the same after its report."
     )
     examples = "ratchet.sh rescale --all"

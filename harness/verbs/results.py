@@ -50,7 +50,7 @@ class Results(Verb):
         parser.flag("--accepted", "only accepted attempts")
         parser.flag("--best", "only accepted attempts that set a new best time")
         parser.option("--since N", "only attempt N and later ones, or from a day on", type=since)
-        parser.option("--grep TEXT", "only hypotheses with this text, in any case", default="")
+        parser.option("--grep TEXT", "only hypotheses with this text, in upper or lower case", default="")
         parser.option(
             "--limit N", "only the newest N lines; with --json and --csv the newest N attempts", type=at_least(1)
         )

@@ -101,7 +101,7 @@ class Simulate(Verb):
         parser.chip("the chip they were compiled for, such as v6e", required=True)
         add_function_arguments(parser)
         parser.option(
-            "--mesh A=N,B=M", "run the function on as many chips, with these axes, the last one varying fastest"
+            "--mesh A=N,B=M", "run the function on a mesh of chips with these axes; the last axis varies fastest"
         )
         parser.flag("--on-tensorcore", "compile a program without the SparseCore, whose work has no latency here")
         add_operands(parser)

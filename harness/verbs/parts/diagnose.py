@@ -189,8 +189,8 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
         for number, hint in enumerate(advice, 1)
     )
     return (
-        f"in the order of the gain to expect: {ranks}. That gain is less than the bound if such advice mostly brought "
-        "less, and a part of the cause's time if the gain is unknown",
+        f"in the order of the expected gain: {ranks}. The expected gain is below the bound if such advice mostly "
+        "brought less; if the gain is unknown, it is a part of the cause's time",
     )
 
 

@@ -128,8 +128,8 @@ def _shapes(arguments: Namespace) -> tuple[Table, ...]:
         if len(unsized) != 1:
             raise UsageError(
                 "usage",
-                f"expected one axis of the arrays that --mesh does not name, for --groups to give its size: "
-                f"bf16[4096@model,8192]; got {', '.join(sorted(unsized)) or 'none'}",
+                "--groups gives the size of one axis: expected one axis of the arrays that --mesh does not name, such "
+                f"as model in bf16[4096@model,8192], got {', '.join(sorted(unsized)) or 'none'}",
             )
         axis = unsized.pop()
         mesh[axis] = replica_groups.size

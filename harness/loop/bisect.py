@@ -83,7 +83,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
             versions.append(Version(name=commit.id[:10], title=commit.message.partition("\n")[0], candidate=candidate))
     for option, name, commit_id, place in (("--from", first, old, 0), ("--to", last, new, -1)):
         if _candidate(ledger, commit_id) is None:
-            nearest = f"; the nearest between the two that has one is {versions[place].name}" if versions else ""
+            nearest = f"; the nearest commit between the two that has one is {versions[place].name}" if versions else ""
             raise RatchetError(
                 "nothing-to-find",
                 f"expected {option} to have {'/'.join(filter(None, (ledger.place.directory, KERNEL)))}, got "

@@ -252,7 +252,7 @@ def _missing(
     return RatchetError(
         "missing-option",
         f"{wanted.function} needs {names}, which the problem does not say, and {made}, which is no literal for --set: "
-        f"write a file mine.py {file}whose function makes it, and call that one: --from mine.py:mine\n"
+        f"write a file mine.py {file}whose function makes it, and call that function: --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 

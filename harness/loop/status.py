@@ -21,7 +21,9 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
     ledger = Ledger.open(contest.directory)
     messages = list(() if only_reads else ledger.recovered())
     if only_reads and ledger.is_unfinished():
-        messages.append("an attempt is being judged, or was cut off: then `ratchet.sh status` finishes or undoes it")
+        messages.append(
+            "an attempt is being judged, or was cut off; if it was cut off, `ratchet.sh status` finishes or undoes it"
+        )
     rows, skipped = history.rows(ledger.place)
     messages += skipped
     # A GPU has no simulator.

@@ -202,7 +202,8 @@ def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -
     if champion is None or champion.seconds is None or gain is None:
         return (
             f"threshold: at least {percent(bench.policy.minimum_effect)} less time than the champion. The uncertainty "
-            "may ask for more, which only the attempt shows: screened times cannot be compared with the champion's"
+            "may require more; only the attempt shows this, because screened times are not comparable with the "
+            "champion's"
         )
     return (
         f"threshold: the best of up to {quantity(count, 'setting')} must take at least {percent(gain)} less time "

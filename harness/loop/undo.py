@@ -35,7 +35,7 @@ def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
         if overwritten:
             raise RatchetError(
                 "unsaved-kernel",
-                f"{', '.join(overwritten)} beside kernel.py would be overwritten, and no attempt and no "
+                f"{', '.join(overwritten)} beside kernel.py would be overwritten, but no attempt and no "
                 "commit has its text. Commit it, or say --force",
             )
         ledger.restore(candidate)

@@ -178,7 +178,7 @@ def branch(
             yield finding(
                 "branch-kernel",
                 where,
-                f"its {place.kernel} is not the kernel that it says it accepts",
+                f"its {place.kernel} is not the kernel that its message names",
                 f"checkout {accept.number} brings back what was accepted",
             )
         if logged and accept.number > logged[0].row.number and accept.number not in in_log:
@@ -277,8 +277,8 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
         yield finding(
             "git-lock",
             str(lock),
-            "git's lock on what attempts write",
-            "a git command is at work, or one died: if none is, remove the file",
+            "it is git's lock on a file or ref that attempts write",
+            "wait for the git command that holds it; if no git command is running, remove the file",
         )
 
 

@@ -95,14 +95,14 @@ def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
         or policy.false_accept_rate > default.false_accept_rate
         or len(policy.looks) > len(default.looks)
     ):
-        yield "policy", "its policy asks for less than the ratchet does"
+        yield "policy", "its policy is less strict than the ratchet's"
     for name, evidence in (("", attempt.evidence), ("its champion's ", attempt.champion_evidence)):
         if evidence is None:
             continue
         if evidence.chip != key.chip or any(
             member.problem != stated for member, stated in _member_statements(evidence)
         ):
-            yield "key", f"{name}evidence is of another chip or problem than it says"
+            yield "key", f"{name}evidence is of another chip than its key, or of another problem than its suite states"
         if schema_of(record.data) >= _STATED_SINCE and key.problem not in problem_digests(
             evidence.problem, is_timed=bool(key.timing)
         ):

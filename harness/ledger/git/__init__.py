@@ -67,8 +67,8 @@ def open_repository(path: Path) -> Repo:
         # A commit may hold the files of a git directory, whose configuration names programs for git to run.
         raise RatchetError(
             "bare-repository",
-            f"{repository.git_dir} is itself laid out as a git directory, which no working tree is; if it came with a "
-            "clone, its configuration could have run any program",
+            f"{repository.git_dir} is itself laid out as a git directory, which no working tree is. Name another "
+            "folder with -C: if this one came with a clone, its configuration could run any program",
         )
     top = str(repository.working_tree_dir)
     overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)

@@ -57,8 +57,8 @@ _REFUSALS = (
     ("tell me who you are", "identity", ""),
     ("but expected", "ref-moved", "something else moved it at the same moment; run again"),
     ("reference already exists", "ref-moved", "something else made it at the same moment; run again"),
-    ("index.lock': File exists", "index-locked", "another git command is at work here, or one died: see above"),
-    (".lock': File exists", "ref-locked", "another git command is at work here, or one died: see above"),
+    ("index.lock': File exists", "index-locked", "a git command is at work here, or died and left its lock: see above"),
+    (".lock': File exists", "ref-locked", "a git command is at work here, or died and left its lock: see above"),
     ("insufficient permission", "read-only", "make the repository writable for you"),
     ("Permission denied", "read-only", "make the repository writable for you"),
 )

@@ -37,7 +37,7 @@ def row_of(message: str, where: str) -> Row:
 
 
 def accept_message(attempt: Attempt, row: Row) -> str:
-    """The message of a branch commit: the hypothesis, and trailers for `git log` and for `accept_trailers`.
+    """The message of a branch commit: the hypothesis, and trailers for `git log` and for `trailers`.
 
     The champion of an `undo` is the attempt that it takes back. A `revoke` names every attempt that lost its
     title, and the one that holds it now, if there is one.

@@ -25,10 +25,11 @@ class JudgedVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """A bisection. `suspects` are the changes that may be guilty: one if every kernel in between could be judged.
+    """A bisection by `metric` between a good kernel and a bad one.
 
+    `suspects` are the changes that may have made it worse: one change if every kernel in between could be judged.
     `judged` are in the order of judging, the two ends first; `kernels` counts the different ones in the history, both
-    ends included. `comparison` compares the guilty kernel with the one before it.
+    ends included. `comparison` compares the first bad kernel with the one before it.
     """
 
     metric: Metric

@@ -947,7 +947,7 @@ def test_a_small_gap_says_above_which_traffic_each_of_its_bounds_is() -> None:
     case = BY_NAME["small gap"].look(seen)
     assert case is not None
     assert case.observation.startswith("the gap is 4.")
-    assert case.suggestion.endswith(f"; above the least possible traffic {percent(seen.room)} is left")
+    assert case.suggestion.endswith(f"; {percent(seen.room)} is left above the least possible traffic")
     assert case.gain == seen.room == pytest.approx(0.0895, abs=1e-3)
 
 

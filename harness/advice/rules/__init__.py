@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 
 from harness.advice.rules.rule import Rule, RuleCase, hint
 
-# Among equal gains the published order of causes decides: modules in this order, rules as they stand in them.
+# Rules with equal gains keep the published order of causes: modules in this order, rules in the order of their module.
 _ORDER = ("stopping", "registers", "pipeline", "counts", "memory", "grids", "matrix", "units")
 
 

@@ -6,8 +6,8 @@ from harness.records import Edit, Window
 
 # The largest key block of the best published attention kernels: with a larger one the tile of scores spills.
 LARGE_KEY_BLOCK = 2048
-# Fetching a block takes about a microsecond before its first byte comes (DMA latency): a grid step
-# shorter than that cannot hide the next one's fetch.
+# Fetching a block takes about a microsecond before its first byte comes (DMA latency): a grid step shorter than that
+# cannot hide the fetch of the next step's block.
 SHORT_STEP_SECONDS = 1e-6
 
 
@@ -31,7 +31,7 @@ def raise_words(edit: Edit) -> str:
 
 
 def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
-    """Edits that double a block of an input along one axis, up to its length: one for each that it does not cover."""
+    """Edits that double a block of an input along one axis, up to the axis's length; none for an axis it covers."""
     return tuple(
         Edit(
             window=window.name,
@@ -76,7 +76,7 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
 
 
 def walked_input(seen: Observed) -> tuple[Window, int] | None:
-    """The largest input that the grid walks in blocks that can be halved, and the axis that it walks, or None.
+    """The largest input that the grid walks in blocks that can be halved, and the axis of that walk; or None.
 
     A block of one head cannot be halved, nor can an array that the kernel copies by hand.
     """

@@ -14,11 +14,11 @@ from harness.records.cycle_breakdown import TRANSPOSED_PUSH
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 _NOTABLE_SHARE = 0.05
-# Exponentials for each one that is needed; rescaling a running sum takes a few.
+# Computed exponentials per needed exponential; rescaling a running sum takes a few more.
 _NOTABLE_EXPONENTIALS = 1.25
-# Matmuls for each one that is expected.
+# Matmuls per expected matmul.
 _NOTABLE_MATMULS = 1.25
-# A buffer that its tiles make a quarter larger is worth a word.
+# Padding is reported if it makes a buffer at least a quarter larger.
 _NOTABLE_PADDING = 1.25
 # If less than this share of the VMEM limit is in use, padding does no harm.
 _MOSTLY_FREE = 0.50
@@ -68,7 +68,7 @@ def _of_bodies(seen: Observed, name: str, *others: str) -> int:
 
     A body works on every head of its blocks, and each head may need an operation of its own (for example a product,
     where one softmax serves all heads). The count is unknown if the kernel copies an input by hand or takes its blocks
-    from where a table says: then no block shows how many heads or pages there are.
+    from places that a table gives: then no block shows how many heads or pages there are.
     """
     inputs = [window for call in seen.calls for window in call.windows if window.role == "input"]
     arrays = [window for window in inputs if not window.array.is_table]
@@ -112,7 +112,7 @@ def around(seen: Observed) -> RuleCase | None:
             f"{moves} {'copy or transpose' if moves == 1 else 'copies and transposes'} around the kernel"
         )
     if others:
-        # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
+        # The bytes that these ops could move in their time at full bandwidth: no counter has the bytes of each op.
         moved = time * seen.chip.hbm_bytes_per_second
         each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
         verb = (
@@ -134,8 +134,8 @@ def around(seen: Observed) -> RuleCase | None:
 def _is_kept_outside_the_grid(seen: Observed) -> bool:
     """True if a call writes over an input that the caller keeps, and may leave parts of it as they were.
 
-    It may leave parts unless the grid visits every block of each output. If an output is copied by hand, or its blocks
-    lie where a table says, the written parts are unknown.
+    It may leave parts unless the grid visits every block of each output. If an output is copied by hand, or a table
+    gives the places of its blocks, the written parts are unknown.
     """
     outputs = [window for call in seen.calls for window in call.windows if window.role == "output"]
     is_whole = all(window.fetches is not None and window.fetches >= blocks(window) for window in outputs)
@@ -162,7 +162,7 @@ def _saves_transposed_pushes(seen: Observed) -> bool:
 
 
 def _named(ops: Sequence[OpTime]) -> str:
-    """The most expensive of them by name, three at most."""
+    """The names of the most expensive operations, three at most, and the number of the others."""
     hottest = sorted(ops, key=lambda op: op.seconds, reverse=True)
     names = ", ".join(f"`{op.name}`" for op in hottest[:3])
     return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
@@ -253,7 +253,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     keeps_traffic=True,
 )
 def recomputed_exponentials(seen: Observed) -> RuleCase | None:
-    """More exponentials than the unrolled body explains, and more than it has scores, if that number is known."""
+    """More exponentials than the unrolled body explains, and more than there are scores, if their number is known."""
     expected, there = _of_bodies(seen, "exp", "matmul", "reduction"), _count(seen, "exp")
     if not 0 < expected < there or _is_once(seen):
         return None
@@ -269,7 +269,7 @@ def recomputed_exponentials(seen: Observed) -> RuleCase | None:
 
 
 def _is_once(seen: Observed) -> bool:
-    """True if hardly more exponentials are computed than needed; one that is cut into strips counts once."""
+    """True if hardly more exponentials are computed than needed; an exponential that is cut into strips counts once."""
     needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
     # Upper bounds: the trace counts the most expensive branch of each step; the unit's slots also count other functions
     # and half-filled registers.
@@ -280,7 +280,7 @@ def _is_once(seen: Observed) -> bool:
 
 
 def _is_one_pass(seen: Observed) -> bool:
-    """True if one line has all exponentials except those that rescale sums, and there are hardly more than scores."""
+    """True if all exponentials but those that rescale sums are on one line, and hardly outnumber the scores."""
     breakdown, scores = seen.run.breakdown if seen.run else None, score_registers(seen)
     made = [line.exponentials for line in lines_of_source(breakdown)] if breakdown else []
     if not scores or not sum(made):
@@ -314,7 +314,7 @@ def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> f
 
 @rule("misaligned blocks", "constants", f"{OP_PROFILE}; {TPU_DETAILS}", "layout operations mean misaligned blocks")
 def padded_blocks(seen: Observed) -> RuleCase | None:
-    """A block that its tiles make much larger, if VMEM is short or moving the padding may cost time."""
+    """A block that padding to tiles makes much larger, if VMEM is short or moving the padding may cost time."""
     worst, padding, cost = None, _NOTABLE_PADDING, None
     for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
         value_bytes = math.prod(window.block_shape) * item_bits(window.array.dtype) / 8 * max(1, window.buffers)
@@ -352,7 +352,7 @@ def _sublanes(window: Window) -> int:
 
 
 def _sizes_off(window: Window) -> list[str]:
-    """Words on those of the block's last two sizes that are not multiples of the tile's: the size and the multiple.
+    """Words on each of the block's last two sizes that is not a multiple of the tile's: this size, and the tile's.
 
     A size that equals the array's cannot change, except in a single row, which can become an array of one dimension.
     """

@@ -10,7 +10,7 @@ from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHED
 from harness.records import PallasCall
 from harness.units import count, decimal, percent
 
-# Even a good kernel adds padding and vector work to the useful FLOPs, but not a quarter of them.
+# Even a good kernel adds padding and vector work to the useful FLOPs, but less than a quarter of them.
 _WASTE = 1.25
 _UNEVEN = 0.05
 _NOTABLE_SHARE = 0.05
@@ -30,7 +30,8 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
         return None
     conditional = is_unsure = False
     if executed is not None and work.matmul_flops:
-        # A half-filled matrix unit executes more too, even if all work is useful: in one product, or in both.
+        # If the matrix unit is half filled, in one product or in both, it also executes more, even if all work is
+        # useful.
         most, executed = executed / work.matmul_flops, round(executed * _fill(seen))
         factor, source = executed / work.matmul_flops, SCHEDULE
         observation = (
@@ -70,7 +71,7 @@ def _covers_all_keys(seen: Observed) -> bool:
 
 
 def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:
-    """Wholly masked blocks are skipped or absent: the remaining waste is in blocks that the diagonal crosses."""
+    """The case if wholly masked blocks are skipped or absent: the waste is in blocks that the diagonal crosses."""
     block, share = "the key block", 0.5
     if seen.is_attention:
         rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
@@ -106,7 +107,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
     is_square = queries.array.shape[-2] == keys.array.shape[-2] and not parameters.get("window")
     if not is_square or of_keys < 2 or keys.fetches is None or keys.fetches < _SKIPPED * every:
         return None
-    # Each block of queries needs the keys up to its own last one.
+    # Each block of queries needs the keys up to the position of its last query.
     seen_by = [min(of_keys, -(-(block + 1) * rows // columns)) for block in range(of_queries)]
     needed = blocks(queries) // of_queries * sum(seen_by)
     return RuleCase(
@@ -130,7 +131,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
 def repeated_work(seen: Observed) -> RuleCase | None:
     """A kernel without a mask does more work than is useful, on the resource that its time depends on."""
     factor = _coverage(seen)
-    # Without products, work of one operation per element is the default for problems that count nothing.
+    # A problem without products that counts no work has, by default, work of one operation per element.
     problem = seen.evidence.problem
     read = sum(math.prod(array.shape) for array in problem.inputs)
     is_counted = problem.work.matmul_flops > 0 or problem.work.vector_flops > read
@@ -243,7 +244,8 @@ def grid_order(seen: Observed) -> RuleCase | None:
     if call is None or len(call.grid) != 2 or min(call.grid) < 2 or not report.hbm_bytes:
         return None
     outputs = [window for window in call.windows if window.role == "output"]
-    # An output block that is visited in several steps in a row accumulates: its inner axis has to stay the inner one.
+    # An output block that is visited in several steps in a row accumulates: the axis of these steps has to stay the
+    # inner one.
     if any(len(w.block_shape) != len(w.array.shape) for w in call.windows) or any(
         not all(w.block_shape) or blocks(w) != call.steps for w in outputs
     ):

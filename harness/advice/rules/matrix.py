@@ -43,7 +43,7 @@ def both_high(seen: Observed) -> RuleCase | None:
     keeps_traffic=True,
 )
 def wide_operands(seen: Observed) -> RuleCase | None:
-    """More matmul operations than bfloat16 operands need: float32 ones, or several passes."""
+    """More matmul operations than bfloat16 operands need: the operands are float32, or there are several passes."""
     run, size = seen.run, seen.chip.mxu_size
     if run is None or not seen.is_attention or size is None:
         return None
@@ -141,9 +141,10 @@ def half_filled(seen: Observed) -> RuleCase | None:
     busy = seen.used("MXU")
     filled = wide / size
     executed = seen.run.mxu_flops if seen.run else None
-    # Masked scores that are computed are no fault of the unit.
+    # Masked scores that are computed count as work here, not as unused width.
     least = seen.evidence.problem.work.matmul_flops * ((seen.is_causal and computed_scores(seen)) or 1.0)
-    # Neither matmul fills the unit: 1 / filled times the least FLOPs. The second does already: half of that excess.
+    # If neither matmul fills the unit, 1 / filled times the least FLOPs are executed; if the second one fills it
+    # already, the excess is half of that.
     if executed and least and executed / least < 1 + 0.75 * (1 / filled - 1):
         return None
     done = f"; {executed / least:.1f}x the matmul FLOPs of its scores were executed" if executed and least else ""

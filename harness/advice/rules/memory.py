@@ -22,7 +22,7 @@ _FAR_OVER = 4
 _NEARLY_FULL_VMEM = 0.80
 # Waits for one operand that are worth a hint.
 _NOTABLE_WAIT = 0.05
-# A raised limit of which less than this is used takes VMEM from the program around the kernel for nothing.
+# If less than this share of a raised limit is used, it takes VMEM from the program around the kernel for nothing.
 _UNUSED_VMEM = 0.50
 # The compiler needs some of a core's VMEM itself.
 _MOST_OF_VMEM = 0.75
@@ -81,7 +81,7 @@ def limit_in_the_way(seen: Observed) -> RuleCase | None:
         f"{kibibytes(report.vmem_limit_bytes)} of VMEM allowed",
         suggestion=f"raise vmem_limit_bytes in pltpu.CompilerParams to {limit} ({kibibytes(limit)} of the "
         f"{kibibytes(seen.chip.vmem_bytes)} there are), then double the query block in the next attempt",
-        # By itself it saves nothing.
+        # A raised limit by itself saves nothing.
         gain=None,
         cost=_saving(seen, again, 2) or 0.0,
         knob="VMEM limit",
@@ -206,7 +206,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
 
 
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
-    """The case of a kernel of one step that copies by hand; the rule "one giant block" is for the others."""
+    """The case of a kernel of one step that copies by hand; without such copies the rule "one giant block" applies."""
     waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
     by_hand = {window.name for window in seen.inputs if window.fetches is None}
     most = max((name for name in waits if name in by_hand), key=lambda name: waits[name], default=None)
@@ -375,13 +375,13 @@ def unused_limit(seen: Observed) -> RuleCase | None:
         return None
     # The scores of a step count beside windows and scratch, though none of them shows it.
     needed = used + score_block_bytes(seen.evidence)
-    # The compiler keeps values between operations there too, how many is not known.
+    # The compiler also keeps values between operations in VMEM; how many is not known.
     if needed >= _UNUSED_VMEM * asked or needed >= _NEARLY_FULL_VMEM * seen.chip.scoped_vmem_bytes:
         return None
     return RuleCase(
         observation=f"vmem_limit_bytes allows {kibibytes(asked)}, and about {kibibytes(needed)} are used: the default "
         f"of {kibibytes(seen.chip.scoped_vmem_bytes)} is enough",
-        suggestion="leave vmem_limit_bytes out, or use the room: a larger block first, the limit with it",
+        suggestion="leave vmem_limit_bytes out, or use the room for larger blocks",
         gain=None,
         knob="VMEM limit",
     )

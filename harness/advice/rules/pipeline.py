@@ -42,7 +42,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
     share = breakdown.bubble_fraction
     stalls, waits, ends = seen.parts("unit stall"), seen.parts("operand wait"), seen.parts("fill and drain")
     if not stalls or sum(stalls.values()) < max(sum(waits.values()), sum(ends.values())):
-        # The others, and the launch, have rules of their own, which know what to do.
+        # Operand waits, fill and drain, and the launch have rules of their own.
         return None
     flag = "over the red flag of 10%" if share >= _RED_FLAG_BUBBLES else "between excellent (5%) and a red flag (10%)"
     larger = larger_key_block(seen)
@@ -73,8 +73,8 @@ def bubbles(seen: Observed) -> RuleCase | None:
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
         f"{_largest_waits(seen, share)}{works} [simulated {seen.report.chip}]",
         suggestion=suggestion,
-        # The gain of another body is unknown: it has another schedule and other registers. Two pieces saved 0.3 of the
-        # bubbles in the median, and once more than all of them (benchmarks/RULES.md).
+        # The gain of another body is unknown: it has another schedule and other registers. Splitting the block into two
+        # pieces saved 0.3 of the bubbles in the median, and once more than all of them (benchmarks/RULES.md).
         gain=None if busy is None else 1 - busy,
         gain_source=SCHEDULE,
         cost=share if busy is None else 1 - busy,
@@ -144,7 +144,7 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     )
     single = [window.name for window in seen.inputs if window.buffers == 1 and (window.fetches or 0) > 1]
     if single:
-        suggestion = f"give {' and '.join(single)} two buffers (now one): nothing can be fetched while it is in use"
+        suggestion = f"give {' and '.join(single)} two buffers (now one): nothing can be fetched into a buffer in use"
         return RuleCase(
             observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob="buffers"
         )
@@ -204,7 +204,7 @@ def short_steps(seen: Observed) -> RuleCase | None:
             "of its own, or leave the arrays in pl.ANY and copy the next step's blocks with pltpu.make_async_copy "
             "while this one computes",
             gain=None,
-            # Attempt 2 of examples/paged-decode-v6e did it and took 66 % less; all of the gap is a loose bound.
+            # Attempt 2 of examples/paged-decode-v6e did this and took 66 % less time; the whole gap is a loose bound.
             cost=gap,
             weight=0.5,
             knob=knob,
@@ -214,7 +214,7 @@ def short_steps(seen: Observed) -> RuleCase | None:
 
 
 def _pages(seen: Observed) -> tuple[str, ...]:
-    """The inputs of which a step has one block, of size 1 along an axis, in a place that a table names."""
+    """The inputs of which a step gets one block, of size 1 along an axis, from a place that a table gives."""
     windows = seen.call.windows if seen.call else ()
     if not any(window.array.is_table for window in windows):
         return ()
@@ -313,7 +313,7 @@ def one_step(seen: Observed) -> RuleCase | None:
     if seen.steps != 1 or memory is None or seen.report.compute_only_seconds <= 0 or seen.call is None:
         return None
     if any(window.fetches is None for window in seen.call.windows):
-        # Moved by the kernel's own copies, which may well run beside its arithmetic.
+        # The kernel's own copies move it, and these may well overlap with arithmetic.
         return None
     share = memory / seen.seconds
     if share < _NOTABLE_SHARE:
@@ -335,7 +335,7 @@ def one_step(seen: Observed) -> RuleCase | None:
     "both utilisations under 30% mean latency-bound: fixed costs take the time, not the kernel's work",
 )
 def small_call(seen: Observed) -> RuleCase | None:
-    """Both units idle because fixed costs are a large part of so short a call."""
+    """Both units are idle because fixed costs take a large part of a short call."""
     launch = sum(seen.parts("launch").values())
     if seen.report.regime != "latency-bound" or launch < 2 * _NOTABLE_SHARE or not seen.run:
         return None

@@ -7,20 +7,20 @@ from harness.advice.score_block import SCORE_BLOCK
 from harness.records import Edit, LineTime, Row
 from harness.units import count, decimal, percent, seconds
 
-# One spill or fill in twenty cycles: about what a load or store slot has free beside real work.
+# One spill or fill in twenty cycles: about as many as the load and store slots have room for beside real work.
 _SPILLS_PER_CYCLE = 0.05
 # A cliff, not a drift: four times the spills, and more than a handful.
 _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
 # A vector register holds 8 x 128 values of 32 bits, and an operation of the vector unit works on one.
 _REGISTER_VALUES = 1024
-# Results of the matrix unit per exponential in one product are 1 if exponentials are float32, 2 if they are bfloat16.
+# One product gives 1 result of the matrix unit per exponential if exponentials are float32, and 2 if they are bfloat16.
 _PACKED = 1.5
 _NOTABLE_SHARE = 0.05
 # A core that waits for transfers a third of the time has slots to spare for spills.
 _MUCH_WAITING = 0.33
 # Waiting for this share of the time hides spills that take hardly a bundle of their own.
 _SOME_WAITING = 0.1
-# If no larger share of the bundles holds only spills, most of the other bundles would be there without spills too.
+# If at most this share of the bundles holds only spills, most of the other bundles would be there without spills too.
 _FEW_BUNDLES = 0.01
 
 
@@ -66,7 +66,8 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
         once = abs(units.get("VALU", 0) / scores - 1) < 0.1
         share = line.cycles / seen.run.cycles
         if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
-            # Where the operation takes the matrix unit's results, these are popped, stored and loaded without it too.
+            # If the operation takes results of the matrix unit, these are popped, stored and loaded even without the
+            # operation.
             spared = units["VALU"] / sum(line.units.values()) if units.get("VPOP") else 1.0
             return RuleCase(
                 observation=f"{line.file}:{line.line} does one vector operation to every score and nothing else, and "

@@ -42,9 +42,9 @@ class RuleCase:
     once (benchmarks/RULES.md). `edits` change block sizes as advised. `cost` is the share of the time that the observed
     cause takes now: it ranks a case whose gain is not known.
 
-    `knob` is the thing that the change turns: of several cases with one knob, only the strongest is reported. `kind`
-    overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half if its
-    only bound is all the time that can still be gained, or if most attempts that followed the advice lost.
+    `knob` names the thing that is changed: among cases with the same knob only the strongest is reported. `kind`
+    overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half if the
+    gain is only bounded by all the time that can still be gained, or if most attempts that followed the advice lost.
     `comes_first` marks a case that makes all other advice pointless.
     """
 

@@ -1,7 +1,7 @@
 """Rules on when to stop: at the roofline, near it, or after several attempts that brought nothing.
 
 These are hints of `diagnose` and of the report. The advice of `next` to stop, and the number of lost attempts after
-which it does, are in loop/when_to_stop.py.
+which `next` gives it, are in loop/when_to_stop.py.
 """
 
 from harness.advice.observed import Observed
@@ -78,7 +78,7 @@ def small_gap(seen: Observed) -> RuleCase | None:
     suggestion = "stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule"
     # The gap counts from the kernel's own traffic, the bound of the gain from the least possible traffic.
     if percent(seen.room) != percent(gap):
-        suggestion += f"; above the least possible traffic {percent(seen.room)} is left"
+        suggestion += f"; {percent(seen.room)} is left above the least possible traffic"
     return RuleCase(
         observation=f"the gap is {percent(gap)} of {seconds(seen.seconds)}, which is small (under 10%): the roofline "
         f"is at {seconds(floor)} {seen.label}",

@@ -10,7 +10,8 @@ from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import LineTime
 from harness.units import percent
 
-# Above this share of issue slots a unit is what the schedule waits for, dependencies included.
+# A unit that uses more than this share of its issue slots is the one that the schedule waits for, dependencies
+# included.
 _BINDING_SLOTS = 0.60
 # A schedule that issues bundles in this share of the cycles does not wait for memory.
 _DENSE_ISSUE = 0.80
@@ -28,7 +29,7 @@ _MUCH_EXP = 0.10
     keeps_traffic=True,
 )
 def cross_lane(seen: Observed) -> RuleCase | None:
-    """The schedule waits for reductions across lanes, which reductions across sublanes do not need."""
+    """The schedule waits for reductions across lanes; reductions across sublanes would avoid these waits."""
     if not seen.is_attention:
         return None
     waits = {name: share for name, share in seen.parts("unit stall").items() if name.startswith("XLU")}
@@ -232,7 +233,7 @@ def _is_division(line: LineTime) -> bool:
     """True if reciprocals are most of its transcendental operations and its main work is not a cross-lane reduction.
 
     A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
-    `examples/`, a mean takes two and more.
+    `examples/`, a mean takes two or more.
     """
     reciprocals, units = _reciprocals(line), line.units
     return 2 * reciprocals > max(units.get("EUP", 0), units.get("XLU", 0))
@@ -261,7 +262,7 @@ def both_low(seen: Observed) -> RuleCase | None:
 
 
 def _busiest_line(seen: Observed) -> str:
-    """The line with most vector operations, and how many of them fall on each score; "" if no line is known."""
+    """The line with most vector operations, and their number per score; "" if no line is known."""
     scores, breakdown = score_registers(seen), seen.run.breakdown if seen.run else None
     lines = lines_of_source(breakdown) if breakdown else ()
     line = max(lines, key=lambda each: each.units.get("VALU", 0), default=None)

@@ -10,7 +10,7 @@ _MOST_ROWS = 8
 
 
 def item_bits(dtype: str) -> int:
-    """The bits of an element by the name of its type: `bfloat16` has 16, `float8_e4m3fn` 8, `int4` 4, `bool` 8."""
+    """The bits of an element, by the name of its dtype: `bfloat16` 16, `float8_e4m3fn` 8, `int4` 4, `bool` 8."""
     name = dtype.partition("_")[0].removeprefix("float8") or "8"
     digits = "".join(sign for sign in name if sign.isdigit())
     return int(digits) if digits else 8
@@ -19,9 +19,9 @@ def item_bits(dtype: str) -> int:
 def tile_rows(rows: int, dtype: str) -> int:
     """The number of rows in a tile of a buffer that has `rows` rows.
 
-    A tile has 8 rows, or fewer if a smaller power of two holds all rows. It never has fewer than the rows that share a
-    word of 32 bits. libtpu 0.0.42 and 0.0.50 name these tiles in their dumps, `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; a
-    larger tile, of 16 or 32 rows, is chosen only if it pads nothing (tests/advice/test_buffers.py asks the compiler).
+    A tile has 8 rows, or fewer if a smaller power of two holds all rows. It has at least as many rows as share a word
+    of 32 bits. libtpu 0.0.42 and 0.0.50 name these tiles in their dumps, `bf16[5,4,128]{2,1,0:T(4,128)(2,1)}`; a larger
+    tile, of 16 or 32 rows, is chosen only if it pads nothing (tests/advice/test_buffers.py asks the compiler).
     """
     least = max(1, 32 // item_bits(dtype))
     return max(least, min(_MOST_ROWS, 1 << (rows - 1).bit_length()))

@@ -18,8 +18,8 @@ from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import part_words
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-# Two lines that share less than this are not one line rewritten: two that are not, `h = h_ref[...].astype(jnp.float32)`
-# and `h_ref[...] = h.astype(h_ref.dtype)`, share 0.62.
+# If two lines share less than this, neither is a rewritten form of the other. For example,
+# `h = h_ref[...].astype(jnp.float32)` and `h_ref[...] = h.astype(h_ref.dtype)` share 0.62.
 _ALIKE = 0.75
 # The most pairs of lines that are compared in one changed place: half a second's work. In a larger place all lines
 # count as removed or added.
@@ -82,7 +82,7 @@ def _failure(evidence: Evidence) -> str:
 
 
 def _pairs(before: Figures, after: Figures) -> tuple[Pair, ...]:
-    """The figures that are known for either side."""
+    """The figures that are known for at least one side."""
     pairs = [
         Pair(name=name, unit=unit, before=before.get(name, (unit, None))[1], after=after.get(name, (unit, None))[1])
         for name, (unit, _) in (before | after).items()
@@ -112,7 +112,7 @@ def _parts(run: Simulation | None, problem: Statement) -> Figures:
 
 
 def _lines(before: Simulation | None, after: Simulation | None, texts: "_Texts") -> Iterator[LinePair]:
-    """Every line that costs something in either kernel, those that changed most first."""
+    """Every line that takes cycles in either kernel, the largest change first."""
     old, new = _cycles(before), _cycles(after)
     pairs: list[LinePair] = []
     for file in sorted({file for file, _ in (*old, *new)}):
@@ -135,7 +135,7 @@ def _cycles(run: Simulation | None) -> dict[tuple[str, int], float]:
     lines: tuple[LineTime, ...] = run.breakdown.lines if run is not None and run.breakdown is not None else ()
     cycles: defaultdict[tuple[str, int], float] = defaultdict(float)
     for line in lines:
-        # Cycles of no line are one entry, whatever file the dump names for them.
+        # Cycles that belong to no line are one entry, even if the dump names files for them.
         cycles[(line.file if line.line else "", line.line)] += line.cycles
     return cycles
 
@@ -170,7 +170,7 @@ class _Texts:
 
 
 def _rewritten(old: list[str], new: list[str], ours: range, theirs: range) -> Iterator[tuple[int | None, int | None]]:
-    """Pairs of rewritten lines, counted from 1: the most similar lines are paired, in order, all others with None."""
+    """Pairs of line numbers, from 1: the most similar lines are paired, in order; other lines are paired with None."""
     if len(ours) == len(theirs):
         # The same number of lines: each was rewritten in place.
         yield from zip(ours, theirs, strict=True)
@@ -196,6 +196,6 @@ def _rewritten(old: list[str], new: list[str], ours: range, theirs: range) -> It
 
 @cache
 def _likeness(first: str, second: str) -> float:
-    """The share of two lines that is the same, without indentation; 0 if either is empty."""
+    """The similarity of two lines without their indentation, from 0 to 1; 0 if either is empty."""
     first, second = first.strip(), second.strip()
     return SequenceMatcher(None, first, second, autojunk=False).ratio() if first and second else 0.0

@@ -1,4 +1,4 @@
-"""The counters at three levels as rows: each next to an honest kernel's count and a remark on any other count."""
+"""The counters of three levels as rows: each has an honest kernel's count, and a remark if its own count differs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -33,11 +33,11 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter: a field of the record at its level, or a function of the evidence (None: not known).
+    """A counter: its count is a field of the record at its level, or a function of the evidence (None: not known).
 
-    `expected` is an honest kernel's count. The short report shows a counter with `is_at_a_glance` always, and any other
-    only if its count is not expected. Remarks of a counter with `is_of_cycles` are left out if the report breaks the
-    cycles down, which says more.
+    `expected` is an honest kernel's count. The short report always shows a counter with `is_at_a_glance`; it shows any
+    other only if its count is unexpected. Remarks of a counter with `is_of_cycles` are left out if the report breaks
+    the cycles down, which says more.
     """
 
     level: Level
@@ -49,7 +49,7 @@ class Counter:
     is_of_cycles: bool = False
 
     def lines(self, evidence: Evidence) -> Iterator[CounterLine]:
-        """Its line in the report, if the count is known."""
+        """The counter's line in the report, if the count is known."""
         count, expected = self._count(evidence), self.expected(evidence)
         if count is not None:
             remark = expected.remark(count) if expected else ""
@@ -93,9 +93,9 @@ _BROUGHT = "operands brought into another memory, such as VMEM; no operation of 
 
 
 def _copies(evidence: Evidence) -> Expectation:
-    """The expectation of no copies, with a remark that fits where the copies go.
+    """The expectation that there are no copies; its remark depends on where the copies go.
 
-    A copy within HBM is an operation of the schedule; a copy between memories is a transfer beside the operations.
+    A copy within HBM is an operation of the schedule; a copy between memories is a transfer outside the operations.
     """
     run = finished_run(evidence)
     names = [op.name for op in run.ops] if run else []
@@ -148,8 +148,8 @@ def _slots(evidence: Evidence) -> Iterator[CounterLine]:
         yield CounterLine(level="schedule", name=name, count=count, expected="", remark="")
 
 
-# In the order of the report. Around the kernel nothing should be left to XLA: the protocol expects no copies, and the
-# judge lets no dot and no exponential stand outside the Pallas call.
+# In the order of the report. Nothing around the kernel should be left to XLA: the protocol expects no copies, and the
+# judge accepts no dot and no exponential outside the Pallas call.
 COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
     Counter("hlo", "copy", "copy", is_at_a_glance=True, expected=_copies),
     Counter(

@@ -18,7 +18,7 @@ from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
 
 # The families of inputs whose scores are beyond 2^14.
 _LARGE_SCORES = ("drawn-far", "drawn-all")
-# The error of a few thousand numbers summed in bfloat16 is below this many tolerances of sums in float32.
+# If a few thousand numbers are summed in bfloat16, the error is below this many times the tolerance of a float32 sum.
 _NARROW_SUM = 64
 _NOTHING_ELSE = "it saves next to nothing, and no rule finds anything else"
 
@@ -32,9 +32,9 @@ def hints(
 ) -> tuple[Hint, ...]:
     """The hints that the evidence supports, most promising first; after a failure, its remedy.
 
-    `previous` are earlier attempts, oldest first; only those of the same source and chip are looked at. `ceilings`
-    bound the gains: simulated times of the same schedule where one resource costs less. `simulated` are edits that
-    were simulated: their gains replace bounds.
+    `previous` are earlier attempts, oldest first; only those with the same source of time and the same chip are used.
+    `ceilings` bound the gains: they are simulated times of the same schedule on a machine where one resource costs
+    less. `simulated` are edits that were simulated: their gains replace bounds.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
@@ -76,9 +76,9 @@ def _on_precision(evidence: Evidence) -> str:
         "" if "bfloat16" not in read else "; an operand that the kernel cast up from bfloat16 loses nothing in one pass"
     )
     return (
-        f"pass precision='highest' to the product in {' or '.join(lines[:3])}, if an operand there holds more than "
-        "bfloat16 can: at the default precision the chip rounds float32 operands to bfloat16 and multiplies in one "
-        f"pass, and the check does the same{exact}"
+        f"pass precision='highest' to the product in {' or '.join(lines[:3])}, if an operand there needs more digits "
+        "than bfloat16 has: at the default precision the chip rounds float32 operands to bfloat16 and multiplies in "
+        f"one pass, and the check does the same{exact}"
     )
 
 
@@ -110,11 +110,11 @@ def _on_narrow_maxima(evidence: Evidence) -> str:
 
 
 def _or_state_it(evidence: Evidence) -> str:
-    """Advice to allow maxima and sums in bfloat16 in prepare.py, if the problem can and does not yet; else ""."""
+    """Advice to allow maxima and sums in bfloat16 in prepare.py, if it has this option and does not use it; else ""."""
     problem = evidence.problem
     if problem.operation != "paged_attention" or "sums" in dict(problem.parameters):
         return ""
-    return "; or state SUMS = 'bfloat16' in prepare.py, which allows it and keeps scores within 512"
+    return "; or state SUMS = 'bfloat16' in prepare.py, which allows bfloat16 there and keeps scores within 512"
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:
@@ -135,8 +135,8 @@ def edits(
 def _rank(finding: RuleCase, the_hint: Hint) -> float:
     """The sorting key of a hint, as a share of the time.
 
-    This is the gain of a simulated edit, else the bound of the gain times its weight, else (no bound) the cost of the
-    cause times its weight.
+    The first of these that is known: the gain of a simulated edit; the bound of the gain times the weight; the cost of
+    the cause times the weight.
     """
     if the_hint.gain is None:
         return finding.cost * finding.weight
@@ -150,7 +150,7 @@ def observe(
     previous: Sequence[Row] = (),
     ceilings: Sequence[Ceiling] = (),
 ) -> Observed:
-    """The input of the rules, in which the kernel's arrays bear the problem's names."""
+    """The input of the rules, in which the kernel's arrays have the problem's names."""
     evidence = with_callers_names(with_compiled_sizes(evidence))
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     return Observed(

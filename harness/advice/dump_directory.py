@@ -1,4 +1,4 @@
-"""A directory of compiler dumps, read for the chip that the caller says it was compiled for."""
+"""A directory of compiler dumps, read and compared with the chip that the caller names."""
 
 from contextlib import suppress
 from pathlib import Path

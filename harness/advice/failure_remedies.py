@@ -12,23 +12,24 @@ _BY_KIND = {
     "crash": "read its last output above; run `ratchet.sh judge` to see it again without recording",
     "problem-error": "correct the problem, not the kernel: every kernel is compared with the results that the problem "
     "computes",
-    "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
+    "out-of-memory": "reduce the memory of a grid step: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
     "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",
     "trace-error": "kernel.py raises while it is traced: see the line above; `ratchet.sh judge` checks it without "
     "recording",
     "import-error": "kernel.py raises while it is imported: see the line above; the sandbox has no other processes, no "
-    "network and no files to write. A package that needs them to be imported, and that the kernel does not need, gets "
-    "a stand-in, installed or not, by STUBS in prepare.py (docs/OPERATORS.md)",
+    "network and no files to write. If a package needs them at its import, and the kernel does not need the "
+    "package, name it in STUBS in prepare.py: a stand-in then replaces it, installed or not (docs/OPERATORS.md)",
     "foreign-import": "import only what a kernel may use: the sentence above names the import that is refused",
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
     "wrong-signature": "give kernel_fn the parameters named above, in that order",
     "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of them in order",
     "wrong-dtype": "cast what the kernel stores, and out_shape, to the problem's dtype",
     "wrong-shape": "give out_shape, and what kernel_fn returns, the problem's shape",
-    "bad-claim": "correct what that function returns, or leave it out; it may take the problem's parameters by name",
-    "chip-not-begun": "let each chip signal the barrier semaphore of every chip that sends to it, and wait for the "
-    "signals of the chips that it sends to before it sends",
+    "bad-claim": "correct what that function returns, or delete the function; it may take the problem's parameters by "
+    "name",
+    "chip-not-begun": "let each chip signal the barrier semaphore of every chip that sends to it, and, before it "
+    "sends, wait for the signals of all chips that it sends to",
     "chips-differ": "return the same on every chip, or split the output over the mesh as the problem does",
     "sharded": "for one chip, judge the body of shard_map at the shapes of one shard; for several chips, state a "
     "problem over a mesh and use shard_map over that mesh (docs/SEVERAL_CHIPS.md)",
@@ -40,9 +41,9 @@ _BY_KIND = {
     "no-pallas-call": "make kernel_fn call pl.pallas_call: a program that XLA compiles alone is not judged here",
     "host-callback": "remove the callback (debug prints too): a scored kernel does not call the host",
     "foreign-primitive": "write that operation with functions of jax, jax.numpy and jax.lax",
-    "input-written": "write to an output or scratch; alias an input that is to be updated in place to an output",
+    "input-written": "write to an output or scratch; to update an input in place, alias it to an output",
     "inputs-changed": "write to an output or a scratch buffer, and alias no input to an output",
-    "wrong-state": "write each new element to its own place and nothing else, and return what was handed over",
+    "wrong-state": "write each new element to its own place, write nothing else, and return the state passed in",
     "out-of-bounds": "look at the index maps and pl.ds offsets at the last block of each axis",
     "race": "wait for a copy before its target is read or its source written, and let steps of a parallel axis write "
     "to different blocks",
@@ -50,10 +51,11 @@ _BY_KIND = {
     "unfinished-transfer": "wait for each copy before the kernel ends, as often as it was started",
     "left-memory": "clear scratch memory in the first step, without looking at its contents: a chip keeps them from "
     "call to call",
-    "transfer-order": "give each of the copies that are under way at the same time its own semaphore, or wait for all "
-    "of them before you use the first",
-    "overlapping-windows": "let each step write a different block; recompute what two steps share in one of them",
-    "deadlock": "wait for as many bytes as were copied: the same references in the wait as in the start",
+    "transfer-order": "give copies that are under way at the same time a semaphore each, or wait for all of them "
+    "before you use the data of the first",
+    "overlapping-windows": "let each step write a different block; if two steps need the same values, compute them "
+    "in both",
+    "deadlock": "wait for as many bytes as were copied: use the same references in the wait as in the start",
     "revisited-block": "order the grid so that all visits of an output block follow each other: the axis that is "
     "summed over last",
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what the kernel "
@@ -63,15 +65,15 @@ _BY_KIND = {
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
     "dtype-not-on-chip": "before the kernel's line above, convert floats to bfloat16 or float32, and integers to int32 "
     "(int8 too: .astype(jnp.int32))",
-    "dynamic-grid": "give the grid Python integers; a length known at run time goes into a table that is "
-    "prefetched (PrefetchScalarGridSpec), and pl.when skips the steps beyond it",
+    "dynamic-grid": "give the grid Python integers; put a length that is known only at run time into a prefetched "
+    "table (PrefetchScalarGridSpec), and skip the steps beyond it with pl.when",
     "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
     "forged-result": "remove the code that writes files or answers for the judge; kernel_fn may only run the kernel",
-    "helper-name": "rename that file; if the module of that name is the file itself, because it lies in a folder that "
-    "Python imports from (the harness's own), move it to another folder, such as kernels/",
+    "helper-name": "rename that file; if Python finds that file itself under this name, because it lies in a folder "
+    "that Python imports from (the harness's own), move it to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
     "judge-patched": "remove the assignment to what belongs to another module",
-    "known-jax-bug": "write it as the sentence above says, or judge it with the other version of JAX",
+    "known-jax-bug": "write it as the sentence above says, or judge the kernel with the other version of JAX",
     "left-behind": "end every thread and process before kernel.py's last line, or start none",
     "no-kernel": "check whether the compiler removed the kernel: its result may be unused, or a constant",
     "no-schedule": "run again; if it fails again, this version of libtpu writes no schedules: install the version in "
@@ -97,13 +99,13 @@ _BY_KIND = {
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",
     "non-finite": "look for an overflow, a division by zero or the logarithm of zero (a sum of exponentials that are "
-    "all 0, because the maximum that is subtracted from them begins too high), values of a block that nobody wrote, "
-    "and a transfer that was not waited for",
+    "all 0, because the running maximum starts too high), values of a block that nobody wrote, and a transfer "
+    "that was not waited for",
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
 
 _BEYOND_THE_CHIP = (
-    "make blocks or scratch buffers smaller: the kernel's limit is all the VMEM that the chip has, and a larger one "
+    "make blocks or scratch buffers smaller: the kernel's limit is all the VMEM that the chip has, so a larger limit "
     "changes nothing"
 )
 
@@ -149,7 +151,7 @@ _HERE_AND_THERE = (
     "a few scattered elements are wrong: look for what only they have in these inputs, such as a mask, a last block "
     "that the axis does not fill, equal values, or a first value of a maximum or sum that is wrong for them"
 )
-_IN_FLOAT32 = "keep in float32 what the sentence names, until it is used"
+_IN_FLOAT32 = "keep the values that the sentence names in float32 until they are used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
 _NOT_FOR_THAT_SHAPE = (
     "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "

@@ -17,7 +17,8 @@ from pathlib import Path
 PALLAS, TPU = "jax.experimental.pallas", "jax.experimental.pallas.tpu"
 # The JAX of requirements.lock for each version of Python.
 SUPPORTED = {"3.11": "0.10.2", "3.12": "0.12.0.1"}
-# As similar as a name with one letter or underscore too few or too many; `gpu` and `tpu` are less similar.
+# The least similarity of a name that is suggested: that of a name with one letter or underscore too few or too many.
+# `gpu` and `tpu` are less similar.
 _NEAR = 0.75
 _LACKS = re.compile(
     r"module '(?P<module>jax(?:\.\w+)*)' has no attribute '(?P<name>\w+)'"
@@ -30,7 +31,7 @@ _LACKS = re.compile(
 class Names:
     """Names of one module that JAX has from release `first` (None: before 0.7.0) to release `last` (None: until now).
 
-    `gone` is the nearest release that was read and lacks them. `instead` is the code to write in their place; in it
+    `gone` is the nearest of the releases read that lacks them. `instead` is the code to write in their place; in it
     `{name}` stands for the name, `{bare}` for the name without `TPU`.
     """
 
@@ -83,9 +84,10 @@ def lacks(message: str) -> bool:
 
 
 def remedy(message: str, here: str = "") -> str:
-    """The name to write, or the releases of JAX that have the name which jax `here` (the installed one) lacks.
+    """The advice on a name that jax `here` (the installed one) lacks: the name to write, or the releases that have it.
 
-    If no table has the name, that is the nearest name of its module, if one is near. "" for any other message.
+    If no row has the name, the advice is the nearest name of its module, or other releases if no name is near. The
+    advice is "" for any other message.
     """
     match = _LACKS.search(message)
     if match is None:

@@ -12,7 +12,8 @@ from typing import Literal, TypeAlias
 Kind: TypeAlias = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 _ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
-# Claims that the judge reads from kernel.py besides the program: they follow a change and are none themselves.
+# Claims that the judge reads from kernel.py besides the program: they follow a change of the program and do not count
+# as one.
 _CLAIMS = ("compute_flops", "get_tiling_meta", "KERNEL_NAME", "PROBLEM_DESCRIPTION")
 _KEYWORDS: dict[str, Kind] = {
     "grid": "grid",
@@ -181,7 +182,7 @@ class _Parts(ast.NodeTransformer):
         if condition is None:
             self.generic_visit(node)
             return node
-        # A body that is skipped under a condition is the same body.
+        # Skipping a body under a condition does not change the body.
         self.parts["mask"].append(ast.dump(condition))
         node.decorator_list = []
         self.generic_visit(node)

@@ -1,6 +1,6 @@
-"""The operations of a run that are the kernel's and those that XLA put around it, told apart by their names.
+"""The kernel's operations of a run, and those that XLA put around it, distinguished by their names.
 
-A kernel without a name gets that of its function, for people.
+A kernel without a name is shown to people with the name of its function.
 """
 
 import ast
@@ -15,8 +15,8 @@ from harness.records import OpTime, PallasCall, Simulation
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 # XLA names an operation by its opcode, and a fusion by the opcodes of its parts: `copy.5`, `compare_select_fusion`,
-# `slice-start.1`. These are the words of such names. A kernel bears the name of a function: that of its pallas_call,
-# else of the jitted function around it.
+# `slice-start.1`. These are the words of such names. A kernel has the name of its pallas_call, or else that of the
+# jitted function around it.
 _WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -51,7 +51,8 @@ def _is_of_xla(name: str) -> bool:
 def shown_names(ops: Iterable[str], files: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """`mlp_kernel (jaxpr_as_fun.1)` for each operation that is a Pallas kernel without a name; others are left out.
 
-    `files` are the lines of the kernel's files. Empty unless all their Pallas calls without a name have one function.
+    `files` are the lines of the kernel's files. The result is empty unless all Pallas calls without a name in these
+    files have the same function.
     """
     functions = {function for lines in files.values() for function in _unnamed_kernels("\n".join(lines))}
     if len(functions) != 1 or "" in functions:

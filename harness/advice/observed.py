@@ -54,16 +54,16 @@ class Observed:
 
     @property
     def has_exp_left(self) -> bool:
-        """False if all exponentials of the program are known to be to the base of two."""
+        """False if all exponentials of the program are known to have base two."""
         certificate = self.evidence.certificate
         places = certificate.primitives if certificate else ()
-        # JAX calls the variable that holds the primitive `exp2_p`; older records have its own name.
+        # JAX calls the variable that holds the primitive `exp2_p`; older records have the primitive's own name.
         names = {place.rpartition(":")[2].removesuffix("_p") for place, _ in places}
         return "exp2" not in names or "exp" in names
 
     @property
     def unless_exp2(self) -> str:
-        """Words for a kernel that may use exponentials to the base of two already; "" if the program is known."""
+        """Words for a kernel that may use exponentials with base two already; "" if the program is known."""
         return "" if self.evidence.certificate else ", unless the kernel does so already"
 
     @property
@@ -98,7 +98,7 @@ class Observed:
 
     @property
     def matrix_blocks(self) -> tuple[Window, ...]:
-        """The inputs that a call gets block by block in VMEM, with two or more dimensions in a block; no tables."""
+        """Inputs that a call gets block by block in VMEM, with two or more dimensions above 1 in a block; no tables."""
         inputs = (window for call in self.calls for window in call.windows if window.role == "input")
         return tuple(
             window
@@ -110,7 +110,7 @@ class Observed:
 
     @property
     def room(self) -> float:
-        """The share of the time above useful work, least traffic and links at full speed: no kernel needs it."""
+        """The share of the time above the floor that useful work, least traffic and links at full speed set."""
         least = self.report.minimum_hbm_bytes / self.chip.hbm_bytes_per_second
         floors = (self.report.compute_only_seconds, least, self.link_seconds)
         return max(0.0, 1 - max(floors) / self.seconds)
@@ -148,7 +148,7 @@ class Observed:
         return dict(sorted(shares.items(), key=lambda item: item[1], reverse=True))
 
     def operand(self, name: str) -> str:
-        """The problem's name for an operand of the schedule: `args_1_.3` is its second input; else the name itself."""
+        """The problem's name for an operand of the schedule (`args_1_.3`: its second input); `name` if it has none."""
         return problem_names(name, self.evidence.problem, [op.name for op in self.run.ops] if self.run else ())
 
 

@@ -1,4 +1,4 @@
-"""The problem's names for operands, in place of the compiler's and of the references inside the kernel."""
+"""The problem's names for operands, in place of the compiler's names and of those of the kernel's references."""
 
 import math
 import re
@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from harness.records import Array, Evidence, Statement, Timeline, Window
 
-# The judge exports a kernel with the problem's inputs as `args`, in their order: parameter `args_0_.3` of the module
-# that is compiled is the first of them, whatever number the compiler puts behind it.
+# The judge exports a kernel with the problem's inputs as `args`, in their order: parameter `args_0_.3` of the compiled
+# module is the first input. The compiler chooses the number at the end.
 _PARAMETER = re.compile(r"(?<![\w.])args_(\d+)_(?:\.\d+)?(?![\w.])")
 
 # XLA's name for a Pallas kernel that has no name of its own.
 UNNAMED_KERNEL = "jaxpr_as_fun"
 
-# The kinds of spans whose names may hold an operand's.
+# The kinds of spans whose names may contain the name of an operand.
 _NAMED = ("transfer", "link", "wait")
 
 

@@ -16,11 +16,12 @@ from harness.records import Attempt, Communication, Evidence, Hint, MemberReport
 
 
 def report(evidence: Evidence, chip: Chip) -> Report:
-    """All figures of `evidence` on `chip`, without advice, which `advise` gives.
+    """All figures of `evidence` on `chip`. The report has no advice: `advise` gives it.
 
     Figures that need a latency are None without one; figures that need the traffic are None if it is unknown.
-    `gap_seconds` is the latency above the larger of the compute-only and the memory-only time; it is negative if the
-    latency is below both, which `impossible` then explains. Raises ValueError if the evidence is of another chip.
+    `gap_seconds` is the latency minus the largest of the compute-only, memory-only and link-only times; it is negative
+    if the latency is below that, which `impossible` then explains. Raises ValueError if the evidence is of another
+    chip.
     """
     if evidence.chip != chip.name:
         raise ValueError(f"expected evidence of {chip.name}, got evidence of {evidence.chip}")
@@ -204,7 +205,7 @@ def _vmem_limit(call: PallasCall | None, chip: Chip) -> int:
 
 
 def _source(evidence: Evidence) -> Source:
-    """The source of the latency, or the one it would have had if the candidate had got that far."""
+    """The source of the latency; without a latency, the source that it would have had."""
     if evidence.latency:
         return evidence.latency.source
     return "measured" if evidence.samples else "simulated"

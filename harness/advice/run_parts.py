@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.records import Simulation
 from harness.units import percent, seconds
 
-# An operation that takes less of the time is not named beside the others.
+# An operation with a smaller share of the time is not listed.
 _NOTABLE_SHARE = 0.01
 
 

@@ -21,7 +21,7 @@ def float_inputs(evidence: Evidence) -> tuple[Window, ...]:
 def is_attention(evidence: Evidence) -> bool:
     """True if the blocks of the first and second input are known to be those of queries and keys."""
     windows = float_inputs(evidence)
-    # The shapes are the candidate's: whatever is odd about them must not break the judge.
+    # The shapes come from the candidate: odd ones must not break the judge.
     regular = all(len(w.block_shape) == len(w.array.shape) >= 2 and min(w.block_shape) > 0 for w in windows)
     return evidence.problem.operation == "attention" and len(windows) >= 3 and regular
 
@@ -43,7 +43,7 @@ def score_block(evidence: Evidence) -> CounterLine | None:
     if run is not None and run.executed_spills:
         rows, columns = (window.block_shape[-2] for window in float_inputs(evidence)[:2])
         remark = f"the scores of a step are {count(rows)} x {count(columns)} x 4 B = {kibibytes(size)}"
-        # A body that is unrolled over tiles shows the two matmuls of attention once for each.
+        # A body that is unrolled over tiles shows the two matmuls of attention once for each tile.
         tiles = evidence.mosaic.matmul // 2 if evidence.mosaic else 1
         if tiles > 1:
             remark += f", in {tiles} tiles of {kibibytes(size / tiles)}"

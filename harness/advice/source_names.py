@@ -1,4 +1,4 @@
-"""Names of source files that tell a package's kernel.py from the candidate's: a dump has only their last part."""
+"""Names of source files that tell a package's kernel.py from the candidate's: a dump gives no folders."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -8,7 +8,7 @@ from harness.records import Evidence, Simulation
 
 
 def shown_name(source: str) -> str:
-    """The name of a package's file next to its lines: its last part, with its folder if that is kernel.py."""
+    """The name shown for a package's file: the last part of its path, with its folder if that part is kernel.py."""
     path = PurePosixPath(source)
     return f"{path.parent.name}/{path.name}" if path.name == KERNEL else path.name
 

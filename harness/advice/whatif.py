@@ -13,7 +13,7 @@ from harness.records import Simulation
 from harness.records.whatif import Answer, Factors
 
 # One resource at a time: twice the throughput, or no latency and no cost at all. The clock comes last: no change of a
-# kernel has its effect.
+# kernel has the effect of a faster clock.
 SWEEP = (
     Factors(mxu=2.0),
     Factors(bandwidth=2.0),
@@ -62,7 +62,7 @@ def answers(
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
 ) -> tuple[Simulation, tuple[Answer, ...]]:
-    """The run on the real machine, and one answer for each scale, in their order; none if it has no latency.
+    """The run on the real machine, and one answer for each scale, in their order; none if either run has no latency.
 
     SWEEP scales the links, too, if the program runs on several chips.
 

@@ -12,7 +12,7 @@ from harness.render.series import Entry, Step, groups, opening
 class Peer:
     """The best kernel by others for the same problem: its time, and the ratio of the champion's time to it.
 
-    `ratio` is None if they were not simulated by the same simulator and compiler. `note` explains `seconds`.
+    `ratio` is None if the two times are not from the same simulator and compiler. `note` explains `seconds`.
     """
 
     name: str
@@ -62,12 +62,12 @@ class ContestRow:
 
     @property
     def limit_share(self) -> float | None:
-        """The least time that the chip needs for the useful work / the champion's time."""
+        """The least time that the chip needs for the useful work, over the champion's time."""
         return self.limit_seconds / self.champion.seconds if self.limit_seconds and self.champion else None
 
     @property
     def first_limit_share(self) -> float | None:
-        """The least time that the chip needs for the useful work / the first champion's time."""
+        """The least time that the chip needs for the useful work, over the first champion's time."""
         return self.limit_seconds / self.baseline.seconds if self.limit_seconds and self.baseline else None
 
 

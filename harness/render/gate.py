@@ -49,14 +49,14 @@ def _blocks(gate: Gate) -> Iterator[Block]:
 
 
 def workflow_text(gate: Gate, width: int) -> str:
-    """The same for the log of a GitHub workflow, then its annotations."""
+    """The text of `gate_text` for the log of a GitHub workflow, then the annotations."""
     return "\n".join([unobeyed(gate_text(gate, width)), *annotations(gate)])
 
 
 def unobeyed(text: str) -> str:
-    """`text` for the log of a GitHub workflow.
+    """`text` for the log of a GitHub workflow, without workflow commands.
 
-    A runner obeys every line that begins like a command, and whoever proposes a change could write such a line.
+    A runner executes every line that begins like a command, and the author of a change could write such a line.
     """
     return text.replace("::", ": :").replace("##[", "## [")
 
@@ -130,7 +130,7 @@ def annotations(gate: Gate) -> Iterator[str]:
 
 
 def _costlier(contest: GatedContest) -> list[tuple[ProgramPair, LinePair]]:
-    """The lines of the candidate's own files that cost notably more, those that cost most first."""
+    """The lines of the candidate's own files that cost notably more than before, the largest increase first."""
     costlier = []
     for program in contest.comparison.programs if contest.comparison else ():
         for line in notable(program):
@@ -196,7 +196,7 @@ def _bold(outcome: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """`text` escaped, so that Markdown prints it as it is: whoever proposes a change wrote some of it."""
+    """`text` escaped, so that Markdown prints it as it is: the author of a change wrote some of it."""
     return _MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text))
 
 

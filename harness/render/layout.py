@@ -1,4 +1,4 @@
-"""Text that fits: display width of any script, cutting, wrapping, indenting and colour as a second signal."""
+"""Text fitted to a width: display width of any script, cutting, wrapping and indenting, colour as a second signal."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 def paint(text: str, style: Style, colour: bool) -> str:
-    """`text` in the colour of `style`, or as it is."""
+    """`text` in the colour of `style`, or unchanged if not `colour`."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if colour and text else text
 
 

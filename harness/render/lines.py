@@ -37,11 +37,13 @@ def listing(
 ) -> str:
     """Every line of kernel.py from the first to the last that costs anything, then the cycles that belong to no line.
 
-    `files` are the candidate's and those of packages: lines of other files are shown with their text.
+    `files` are the candidate's files and those of packages: lines of files other than kernel.py are shown with their
+    text.
 
     `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` are the bytes that it saves to VMEM
-    and restores from there in an average grid step (in the whole run, if the steps are not known); `units` are those
-    with most of its operations. All figures are of one core: if there are several, of the one that ends last.
+    and restores from there in an average grid step (in the whole run, if the steps are not known); `units` names the
+    units with most of the line's operations. All figures are of one core: if there are several, of the one that ends
+    last.
     """
     return screen(_blocks(run, breakdown, files, title), width, colour=colour)
 

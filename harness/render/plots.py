@@ -53,7 +53,7 @@ _FAR_ABOVE = 8
 
 
 class _Units(EngFormatter):
-    """Engineering units with `us`, as all other texts here have it."""
+    """Engineering units, with `us` for microseconds as in all other texts here."""
 
     ENG_PREFIXES = {**EngFormatter.ENG_PREFIXES, -6: "u"}  # noqa: RUF012
 
@@ -123,7 +123,7 @@ def _bars(group: Group) -> list[tuple[str, tuple[Piece, ...]]]:
 
 
 def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[Piece, ...]]]:
-    """The bars, with pieces that are small in all of them merged by kind at the place of the last."""
+    """The bars; pieces that are small in every bar are merged by kind, at the place of the last of them."""
     large = {part.name for _, parts in bars for part in parts if part.fraction >= _SMALL_SHARE}
     of_large = {part.kind for _, parts in bars for part in parts if part.name in large}
     made = []
@@ -167,7 +167,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
     first, last = group.entries[0].row.number, group.entries[-1].row.number
     timed = _timed(group)
     if group.steps:
-        # The champion of another key was there before the first attempt under this one.
+        # A champion from another key stands before the first attempt under this key.
         numbers = [*(step.number - 0.5 * step.was_before for step in group.steps), last]
         for axes, values in (
             (above, [step.seconds for step in group.steps]),

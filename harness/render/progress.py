@@ -34,8 +34,8 @@ STAGE_WORDS = {
 class Progress:
     """Call it with (stage, state, seconds): `start` begins a stage, any other state ends it (shown unless `done`).
 
-    On a terminal each running stage is a line with its time so far, and a finished one stays as a
-    plain line; elsewhere a line names what is running after each silence. Use as a context manager, which ends with
+    On a terminal each running stage is a line with its time so far, and a finished one stays as a plain line;
+    elsewhere, after each silence, a line names the running stages. Use it as a context manager: at its end it prints
     the total. `stream` is stderr unless given.
     """
 
@@ -95,7 +95,7 @@ class Progress:
             self._print("expected", total_seconds, of)
 
     def __call__(self, stage: str, state: str, seconds: float) -> None:
-        """A stage began, or ended after `seconds`; stages run side by side, so they may end in any order."""
+        """Records that a stage began or, after `seconds`, ended. Stages run side by side and may end in any order."""
         if self._quiet:
             return
         with self._lock:

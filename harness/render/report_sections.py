@@ -16,7 +16,7 @@ _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
 # An error of more tolerances than this is printed with three digits.
 _MANY_TIMES = 1e4
-# If the honest error times this is below the tolerance, it says nothing about a kernel's error.
+# If the honest error times this is at most the tolerance, it is no measure of a kernel's error.
 _NEARLY_EXACT = 10
 # The number of units that are shown, the fullest first: the one that limits, and those near it.
 _UNITS_SHOWN = 4
@@ -57,7 +57,7 @@ def from_the_ridge(report: Report) -> str:
 
 
 def _side(report: Report) -> str:
-    """The side of the ridge for a `latency-bound` kernel: what would bind next; else ""."""
+    """The side of the ridge for a `latency-bound` kernel, that is, what would bind next; "" for any other kernel."""
     if report.regime != "latency-bound" or not report.intensity:
         return ""
     side = "memory" if report.intensity < report.ridge else "compute"
@@ -116,7 +116,7 @@ def members(report: Report, verdict: Verdict) -> Iterator[Block]:
 
 
 def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
-    """Assumptions behind the time, and the reason for unknown traffic; the verdict has that for the latency."""
+    """Assumptions behind the time, and the reason for unknown traffic; the verdict says why a latency is unknown."""
     if evidence.simulation is not None and evidence.simulation.seconds is not None:
         yield from (Words(why, lead="time ") for why in evidence.simulation.unknown if why.startswith("assumed"))
     if report.hbm_bytes is None and evidence.trace is not None:
@@ -212,7 +212,7 @@ _BUFFERS = (
 
 
 def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator[Block]:
-    """VMEM against its limit, in full per buffer with the bytes moved for each."""
+    """VMEM against its limit; if `full`, also a table of the buffers with the bytes moved for each."""
     if report.vmem_bytes is None:
         return
     share = percent(report.vmem_bytes / report.vmem_limit_bytes)
@@ -255,7 +255,7 @@ def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Bloc
     verb = f"all {len(done)} checks passed"
     if failed:
         verb = f"{quantity(failed, 'check')} failed, {len(done) - failed} passed"
-    # A tampering found at the end leaves no check out.
+    # Tampering is found after the last check, so no check was left out.
     if evidence.failure is not None and evidence.failure.kind != "tampered":
         verb = verb if failed else f"{quantity(len(done), 'check')} passed"
         verb += ", those after the failure were not run"
@@ -295,7 +295,7 @@ def ops(run: Simulation | None) -> Iterator[Block]:
 
 
 def warnings(evidence: Evidence) -> Iterator[Block]:
-    """Warnings: nothing failed because of them."""
+    """The warnings, none of which made a check fail."""
     return (Words(text, lead="warning: ") for text in evidence.warnings)
 
 
@@ -308,7 +308,7 @@ def stages(evidence: Evidence) -> Iterator[Block]:
 
 
 def moved(changes: Sequence[Change], *, full: bool) -> Iterator[Block]:
-    """The counters that moved against the champion."""
+    """The counters that differ from the champion's."""
     texts = [
         f"{change_.name} {_amount(change_, change_.before)} -> {_amount(change_, change_.after)}{_relative(change_)}"
         for change_ in (changes if full else changes[:3])
@@ -332,7 +332,7 @@ def failure(failure: Failure, *, full: bool) -> Iterator[Block]:
 
 
 def is_shown(failure: Failure | None) -> bool:
-    """True if `failure` shows this one whole though not everything is asked for."""
+    """True if the section `failure` shows this failure whole even without `full`."""
     return failure is not None and len(failure.detail.splitlines()) <= _OUTPUT_LINES_SHOWN
 
 
@@ -341,7 +341,7 @@ def _percent(fraction: float | None) -> str:
 
 
 def _too_slow(evidence: Evidence, verdict: Verdict) -> str:
-    """The reason for checks left out: it is slower, or a member of the suite loses more than it may."""
+    """The reason why checks were left out: the kernel is slower, or a member of the suite loses more than it may."""
     most = 1 + (evidence.problem.may_lose or 0.0)
     losers = [member.name for member in verdict.members if member.time_ratio is not None and member.time_ratio > most]
     if not losers or (verdict.time_ratio or 0.0) > 1:

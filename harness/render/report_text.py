@@ -40,7 +40,7 @@ class View:
 
     @property
     def columns(self) -> int:
-        """The columns that lines fit."""
+        """The width of lines, in columns."""
         return terminal_width() if self.width is None else self.width
 
 
@@ -141,7 +141,7 @@ def _recorded(
 
 
 def _certificates(evidence: Evidence) -> Iterator[str]:
-    """For each program with a certificate: the checked program is the compiled one, and its operations."""
+    """A sentence for each certificate: the checked program is the compiled one, with so many operations."""
     for name, program in evidence.programs:
         if (certificate := program.certificate) is not None:
             operations = quantity(sum(count for _, count in certificate.primitives), "operation")

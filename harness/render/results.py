@@ -46,8 +46,8 @@ def results_table(shown: TableView, width: int | None = None) -> str:
     An accepted attempt that was taken back is `undone`; one that lost its title because it fails is `revoked`.
 
     Fits `width` columns (by default the terminal's) by cutting hypotheses, then by leaving out the least important
-    columns, which a line names; in a file or a pipe only long hypotheses are cut, and with `has_all` nothing. `-`: not
-    known, or does not apply.
+    columns, which a line names. In a file or a pipe only long hypotheses are cut; with `has_all` nothing is cut. `-`
+    means unknown or not applicable.
     """
     if not shown.rows:
         return "no attempts yet"
@@ -84,7 +84,7 @@ def _grid(shown: TableView, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
 
 
 def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], Cell], bool]]:
-    """Every column, its value in a row, and whether it is one of `has_all`."""
+    """Every column, its value in a row, and True if only `has_all` shows it."""
     every = [scaled_row.row for scaled_row in shown.rows]
     losses = {row.number: _members_lost(every, place) for place, row in enumerate(every)}
     members = dict.fromkeys(name for row in every for name, _ in row.members)

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from harness.records import Note, Row, ScaledRow
 
-# The figures that a kernel has under a key: as they were recorded they begin with `then_`.
+# The figures that a kernel has under a key; the names of the recorded ones begin with `then_`.
 _FIGURES = ("key_digest", "score", "seconds", "time_ratio", "util", "regime", "gap_fraction", "copies", "spills")
 # Fields whose form in a line differs from the record.
 _OTHERWISE = ("key", "members")
@@ -18,7 +18,7 @@ _NOTE = tuple(field.name for field in fields(Note) if field.name not in (*_FIGUR
 def results_csv(rows: Sequence[ScaledRow], notes: Sequence[Note], champion: int | None) -> str:
     """A line of names, then a line for each attempt and each note; `record` says which of the two it is.
 
-    Empty: not known, or does not apply. Members of a suite are columns of their names.
+    An empty cell means unknown or not applicable. Each member of a suite has columns with its name.
     """
     every = [*(row.then.members for row in rows), *(note.members for note in notes)]
     members = dict.fromkeys(name for times in every for name, _ in times)

@@ -146,7 +146,7 @@ def _moved(counter: Change) -> str:
 
 
 def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, width: int) -> str:
-    """The result of a revoke: a line for the whole, then one for each judged attempt; `show` is its command."""
+    """The result of a revoke: a line for the whole, then one for each judged attempt; `show` is a command."""
     came = "the title stays; nothing was recorded"
     if attempt is not None:
         came = f"recorded as attempt {attempt.number}: {show}"

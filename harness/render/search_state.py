@@ -37,7 +37,7 @@ def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
     if state.constants:
         yield from (GAP, named_items("Constants", list(map(_constant, state.constants)), room=SHORT_FIELD))
     is_over = state.advice.do == "stop"
-    # A hint that advises no change says again what the advice says.
+    # A hint that advises no change repeats the advice.
     hints = [hint for hint in state.hints if hint.kind or not is_over]
     if hints:
         yield from (GAP, Line("If you go on all the same:" if is_over else "What to try next:"))

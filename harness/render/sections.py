@@ -17,9 +17,9 @@ from harness.render.layout import Style, clean, cut, diff_text, flow, indented, 
 FIELD, SHORT_FIELD = 23, 14
 # A remark stands beside its row if it has this many columns, else below it.
 _LEAST_REMARK = 30
-# Units beside those of tables, in this order: times in the unit of the longest time of the column, the same with a
-# sign, changes as new over old, sizes on a chip, numbers beside a tolerance, scores, milliseconds if the title has the
-# unit, counts in few characters.
+# Units in addition to those of tables. times: in the unit of the column's longest time. +times: the same with a sign.
+# change: new over old. KiB: sizes on a chip. error: numbers beside a tolerance. ms: milliseconds without the unit,
+# which the title has. short: counts in few characters.
 Unit: TypeAlias = Measure | Literal["times", "+times", "change", "KiB", "error", "score", "ms", "short"]
 _FORMATS: Mapping[str, Callable[[float], str]] = {
     "s": units.seconds,
@@ -43,7 +43,7 @@ class Words:
     """A paragraph, with `lead` before its first line and `rest` (blanks of that length) before the others.
 
     `style` paints its lines, or only the words `painted` in the first. Without `chops`, a word wider than a line (an
-    address) stays whole. With `is_aligned`, blanks are kept if it fits into a line.
+    address) stays whole. With `is_aligned`, blanks are kept if the paragraph fits into a line.
     """
 
     text: str
@@ -68,7 +68,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line with its indentation; cut to the page unless `is_whole`. A sequence has (text, colour) pairs."""
+    """One line with its indentation, cut to the page unless `is_whole`; `text` may be (text, style) pairs."""
 
     text: str | Sequence[tuple[str, Style | None]] = ""
     _: KW_ONLY
@@ -130,7 +130,7 @@ class Row:
 class Grid:
     """A table: rows of cells, with words between them where needed.
 
-    `gap` is the number of blanks between columns, `title_room` that beside a title wider than its column. Without
+    `gap` is the number of blanks between columns, `title_room` the number beside a title wider than its column. Without
     `is_ruled` there is no ruler below the titles; without `is_cut` a line that cannot be made to fit stays whole.
     `of_lost_columns` makes the blocks below the table from the numbers of the rows that were cut.
     """
@@ -156,12 +156,12 @@ def screen(blocks: Iterable[Block], width: int, *, colour: bool = False) -> str:
 
 
 def named(name: str, text: str, room: int = FIELD) -> Words:
-    """A value after its name, whose column has `room`."""
+    """A value after its name; the name takes `room` columns."""
     return Words(text, lead=f"{name + ':':<{room}}")
 
 
 def named_items(name: str, items: Sequence[str], separator: str = " · ", room: int = FIELD) -> Items:
-    """Several values after their name, whose column has `room`."""
+    """Several values after their name; the name takes `room` columns."""
     return Items(items, lead=f"{name + ':':<{room}}", separator=separator)
 
 

@@ -42,7 +42,8 @@ class Entry:
     """One attempt with everything that is shown of it; None or empty: not known in this clone.
 
     - `row` has the times of the scale, `then` the recorded ones (None: the same); `why_unknown` says why there is no
-      time on the scale. `recheck` are the words of the run of checks of an unchanged champion that it belongs to.
+      time on the scale. `recheck` are the words on the run of checks of an unchanged champion, if the attempt belongs
+      to such a run.
     - `id` names it in links: its number, and more if two clones used the number.
     - `score_range` is the score at the two ends of the latency's uncertainty. `complaint` says why there is no record.
     - `timeline` is the address of its trace, relative to the page, and `lanes` is the trace's content.
@@ -76,12 +77,12 @@ class Entry:
 
     @property
     def has_time(self) -> bool:
-        """True if its latency is one of this problem; the time of a wrong kernel is not."""
+        """True if the attempt has a latency; the time of a wrong kernel is not one."""
         return self.row.seconds is not None
 
     @property
     def is_accepted(self) -> bool:
-        """True if it became the champion and, as far as known here, its title was not taken."""
+        """True if the attempt became the champion and, as far as is known here, kept its title."""
         return self.row.is_title and self.row.is_on_branch is not False and not self.is_undone and not self.is_revoked
 
     @property
@@ -121,7 +122,7 @@ class Roof:
 
     @property
     def ridge(self) -> float:
-        """The intensity, in FLOP/B, at which both bind."""
+        """The intensity, in FLOP/B, at which both peaks bind."""
         return self.flops_per_second / self.bytes_per_second
 
     def at(self, intensity: float) -> float:
@@ -134,7 +135,7 @@ class Group:
     """The attempts under one timing key; only they may share an axis.
 
     `difference` says what changed against the group before it, empty for the first.
-    `minimum_intensity` is that of perfect reuse, in FLOP/B.
+    `minimum_intensity` is the intensity of perfect reuse, in FLOP/B.
     """
 
     digest: str
@@ -217,13 +218,13 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
 
 
 def group_of(all_groups: Sequence[Group], entry_id: str | None) -> Group | None:
-    """The group that holds the entry, else the last one; None if there are no groups."""
+    """The group that contains the entry, else the last group; None if there are no groups."""
     holding = (group for group in all_groups if any(entry.id == entry_id for entry in group.entries))
     return next(holding, all_groups[-1] if all_groups else None)
 
 
 def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
-    """The group that charts open on: the champion's, or if that has only one time, the one of its chip with most."""
+    """The group that charts show first: the champion's if it has several times, else its chip's with most times."""
     home = group_of(all_groups, champion)
     if home is None or home.timed > 1:
         return home

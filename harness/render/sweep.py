@@ -9,7 +9,7 @@ from harness.render.layout import Style, clean, pad
 from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words, screen
 from harness.units import change, percent, quantity, seconds
 
-# From least to most time: full to empty blocks, so that it reads without colour too.
+# From least to most time: full to empty blocks, so that the map can be read without colour.
 _SHADES = "█▓▒░·"
 _COLOURS: tuple[Style, ...] = ("good", "good", "doubt", "doubt", "bad")
 _FAILED = "x"
@@ -40,7 +40,7 @@ def _blocks(swept: SweepResult) -> Iterator[Block]:
 
 
 def _against_threshold(swept: SweepResult) -> Iterator[Block]:
-    """The fastest setting beside the smallest gain that is accepted."""
+    """The fastest setting, compared with the smallest gain that is accepted."""
     champion, gain = swept.sweep.champion_seconds, swept.least_gain
     least = min((setting.seconds for setting in swept.sweep.screened if setting.seconds is not None), default=None)
     if champion is None or gain is None or least is None:
@@ -70,7 +70,7 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
 def remark(
     sweep: Sweep, setting: ScreenedSetting, best: Sequence[tuple[str, str]] | None, judged: str, came: str = ""
 ) -> str:
-    """A remark on a setting: why it has no latency, else `judged` if it was, followed by `came` for the best."""
+    """A remark on a setting: why it has no latency, else `judged` if it was judged, followed by `came` for the best."""
     refused = next((other.failure for other in sweep.refused if other.settings == setting.settings), None)
     if refused is not None:
         return f"{judged}, fails: {refused.kind}: {clean(refused.message)}"

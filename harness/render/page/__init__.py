@@ -39,7 +39,7 @@ class Story:
 
 
 def page(story: Story) -> bytes:
-    """The page as UTF-8. Text of people and kernels is data in it, never markup or script."""
+    """The page as UTF-8. Texts by people and kernels are data in it, never markup or script."""
     starts = range(0, len(story.entries), CHUNK)
     details = (_chunk(story.entries[start : start + CHUNK]) for start in starts)
     return assembled(

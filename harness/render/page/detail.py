@@ -14,7 +14,7 @@ from harness.render.series import Entry, Piece, pieces
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
-# Indices of lines in a pool shared by several attempts: their kernels differ in few lines.
+# Gives the index of a line in a pool that several attempts share: their kernels differ in few lines.
 Pool = Callable[[Line], int]
 Figure = tuple[str, str, str, str]
 _ONLY_WHERE_KNOWN = ("VMEM", "device time, median", "host time, median")
@@ -251,7 +251,7 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
 
 
 def _time_note(entry: Entry) -> str:
-    """A sentence on whose time the bars are: for a measured attempt they are not its latency."""
+    """A sentence on the time that the bars show: for a measured attempt they do not show its latency."""
     shares = entry.report.cycle_shares if entry.report else None
     spilling = (
         f" Bundles that only spill count as issuing: {percent(shares.spill_fraction)} of the time."

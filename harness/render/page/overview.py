@@ -162,7 +162,7 @@ def _says(entry: Entry) -> str:
 
 
 def _counted_as(entry: Entry) -> str:
-    """The kind that an attempt is counted as: rebaselines, undos and revokes do not count (as in `gain_words`)."""
+    """The word under which an attempt is counted; rebaselines, undos and revokes count apart (as in `gain_words`)."""
     if entry.row.kind in (*TITLE_MOVES, "rebaseline"):
         return entry.row.kind
     if entry.is_revoked:

@@ -22,14 +22,14 @@ Plain = dict[str, object]
 _SHARED = ("island.js", "theme.js", "charts.js", "listing.js", "dialog.js", "search.js")
 # Rows per compressed piece: neighbours share most of their lines, and opening a row unpacks little.
 CHUNK = 20
-# A kernel.py with its helpers has some ten thousand characters; a browser would stand still over a line of megabytes.
+# A kernel.py with its helpers has some ten thousand characters; a browser would hang at a line of megabytes.
 _LONGEST = 200_000
 _SLOT = re.compile(r"<!--\[(\w+)\]-->")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of page: its markup and scripts, its noun for rows, the commands that print the same.
+    """One kind of page: its markup and scripts, its noun for rows, the commands that print the same content.
 
     Without charts a page is smaller by the library that draws them.
     """
@@ -42,7 +42,7 @@ class Kind:
 
 
 def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain]) -> bytes:
-    """The page as UTF-8. Text of people and kernels is data in it, never markup or script.
+    """The page as UTF-8. Texts by people and kernels are data in it, never markup or script.
 
     `overview` is the first view, with a row for each detail; every CHUNK rows have one element of `details`.
     """

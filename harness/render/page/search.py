@@ -17,10 +17,10 @@ Settings = tuple[tuple[str, str], ...]
 class Searched:
     """A search and its result.
 
-    `best` is the judged setting, None if nothing was judged, and `came` its result in words. Some of the `possible`
-    settings were tried; `possible_words` says what was counted. `deviations` is the number of the simulator's standard
-    deviations by which the best has to win, None if no simulator chose. `level` is a time to compare the trials with,
-    and its name; `also` is a remark on one of the settings.
+    `best` is the judged setting, None if nothing was judged, and `came` its result in words. `possible` is the number
+    of settings that could be tried; `possible_words` says what was counted. `deviations` is the number of the
+    simulator's standard deviations by which the best has to win, None if no simulator chose. `level` is a time to
+    compare the trials with, and its name; `also` is a remark on one of the settings.
     """
 
     sweep: Sweep
@@ -34,7 +34,7 @@ class Searched:
 
 
 def search_plain(search: Searched) -> Plain:
-    """The search as data; constants and trials in the order of the record, values rising."""
+    """The search as data; constants and trials in the order of the record, values in rising order."""
     sweep = search.sweep
     times = [trial.seconds for trial in sweep.screened if trial.seconds is not None]
     least = min(times, default=None)
@@ -87,7 +87,7 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
 
 
 def _programs(sweep: Sweep) -> int:
-    """The number of programs with a latency among the trials; `looked_at` of older records is 1 and not this count."""
+    """The number of programs with a latency among the trials; in older records `looked_at` is 1 instead."""
     return len({trial.fingerprint or trial.settings for trial in sweep.screened if trial.seconds is not None})
 
 

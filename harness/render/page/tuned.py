@@ -23,8 +23,8 @@ _KIND = Kind(
 class TunedRow:
     """A row's content on the page, in addition to its cells in the table.
 
-    `ratio` is the fallback's time / the best one's, `is_certain` is True if it exceeds the simulator's uncertainty.
-    `facts` are names with words. `searched` is None if the trials were not kept.
+    `ratio` is the fallback's time over the best setting's; `is_certain` is True if it exceeds the simulator's
+    uncertainty. `facts` are names with their texts. `searched` is None if the trials were not kept.
     """
 
     shape: str
@@ -47,7 +47,7 @@ class Tuned:
 
 
 def tuned_page(tuned: Tuned) -> bytes:
-    """The page as UTF-8. Text of people and kernels is data in it, never markup or script."""
+    """The page as UTF-8. Texts by people and kernels are data in it, never markup or script."""
     rows = list(enumerate(tuned.rows, 1))
     details: Iterator[Plain] = (
         {"details": [_detail(number, row) for number, row in rows[start : start + CHUNK]], "lines": []}

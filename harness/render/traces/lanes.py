@@ -21,7 +21,7 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One row of a timeline: spans as start and duration in seconds and name; `kind` is that of the first."""
+    """One row of a timeline: spans are (start in seconds, duration in seconds, name), `kind` is the first one's."""
 
     name: str
     kind: str
@@ -80,7 +80,7 @@ def lanes_of(packed: bytes) -> tuple[Lane, ...]:
 
 
 def _joined(spans: Sequence[tuple[float, float, str]], least: float) -> list[tuple[float, float, str]]:
-    """The spans, with neighbours shorter than `least` joined, until they are few."""
+    """The spans, at most _MOST_SPANS; neighbours shorter than `least` are joined, or shorter than a multiple of it."""
     joined: list[tuple[float, float, str]] = []
     counts: list[int] = []
     for start, length, name in spans:

@@ -15,7 +15,7 @@ from harness.workbench.tables import Field, Fields, table_of
 _PADDED = 1.25
 # From this many queries and keys on, scores fill memory.
 _LONG = 1024
-# Frames of JAX itself say nothing about whose the buffer is.
+# Frames of JAX itself do not say whose buffer it is.
 _OF_JAX = ("/jax/", "/jaxlib/")
 
 _LARGEST: Fields[ProgramAllocation] = (

@@ -17,7 +17,7 @@ class Traffic:
     """One collective. `array_bytes` is V of the published formulas: the whole array, gathered or not yet scattered.
 
     `size` is the number of devices of one group, `count` that of groups; `axes` are the axes of the mesh that the
-    groups run along, if they do; `seconds` is the time of one run by the rule V/W.
+    groups run along, if any; `seconds` is the time of one run by the rule V/W.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Traffic:
 
 
 def kind_of(opcode: str) -> Collective | None:
-    """The collective that an operation is, also if it is an asynchronous start."""
+    """The collective that an opcode or its asynchronous start stands for; None for any other opcode."""
     for kind in COLLECTIVES:
         if opcode in (kind, f"{kind}-start"):
             return kind

@@ -24,7 +24,7 @@ _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One copy. `bytes_moved` is read and written by one execution; `runs` is None if not known.
+    """One copy. `bytes_moved` are the bytes that one execution reads and writes; `runs` is None if not known.
 
     - `defensive`: the same layout in the same memory, so only the buffer is another one.
     - `relayout`: another order of dimensions or tiles.
@@ -114,7 +114,7 @@ def _copy(
     producer = producer_of(graph, computation, instruction)
     consumers = consumers_of(graph, computation, instruction)
     cause, remedy = _cause_and_remedy(graph, computation, kind, producer, consumers, instruction)
-    # A copy into VMEM moves both sides, each in the size that its own tiles make it.
+    # A copy into VMEM counts on both sides, each with the size that its own tiles give it.
     padded = [array.padded_bytes for array in (before, after) if array is not None]
     sizes = [size for size in padded if size is not None]
     return Copy(
@@ -269,6 +269,6 @@ def _layouts(before: Array | None, after: Array | None) -> str:
 
 
 def _first_array(shape: Shape | None) -> Array | None:
-    """The array that a copy makes: its result, or the first member of a copy-start's."""
+    """The array that a copy makes: its result, or the first member of a copy-start's result."""
     members = arrays(shape) if shape is not None else ()
     return members[0] if members else None

@@ -62,9 +62,10 @@ class Graph:
                     self._count(computation, self.runs[computation.name])
 
     def of_each(self, what: str, make: Callable[[Computation, Mapping[str, _Made]], _Made]) -> Mapping[str, _Made]:
-        """`make` of every computation by name, computed once under the name `what`.
+        """The result of `make` for every computation, by name; computed only once for each `what`.
 
-        `make` also gets the results for the computations that a computation calls, so no chain of calls is followed.
+        `make` also gets the results for the computations that a computation calls, so it need not follow chains of
+        calls.
         """
         if what not in self._made:
             results: dict[str, _Made] = {}
@@ -118,7 +119,7 @@ class Graph:
         return source
 
     def using(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
-        """The instructions that take its result."""
+        """The instructions that use the result of `instruction`."""
         return self.users.get((computation.name, instruction.name), [])
 
     def inside(self, instruction: Instruction) -> Computation | None:

@@ -43,7 +43,7 @@ def published_seconds(kind: Collective, array_bytes: float, ring_bytes_per_secon
 
     How to Scale Your Model, part 3: with V the bytes of the whole array (gathered, not yet scattered) and W the
     bandwidth of a ring in both directions, all-gather and reduce-scatter take V/W, all-reduce 2 V/W (one after the
-    other), all-to-all V/(4 W). A permutation sends V the one way to the neighbour: 2 V/W.
+    other), all-to-all V/(4 W). A permutation sends V one way to the neighbour: 2 V/W.
     """
     factor = {"all-gather": 1.0, "reduce-scatter": 1.0, "all-reduce": 2.0, "all-to-all": 0.25, "collective-permute": 2}
     return factor[kind] * array_bytes / ring_bytes_per_second

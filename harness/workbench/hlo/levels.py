@@ -39,7 +39,7 @@ _UNITS = {
 
 
 def level_table(name: str, title: str, text: str, top: int) -> Table:
-    """The text of a program at one level, `top` times ten lines of it."""
+    """The text of a program at one level, at most `top` times ten lines."""
     lines = _PLACES.sub("", text).strip().splitlines()
     shown = lines[: _LINES * top]
     notes = [f"{len(shown)} of {len(lines)} lines are shown (--top)."] if len(shown) < len(lines) else []

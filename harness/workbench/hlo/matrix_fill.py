@@ -14,7 +14,7 @@ def fill_fraction(summed: int, columns: int, size: int) -> float:
     """The share of its `size` x `size` tiles that a weight matrix of `summed` x `columns` fills, mean over all tiles.
 
     A unit holds a square of the weights while rows of the other operand stream through it, so that both sizes are
-    rounded up to its own: 64 x 64 fill a quarter of a unit of 128 and a sixteenth of one of 256.
+    rounded up to the unit's: 64 x 64 fill a quarter of a unit of 128 and a sixteenth of one of 256.
     """
     return math.prod(length / (math.ceil(length / size) * size) for length in (summed, columns) if length)
 

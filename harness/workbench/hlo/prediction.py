@@ -40,7 +40,7 @@ class Time:
 
     @property
     def seconds(self) -> float | None:
-        """The largest floor; a lower bound if one is not known; None if none is."""
+        """The largest known floor, a lower bound if another floor is unknown; None if no floor is known."""
         if self.compute_seconds is None and not self.memory_seconds and not self.host_seconds:
             return None
         return max(self.compute_seconds or 0.0, self.memory_seconds or 0.0, self.host_seconds)
@@ -189,8 +189,8 @@ class MatmulShape:
 def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], devices: int) -> MatmulShape:
     """The work of a matmul on `devices` devices, split as the axes in its operands say, else evenly.
 
-    FLOPs are 2 times the product of all different dimensions. Without axes each device does its share of them and
-    reads and writes its share of all bytes, which is the least: nothing is read by two devices. With axes each device
+    FLOPs are 2 times the product of all different dimensions. Without axes each device does its share of the FLOPs, and
+    reads and writes its share of all bytes. This is the least: no value is read by two devices. With axes each device
     reads its parts as they are. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
     """
     letters = _letters(left, right, einsum)

@@ -11,10 +11,10 @@ _ARGUMENT = re.compile(r"^(.* parameter\((\d+)\))(?!.*sharding=)", re.MULTILINE)
 
 
 def main() -> int:
-    """Exit code: 0 with the module printed; 1 with XLA's own words if it cannot read it."""
+    """Prints the module and returns exit code 0, or prints XLA's error and returns 1 if XLA cannot read the module."""
     data = reading_limits.read_stream(sys.stdin.buffer, "the module")
     reading_limits.confine(len(data))
-    # The import takes half a second, which only a proto is worth.
+    # The import takes half a second, so it comes after the checks of the input.
     from jaxlib import _hlo
 
     try:
@@ -44,5 +44,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # This skips the exit handlers of its libraries, which may crash.
+    # This skips the exit handlers of the libraries, which may crash.
     os._exit(code)

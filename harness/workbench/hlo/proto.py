@@ -25,7 +25,7 @@ _GROUPS: Schema = {
     "Instruction": (("collective_device_list", 87, "DeviceList"), ("counted", 92, "bytes")),
     "DeviceList": (("counted", 2, "bytes"),),
 }
-# The key of the field as it stands in a file.
+# The key of field 87 in a serialized module.
 _FIELD_87 = b"\xba\x05"
 _HARNESS = str(Path(harness.__file__).parents[1])
 # The child's own limit counts seconds of processor time; this factor is for other programs that use the processor.
@@ -122,7 +122,7 @@ def _module_proto(data: bytes, name: str) -> Any:
 
 
 def _is_module(parsed: Any) -> bool:
-    """True if it has computations with instructions of known operations: most bytes can be read as some message."""
+    """True if it has computations with instructions, all with an opcode: most bytes can be read as some message."""
     computations = parsed.computations
     return bool(computations) and all(
         computation.instructions and all(instruction.opcode for instruction in computation.instructions)
@@ -134,7 +134,7 @@ def _source(metadata: Any, frames: Any) -> str:
     """`file:line`: beside the instruction in older releases, by a frame of the module's index in newer ones."""
     if metadata.source_file:
         return f"{metadata.source_file}:{metadata.source_line}"
-    # Numbers of the index begin with 1; 0 is none.
+    # Numbers of the index begin with 1; 0 means none.
     if metadata.stack_frame_id <= 0:
         return ""
     try:

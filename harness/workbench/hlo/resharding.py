@@ -17,7 +17,8 @@ from harness.workbench.hlo.mesh import infer_mesh, specification
 from harness.workbench.hlo.work import matmuls
 from harness.workbench.tables import columns, table
 
-# Ours: a collective that sends a tenth of all bytes is worth a look, as is a step that is idle for a tenth (protocol).
+# Our choice: a collective that sends a tenth of all bytes is worth a look. The protocol says so of a step that is idle
+# for a tenth of its time.
 _LARGE = 0.10
 # Opcodes that hand a value on as it is: their users are looked at instead.
 _PASSES = (*RENAMES, "copy", "convert", "copy-done", "all-gather-done", "all-reduce-done")
@@ -268,7 +269,7 @@ def _is_in_order(array: Array) -> bool:
 
 
 def _array(instruction: Instruction) -> Array | None:
-    """The array that an instruction makes; of an all-gather's start half, its result."""
+    """The array that an instruction makes; for an all-gather-start, the result of the all-gather."""
     members = arrays(instruction.shape)
     if not members:
         return None

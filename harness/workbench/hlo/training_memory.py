@@ -49,7 +49,8 @@ class Transformer:
         """Activations that one layer keeps for its backward pass.
 
         Korthikanti et al. 2022 (Reducing Activation Recomputation in Large Transformer Models), section 4.1, without
-        dropout: 32 B S D with F = 4 D, where they count 34 with its masks; scores 2 H B S^2, where they count 5.
+        dropout: 32 B S D with F = 4 D, where they count 34 with the masks of dropout; scores 2 H B S^2, where they
+        count 5.
         """
         tokens = self.batch * self.sequence
         yield KeptActivations(name="two norms", formula="4 B S D", bytes=4 * tokens * self.width)

@@ -80,7 +80,7 @@ def prefetches(graph: Graph) -> frozenset[str]:
 
 
 def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
-    """The total of a module, and the lines that cause it; times are those of the bytes at full bandwidth."""
+    """The waste of a module in total and by source line; times are those of the bytes at full bandwidth."""
     beside, listed, whole = prefetches(graph), [], 0.0
     for computation, instruction, runs in graph.executions():
         times = 1 if runs is None else runs
@@ -109,7 +109,7 @@ def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
 def waste_tables(
     listed: Sequence[Waste], whole_seconds: float, origin: Origin, notes: Sequence[str], top: int | None, why: str = ""
 ) -> tuple[Table, ...]:
-    """One total by kind, then the lines that cause it, slowest first."""
+    """A table of totals by kind, then one of the source lines that cause them, slowest first."""
     kinds: dict[str, list[Waste]] = {kind: [item for item in listed if item.kind == kind] for kind in KINDS}
     rows = [(kind, some) for kind, some in kinds.items() if some]
     rows.sort(key=lambda row: -_seconds(row[1]))

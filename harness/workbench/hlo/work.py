@@ -50,8 +50,8 @@ class InstructionWork:
     """The work of one execution of an instruction; None: not known.
 
     `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0, padding
-    included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed`: a kernel's own cost
-    estimate is all there is. `unknown` are the operations whose FLOPs are not known.
+    included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed` is True if the only
+    source is the kernel's own cost estimate. `unknown` are the operations whose FLOPs are not known.
     """
 
     flops: float | None
@@ -165,7 +165,7 @@ def _valid(window: WindowDimension, length: int, out: int) -> int | None:
     dilated = (length - 1) * holes + 1 if length else 0
     count = 0
     for place in range(window.size):
-        # The input's place is output * stride + offset: it must lie within, and on no hole.
+        # The input's place is output * stride + offset: it must lie within the input, and on no hole.
         offset = place * window.window_dilation - window.low_padding
         low = max(0, -(offset // window.stride))
         high = min(out - 1, (dilated - 1 - offset) // window.stride)
@@ -297,7 +297,7 @@ def padding_bytes(graph: Graph, computation: Computation, instruction: Instructi
 def _accesses(
     graph: Graph, computation: Computation, instruction: Instruction
 ) -> list[tuple[Shape | None, int | None]]:
-    """Every value read or written, with the number of bytes touched if it is not all of it."""
+    """Every value read or written, with the number of bytes touched; None if these are all of its bytes."""
     opcode, result = instruction.opcode, instruction.shape
     shapes = graph.operand_shapes(computation, instruction)
     if opcode in ("copy-start", "all-gather-start", "collective-permute-start") and not isinstance(result, Array):
@@ -325,7 +325,7 @@ def _accesses(
 
 
 def _bytes_taken(graph: Graph, body: Computation, parameter: Instruction) -> int | None:
-    """Bytes that a fusion reads of a parameter if it slices it, 0 if it updates it in place; None: all of it."""
+    """Bytes that a fusion reads of a parameter if it slices it, 0 if it updates it in place; None if it reads all."""
 
     def of_parameters(inside: Computation, results: Mapping[str, dict[int, int | None]]) -> dict[int, int | None]:
         return {

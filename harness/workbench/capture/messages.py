@@ -71,7 +71,7 @@ class ServeReply:
 class WatchRequest:
     """Answer when the program that is served has ended, which happens only if it fails.
 
-    With `window`: when its steps have been captured, with the profile.
+    With `window`, answer with the profile as soon as the steps of the window are captured.
     """
 
     window: bool = False
@@ -87,7 +87,7 @@ class ContinuousRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest:
-    """Wait `wait_seconds`, then have a snapshot written to a folder that is empty."""
+    """Wait `wait_seconds`, then have a snapshot written to an empty folder."""
 
     address: str
     wait_seconds: float
@@ -105,8 +105,8 @@ class SnapshotReply:
 class LowerRequest:
     """Trace, lower and compile the function of `path`, with arguments of these shapes (`f32[8,128]`).
 
-    The device is one of the TPU `topology`; if the function asks for its device, the answer is `chip`. None: the device
-    that JAX finds. With a `mesh` (axes with their sizes) the function is compiled for all devices of the topology, in
+    The device is one of the TPU `topology` (None: the device that JAX finds); if the function asks for its device, the
+    answer is `chip`. With a `mesh` (axes with their sizes) the function is compiled for all devices of the topology, in
     the order of their numbers; a dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`,
     `stablehlo` and `hlo` in the folder `scratch`, the executable into the folder `dumps` if there is one; `directory`
     is the user's own.

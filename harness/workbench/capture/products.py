@@ -19,7 +19,7 @@ _PLACES = re.compile(r'^(#loc\d*) = loc\((?:"([^"]*)"|\w+)?', re.MULTILINE)
 _PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
 _FUNCTION = re.compile(r"func\.func (?:\w+ )?@(\w+)\(")
 _ARGUMENT = re.compile(r'(%arg\d+): tensor<(?:\d+x)*(\w+)>(?:[^%]*?loc\("([^"]*)"\))?')
-# Operations that give the same values in another form or type, or some of them.
+# Operations whose result has the values of the operand, or some of them, in another form or type.
 _SAME = re.compile(
     r"(%[\w#]+) = stablehlo\.(?:convert|transpose|reshape|broadcast_in_dim|slice|dynamic_slice) (%[\w#]+)"
 )
@@ -101,7 +101,7 @@ def _products(text: str) -> Iterator[_Product]:
 
 
 def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:
-    """The arguments of the program by the values that hold them, in each function; through calls and loops."""
+    """The arguments of the program by function and by the value that holds them, followed through calls and loops."""
     arguments: dict[tuple[str, str], _Argument] = {}
     results: dict[str, str] = {}
     parameters: dict[str, list[str]] = {}

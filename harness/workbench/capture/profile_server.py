@@ -25,7 +25,7 @@ from harness.workbench.capture.messages import (
 from harness.workbench.profiles.places import RUNS
 
 _START_SECONDS = 300.0
-# A snapshot is written from memory; the rest is for a slow disk.
+# A snapshot is written from memory; most of this time is for a slow disk.
 _SNAPSHOT_SECONDS = 120.0
 
 
@@ -43,7 +43,7 @@ class Served:
         self.program.ask(self.child, "watch", WatchRequest(), Done, float("inf"))
 
     def capture_folder(self) -> Path:
-        """The folder of the capture of its steps, once they have run. Raises RatchetError likewise."""
+        """The folder of the capture of its steps, once they have run. Raises RatchetError as `wait` does."""
         return Path(self.program.ask(self.child, "watch", WatchRequest(window=True), Done, float("inf")).path)
 
 
@@ -52,8 +52,8 @@ def serving(program: Exported, port: int, window: StepsWindow | None = None) -> 
     """The program running endlessly while JAX's profiler server listens on `port`; both end with the context.
 
     The steps of `window` are captured on the way. jax (0.10 to 0.12) binds that server to all interfaces and offers
-    nothing else. Its child may use sockets, so it is not confined: it runs the exported program, never kernel.py.
-    Raises RatchetError `port-in-use`.
+    nothing else. The child needs sockets, so it is not confined: it runs the exported program, never kernel.py. Raises
+    RatchetError `port-in-use`.
     """
     require_free(port)
     child = program.start("served", "harness.workbench.capture.captured", is_confined=False)

@@ -1,4 +1,4 @@
-"""The process that runs a user's program: its compilations with their causes, and its transfers."""
+"""The process that runs a user's program and records its compilations, their causes, and its transfers."""
 
 import contextlib
 import ctypes
@@ -116,7 +116,7 @@ class _CompileWatch(logging.Handler):
 
 
 def _arguments_of_the_call() -> dict[str, str] | None:
-    """The arguments of the jitted call that is being traced, described by their names; None if JAX has changed.
+    """The arguments of the jitted call that is being traced, described by their names; None if JAX works otherwise.
 
     The log names a static argument by position in one release and not at all in the next (0.12).
     """
@@ -150,7 +150,7 @@ def _leaf(value: Any) -> str:
 
 
 def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str, tuple[str, ...]]:
-    """The difference from the nearest earlier call, the latest of those, and the arguments that differ."""
+    """The difference from the most similar earlier call, in words, and the arguments that differ."""
 
     def differing(old: dict[str, str]) -> list[str]:
         return [name for name in {**now, **old} if now.get(name) != old.get(name)]
@@ -159,7 +159,7 @@ def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str,
     changed = differing(nearest)
     if not changed:
         return "the same arguments as before: a setting of JAX, a mesh or a sharding differs", ()
-    # The value of a traced number may change; it is no cause if a type changed too.
+    # The value of a traced number may change too: if a type changed, the value is not the cause.
     kinds = [name for name in changed if now.get(name, "").split(" ")[0] != nearest.get(name, "").split(" ")[0]]
     changes = [
         f"{name} is {now.get(name, 'left out')}, was {nearest.get(name, 'left out')}" for name in kinds or changed
@@ -249,7 +249,7 @@ def _profile(scratch: Path) -> Iterator[list[str]]:
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     try:
-        # The program may profile itself, and there is one profiler.
+        # The program may profile itself, and there is only one profiler.
         jax.profiler.start_trace(str(scratch / SECOND_CALL), profiler_options=options)
     except (RuntimeError, ValueError) as error:
         failures.append(f"the second call could not be profiled: {error}")
@@ -337,7 +337,7 @@ def _module_of(dump: Path) -> str:
 
 
 def _facts(dumps: Path) -> Iterator[ModuleFacts]:
-    """Facts for rules besides matrix products, for the modules that have any."""
+    """The facts that rules need besides matrix products, for the modules that have any."""
     for path in sorted(dumps.glob("*.mlir")):
         text = path.read_text("utf-8", "replace")
         convolutions = Counter(order.replace(" ", "") for order in _CONVOLUTION.findall(text))
@@ -393,7 +393,7 @@ def lower(request: LowerRequest) -> LowerReply:
 
     called.__name__ = called.__qualname__ = request.function
     if not extra:
-        # The names of arguments, which the compiled program keeps.
+        # Keeps the names of the arguments in the compiled program.
         called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     with contextlib.ExitStack() as stack:
         if request.chip is not None:
@@ -418,7 +418,7 @@ def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
         with asked_device.asked_for(chip):
             return _function(path, name)
     except (AttributeError, TypeError, ValueError) as error:
-        # The module may use a device rather than ask about it, which needs a real one.
+        # The module may use a device instead of only asking about it: this needs a real device.
         try:
             return _function(path, name)
         except (AttributeError, TypeError, ValueError):
@@ -428,7 +428,7 @@ def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
 def _restore_flags(flags: str) -> None:
     """Adds the `flags` that the module removed from LIBTPU_INIT_ARGS: the simulator needs dumps.
 
-    os.putenv changes the variable past os.environ.
+    os.putenv changes the variable, but not os.environ.
     """
     read = ctypes.CDLL(None).getenv
     read.restype = ctypes.c_char_p

@@ -1,4 +1,4 @@
-"""The process that asks a profiler server for snapshots, through XProf: its client logs, and may crash or hang."""
+"""The process that asks a profiler server for snapshots, through XProf, whose client logs and may crash or hang."""
 
 import time
 from pathlib import Path
@@ -21,7 +21,7 @@ def continuous(request: ContinuousRequest) -> Done:
 def snapshot(request: SnapshotRequest) -> SnapshotReply:
     """One snapshot of the last runs, as far as the profiler's buffer reaches.
 
-    On a CPU xprof 2.24.2 returns normally and writes nothing: only the files show it.
+    On a CPU xprof 2.24.2 returns normally and writes nothing: only the missing files show it.
     """
     time.sleep(request.wait_seconds)
     continuous_profiling_snapshot.get_snapshot(request.address, request.directory)

@@ -7,7 +7,7 @@ import sys
 
 from harness.sandbox import environment
 
-# A TPU that is busy, or not there although libtpu is, is noticed within a minute.
+# Within a minute JAX notices that a TPU is busy, or that libtpu is installed without a TPU.
 _SECONDS = 120.0
 _PROGRAM = "import jax, json; print('found', json.dumps([[d.platform, d.device_kind] for d in jax.devices()]))"
 

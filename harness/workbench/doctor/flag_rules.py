@@ -66,7 +66,7 @@ _UNSET = "leave it out of runs that are timed"
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A flag or variable that spoils a measurement where its value is one of `when` (() for: any that is not off)."""
+    """A flag or variable that spoils a measurement if its value is one of `when` (empty: any value that is not off)."""
 
     name: str
     why: str
@@ -160,7 +160,7 @@ class RuleSubject:
     final: Mapping[str, Setting] = field(init=False)
 
     def __post_init__(self) -> None:
-        # A variable that is written among flags is not set by that.
+        # A variable that is written among flags is not set that way.
         last = {s.name or s.variable: s for s in self.settings.settings if s.is_final and not is_watched(s.name)}
         object.__setattr__(self, "final", last)
 
@@ -207,7 +207,7 @@ _KINDS = {
 def _finding(
     rule: str, setting: Setting, observation: str, remedy: str = "", source: str = "", severity: Severity | None = None
 ) -> DoctorFinding:
-    """A finding about a setting; arguments that are left out come from its kind."""
+    """A finding about a setting; arguments that are left out come from the rule's kind."""
     kind = _KINDS[rule]
     return DoctorFinding(
         severity=severity or kind.severity,
@@ -283,7 +283,7 @@ def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def exclusive_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Continuation fusion and SparseCore offload of one collective."""
+    """Continuation fusion and SparseCore offload that are both on for one collective."""
     for collective in _COLLECTIVES:
         if subject.is_on(_fuse(collective)) and subject.is_on(_offload(collective)):
             fusing, offloading = subject.final[_fuse(collective)], subject.final[_offload(collective)]
@@ -346,7 +346,7 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
             continue
         remedy, source = _without_dashes(setting, answers)
         if is_xla and last is None:
-            # A name of a file is allowed.
+            # A file name is allowed.
             if setting.value is not None:
                 observation = (
                     f"jaxlib takes XLA_FLAGS for the name of a file, because {setting.word} does not begin with dashes"

@@ -19,7 +19,7 @@ from harness.sandbox import confinement, environment
 from harness.workbench.doctor.settings import is_watched
 
 _SECONDS = 120.0
-# One start for every value that jaxlib refuses: it stops at the first.
+# jaxlib stops at the first value that it refuses, so every refused value needs one more start.
 _TRIES = 6
 
 _CONFINED = """
@@ -42,7 +42,7 @@ folder = pathlib.Path(jax.__file__).parent
 read = {name for path in folder.rglob("*.py") for name in re.findall(r"\\bJAX_[A-Z0-9_]+", path.read_text("utf-8"))}
 print(json.dumps(sorted(read | {name.upper() for name in jax.config.values})))
 """
-# tsl (XLA_FLAGS) and abseil (LIBTPU_INIT_ARGS), jaxlib 0.10.2 and 0.12.0, libtpu 0.0.42.1 and 0.0.50.1.
+# Messages of tsl (XLA_FLAGS) and abseil (LIBTPU_INIT_ARGS), jaxlib 0.10.2 and 0.12.0, libtpu 0.0.42.1 and 0.0.50.1.
 _XLA_UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
 _XLA_REFUSED = re.compile(r"Couldn't interpret value (.*) for flag (\w+)\.")
 _TPU_UNKNOWN = re.compile(r"Unknown command line flag '(\w+)'(?:\. Did you mean: ([\w, ]+?) ?\?)?")
@@ -52,8 +52,8 @@ _TPU_REFUSED = re.compile(r"Illegal value '(.*)' specified for flag '(\w+)'(?:; 
 def ask_libraries(settings: Settings) -> Known:
     """The installed libraries' answers about the flags of `settings`. Starts a few processes, a few seconds each."""
     xla = _words(settings, "XLA_FLAGS")
-    # Words without dashes are asked about as if they had them: libraries ignore such words, and the user may have meant
-    # a flag.
+    # Words without dashes are asked about as if they had dashes: libraries ignore such words, and the user may have
+    # meant a flag.
     bare, bare_xla = (
         dict.fromkeys(f"--{s.word}" for s in settings.settings if s.variable == variable and _lacks_dashes(s))
         for variable in ("LIBTPU_INIT_ARGS", "XLA_FLAGS")

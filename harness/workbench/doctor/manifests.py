@@ -1,6 +1,6 @@
 """Variables of containers in a manifest of Kubernetes, Compose, Ray or the like: lists and maps of names and values.
 
-A manifest is read line by line: with templates it is not YAML, and its variables can be read all the same.
+A manifest is read line by line: with templates it is not YAML, but its variables can still be read.
 """
 
 import re

@@ -24,7 +24,7 @@ def program(text: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _python(line: str) -> str:
-    """A line of a cell as Python says it."""
+    """A line of a cell, rewritten as Python."""
     if match := _ENV.match(line):
         return f"os.environ[{match[1]!r}] = {match[2].strip()!r}"
     return f"{line[: len(line) - len(line.lstrip())]}pass" if line.lstrip()[:1] in ("%", "!") else line

@@ -17,11 +17,11 @@ from harness.workbench.hlo.matrix_fill import fill_fraction
 from harness.workbench.tables import columns, table
 
 _SECTION_8 = "protocol, section 8"
-# Section 8.
+# Targets of section 8.
 COMPILATION_TARGET, INPUT_TARGET, TC_TARGET, HBM_TARGET = 0.05, 0.10, 0.80, 0.70
-# A smaller transfer is all latency: 64 KiB take 5 us over a PCIe link of 13 GB/s, about what a transfer costs anyhow.
+# A smaller transfer is all latency: 64 KiB take 5 us over a PCIe link of 13 GB/s, about the fixed cost of a transfer.
 _TRANSFER_BYTES = 64 << 10
-# jax_persistent_cache_min_compile_time_secs by default: what compiles faster is not stored.
+# The default of jax_persistent_cache_min_compile_time_secs: programs that compile faster are not stored.
 _CACHED_SECONDS = 1.0
 _WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
 # This many products of one size are worth batching: a choice of ours, which a dozen layers do not reach.
@@ -31,7 +31,7 @@ _OUTSIDE = "an operation outside any jit"
 # Fewer operations outside jit only begin and end a call: they make an input or read a result.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
-# A shorter wait is within the noise of a clock and the profiler; on a CPU, whose cores XLA shares with everybody,
+# A shorter wait is within the noise of a clock and the profiler; on a CPU, whose cores XLA shares with other processes,
 # within some turns of the scheduler (10 ms each were seen on a busy machine).
 _NOTABLE_SECONDS, _NOTABLE_ON_A_CPU = 1e-3, 50e-3
 # Smaller products take under a microsecond on any TPU, and products of less than a tenth of all FLOPs are not worth a
@@ -148,9 +148,10 @@ def _over_the_link(run: ProgramRun, num_bytes: int) -> str:
 
 
 def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
-    """Seconds that the devices wait for the host, their share, and a reading of it.
+    """Seconds that the devices wait for the host, the share of these in the time, and a reading of the share.
 
-    With a capture, the share is the devices' idle share of a step, without seconds; else both are of the second call.
+    With a capture there are no seconds, and the share is the devices' idle share of a step. Without a capture both are
+    those of the second call.
     """
     call = run.seconds.get("second call")
     if seen.idle is not None:
@@ -204,7 +205,7 @@ def _finding(rule: str, subject: str, place: str, observation: str, remedy: str 
 
 
 def _recompilations(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """A function compiled again since an argument's shape, type or static value changed."""
+    """A function that was compiled again because an argument's shape, type or static value changed."""
     groups: dict[tuple[str, str], list[Compilation]] = defaultdict(list)
     for c in run.compilations:
         if c.arguments:
@@ -237,7 +238,7 @@ def _repeated_jits(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Transfers of each call that an earlier one made too.
+    """Large transfers of the second call, which every call repeats.
 
     JAX says the sizes in a first call, and often none when a compiled function is called again.
     """
@@ -258,7 +259,7 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
 
 
 def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Matrix products of wide operands: weights and their factors, forward and backward separately."""
+    """Matrix products of wide operands, with the types of weights and other operands, forward and backward apart."""
     groups: dict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for dots in run.dots:
         if dots.left in _WIDE or dots.right in _WIDE:
@@ -280,7 +281,7 @@ def _operands(dots: Dots) -> str:
 
 
 def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Logarithms and exponentials of 16 bits, as of a softmax and a loss."""
+    """Logarithms and exponentials in 16-bit types, as in a softmax or a loss."""
     for module in run.modules:
         for dtype, count in module.transcendentals.items():
             if dtype in _NARROW:
@@ -350,8 +351,8 @@ def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Operations that every call hands over one by one."""
-    # JAX makes a program of each operation outside jit too, which bears the operation's name.
+    """Operations outside jit that every call hands over one by one."""
+    # JAX also compiles each operation outside jit to a program, which has the operation's name.
     alone = {c.name.partition("(")[2].rstrip(")") for c in run.compilations if c.cause == _OUTSIDE}
     operations = sorted(
         (dispatched for dispatched in run.dispatched if dispatched.name in alone),
@@ -393,7 +394,7 @@ def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFi
 
 def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Large products of few rows, or of sizes that leave a part of the matrix unit empty."""
-    # On a CPU the advice is about the chip that contests are made for unless they say so.
+    # On a CPU the advice is for the default chip of contests.
     chip = chip_of_device(run.device_kind) or chip_named(DEFAULT_CHIP)
     whole = sum(dots.flops for dots in run.dots)
     for dots in run.dots:

@@ -31,7 +31,7 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
     for period in capture.host_periods:
         if (match := _DISPATCH.fullmatch(period.name)) and window.start <= period.start < window.end:
             calls[match[1]].append(period)
-    # One call shows twice, the one inside the other.
+    # The profile shows a call twice, one event inside the other.
     merged = {name: spans((call.start, call.end) for call in periods) for name, periods in calls.items()}
     dispatched = [
         Dispatched(name=name, count=len(periods[0]), seconds=length(periods)) for name, periods in merged.items()

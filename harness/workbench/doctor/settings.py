@@ -229,7 +229,7 @@ def _simple_commands(words: list[str]) -> Iterator[list[str]]:
 
 
 def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool) -> bool:
-    """Makes the assignments of one command; True if one is watched. Those in front of a command are only seen by it."""
+    """Makes the assignments of one command, which only it sees if they stand in front of it; True if one is watched."""
     read = False
     lasts = words[0] in _LASTING or all(_ASSIGNMENT.fullmatch(word.rstrip(";")) for word in words)
     if not lasts:
@@ -320,7 +320,7 @@ def _expand(raw: str, values: Mapping[str, str], assigned: str) -> tuple[str, st
             return values[name] if match[3] not in (":+", "+") else match[4] or ""
         if match[3] in (":-", "-", ":=", "="):
             return match[4] or ""
-        # The variable's own value in the caller's environment is not known; that it is put in front is usual.
+        # The variable's own value in the caller's environment is not known; putting it in front is usual.
         if name != assigned and not match[3]:
             unread = unread or f"${name}, which is not set here,"
         return ""

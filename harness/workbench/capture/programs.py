@@ -439,7 +439,7 @@ def _restore_flags(flags: str) -> None:
 
 
 def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[int, ...]:
-    """The numbers of the arguments that a jitted function declares as donated; a jit around it would keep them."""
+    """The numbers of the arguments that a jitted function declares as donated; a jit around it must repeat them."""
     if not hasattr(function, "trace"):
         return ()
     described, _ = function.trace(*structs).args_info
@@ -447,7 +447,7 @@ def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[in
 
 
 def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
-    """Raises Rejected for missing arguments, axes used twice in one, and sizes that the mesh does not divide."""
+    """Raises Rejected for a missing argument, an axis used twice in one, or a size that the mesh does not divide."""
     parameters = inspect.signature(function).parameters.values()
     needed = [
         parameter.name

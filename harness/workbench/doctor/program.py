@@ -69,7 +69,7 @@ _COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """A capture's figures of a program, as fractions of its time; None if it has none, or if there is no capture."""
+    """A capture's figures of a program, as fractions of its time; None if it lacks one or there is no capture."""
 
     tc: float | None = None
     hbm: float | None = None

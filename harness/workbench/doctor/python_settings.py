@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood.
+    """One assignment to a variable of the environment (or an option of JAX), or the reason why it was not understood.
 
     `too_late` is the earlier reader of the variable in words, "" if there is none. `unreached` says why os.putenv does
     not reach the variable's reader. `scope` numbers the mapping that is an environment of another process, 0 for the

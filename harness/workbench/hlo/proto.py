@@ -92,7 +92,7 @@ def _print_module(module: bytes, name: str) -> str:
 
 
 def origins(data: bytes, name: str = "the file") -> dict[str, Origin]:
-    """Every instruction of the module in `data` by name, also if the installed XLA cannot read the module.
+    """The origins of all instructions of the module in `data`, by name, even if the installed XLA cannot read it.
 
     Raises RatchetError `bad-hlo` if it is not a serialized HloProto or HloModuleProto.
     """

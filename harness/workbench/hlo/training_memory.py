@@ -41,7 +41,7 @@ class Transformer:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters: four products of an attention, two of an MLP, the embedding once."""
+        """The number of parameters: per layer four matrices of the attention and two of the MLP; the embedding once."""
         each = 4 * self.width**2 + 2 * self.width * self.hidden
         return self.layers * each + self.width * (self.vocabulary or 0)
 

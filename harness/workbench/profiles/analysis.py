@@ -12,7 +12,7 @@ from harness.workbench.profiles import op_times
 from harness.workbench.profiles.database import Database, database_of
 from harness.workbench.tables import columns, table
 
-# Figures that an analysis works out beside its rows, by name.
+# Figures that an analysis computes in addition to its rows, by name.
 Facts: TypeAlias = dict[str, Any]
 _NOTHING = "there is nothing of the kind in the capture"
 
@@ -57,7 +57,7 @@ def tables(
     is_about_devices: bool = True,
     **parameters: Any,
 ) -> tuple[Table, ...]:
-    """Tables of several analyses. `why` names the data that a capture lacks if they cannot be made."""
+    """Tables of several analyses. `why` names the data that a capture lacks if the tables cannot be made."""
     database = of if isinstance(of, Database) else database_of(of)
     capture = database.capture
     if is_about_devices and not why and not op_times.devices(capture):
@@ -100,7 +100,7 @@ def _rows(database: Database, analysis: Analysis, parameters: Mapping[str, Any])
 
 
 def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
-    """Figures of the rows left out, None if none is. Cuts `rows` down to the first `top`."""
+    """Figures on the rows that are left out, None if no row is. Cuts `rows` down to the first `top`."""
     count = len(rows)
     if top is None or count <= top:
         return {"known": None, "more": None, "cut": ""}

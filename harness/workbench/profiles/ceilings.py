@@ -9,10 +9,10 @@ from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
 
-# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The same 10 % count
-# below it: nothing can be faster than its roofline.
+# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The same 10 % are
+# allowed below the roofline, because nothing can be faster.
 _FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
-# Ours: a verdict on all operations covers half of the time at least.
+# Our choice: a verdict on all operations needs predictions for at least half of the time.
 _MOST = 0.5
 # Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
 _LOW, _HIGH_TC, _HIGH_HBM = 0.30, 0.80, 0.70
@@ -71,7 +71,7 @@ READING = f"""
         when tc / {_HIGH_TC} >= hbm / {_HIGH_HBM} then
             case when tc >= {_HIGH_TC} then 'compute-bound, efficient' else 'compute leads, under target' end
         when hbm >= {_HIGH_HBM} then 'memory-bound: raise intensity' else 'memory leads: raise intensity' end"""
-# A device that shows no run of a module is taken as one run from its first operation to its last.
+# A device that shows no run of a module counts as one run from its first operation to its last.
 _USE = f"""
     every as (
         select device, module, seconds, run from runs

@@ -64,7 +64,7 @@ _CLASSES = (
 CLASSES = tuple(dict.fromkeys(rule.meaning for rule in _CLASSES))
 
 # Protocol, section 6: the framework categories, those first whose names say most. They are read off the tf_op, or off
-# the operation's own name if that says more.
+# the operation's own name if the tf_op matches none.
 _FRAMEWORK = (
     ("gla", r"(?<![a-z])gla(?![a-z])|gated_?linear|linear_attention|delta_?net|delta_rule"),
     ("moe", r"(?<![a-z])moe(?![a-z])|mixture_of_experts|expert|router|routing|(?<![a-z])t?gmm(?![a-z])|megablox"),
@@ -109,7 +109,7 @@ def op_class(operation: Operation) -> str:
 
 
 def half(operation: Operation) -> Literal["start", "done", "update", ""]:
-    """The part of an asynchronous operation: the one that starts it, the one that waits for its end, or ""."""
+    """The part of an asynchronous operation: its `start`, its `done` (the wait for its end), `update`, or ""."""
     for word in (operation.name, category(operation), opcode(operation)):
         match = _HALF.search(word)
         if match:

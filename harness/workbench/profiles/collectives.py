@@ -48,10 +48,10 @@ class CollectiveFacts:
 
 
 # Every collective of each main device, the one most waited for first. A collective is in flight as the asynchronous
-# line shows it; without that line, from the begin of a start half to the end of the done half that follows it, if the
-# capture has both. On a GPU and a CPU, whose operations run side by side, it is in flight while its own kernel runs,
-# and waited for while no other operation runs beside it; XLA names a GPU's kernel after the start half, and there is no
-# event of a done half.
+# line shows it; without that line, from the beginning of a start half to the end of the done half that follows it, if
+# the capture has both. On a GPU and a CPU, whose operations run side by side, it is in flight while its own kernel
+# runs, and waited for while no other operation runs beside it; XLA names a GPU's kernel after the start half, and there
+# is no event of a done half.
 FLIGHTS = f"""
     with sent as (
         select e.*, o.module, o.pair, o.half, d.platform = 'tpu' as is_tpu,

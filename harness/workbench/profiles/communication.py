@@ -28,7 +28,8 @@ _FUSE = "xla_tpu_enable_async_collective_fusion"
 _OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
 _OFFLOADING = " or ".join(chips.having(lambda row: row.workbench.offloads_collectives))
 _WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
-# Ours, after the protocol's red flag for idle time: a wait for this share of a collective's flight counts as a stall.
+# Our choice, after the protocol's red flag for idle time: a wait for this share of a collective's flight counts as a
+# stall.
 _STALL = 0.10
 # Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
 _NEAR, _HALF = 0.9, 0.5

@@ -15,11 +15,11 @@ NOTHING = 3
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code. Asks the tool and writes its answers."""
+    """Asks the tool, writes its answers and returns the exit code."""
     answer_path, tool = arguments[0], arguments[2]
     paths, option_sets = json.loads(arguments[1]), json.loads(arguments[3])
-    # This tool reads a module from a file that only the question for the names of tools writes, beside the copies
-    # (xprof 2.24).
+    # This tool reads a module from a file beside the copies, and only the question for the names of tools writes this
+    # file (xprof 2.24).
     if tool == "memory_viewer":
         raw_to_tool_data.xspace_to_tool_names(paths)
     for number, options in enumerate(option_sets):
@@ -32,6 +32,6 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
-    # This skips the exit handlers of its libraries, which may crash.
+    # This skips the exit handlers of the libraries, which may crash.
     sys.stdout.flush()
     os._exit(code)

@@ -27,7 +27,7 @@ _WHY = (
 
 
 def _tool_rows(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
-    """The rows of a tool that has nothing to say about most captures."""
+    """The rows of a tool that has no answer for most captures."""
     for path in sources(database.capture):
         try:
             yield from conversion.ask((path,), tool)[0].rows

@@ -338,7 +338,7 @@ class _Loaded:
         self.rows_of["spans"] += [
             (number, *times) for times in zip(*(moments.tolist() for moments in spans), strict=True)
         ]
-        # A gap lies where an operation begins after all before it ended, before the first one, and after the last.
+        # A gap lies before the first operation, after the last, and where one begins after the end of all earlier ones.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
         edges: list[tuple[str, float, float, Any, Any]] = []
         edges += [("before", begin, first, None, names[0])] if begin < first else []
@@ -386,13 +386,13 @@ class _Ran:
         return len(self.numbers)
 
     def of(self, device: Device, is_meant: Callable[[Operation], bool]) -> Values:
-        """A mask of the executions whose operation `is_meant` is true for."""
+        """A mask of the executions for whose operation `is_meant` is true."""
         chosen: Values = np.array([is_meant(operation) for operation in device.operations], bool)[self.numbers]
         return chosen
 
 
 def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
-    """The number of the period in which each execution begins, from `first` on; masked if it begins in none.
+    """The number of the period in which each execution begins, counted from `first`; masked if it begins in none.
 
     `starts` are in order.
     """

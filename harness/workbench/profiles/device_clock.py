@@ -1,4 +1,4 @@
-"""A device's own clock, which places all its events: the profiler's clock, adjusted to the host's, jumps."""
+"""A device's own clock, by which its events are placed: the profiler's clock, adjusted to the host's, jumps."""
 
 from array import array
 from collections.abc import Mapping
@@ -8,7 +8,8 @@ import numpy as np
 from harness.dumps.xplane import Event, Value
 from harness.workbench.profiles.spans import Values
 
-# Both clocks agree on a time that they measure alike within this: rounding is 1 ns at most, a jump some ms (v6e).
+# The two clocks agree on a duration if their values differ by at most this: rounding is 1 ns at most, a jump some ms
+# (v6e).
 _AGREE_PS = 1_000_000
 
 

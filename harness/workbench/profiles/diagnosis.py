@@ -15,9 +15,9 @@ from harness.workbench.profiles.memory import estimate_of
 from harness.workbench.profiles.op_times import comparable
 from harness.workbench.profiles.timeline import IMBALANCE
 
-# Below this a finding is left out: one part in a thousand of the time.
+# A finding that costs less than this share of the time is left out.
 _WORTH = 0.001
-# From this share of the time on, one finding is all that matters.
+# A finding that costs more than this share of the time is all that matters.
 _ALL_THAT_COUNTS = 0.5
 
 
@@ -205,7 +205,7 @@ _FINDING_TABLES = (
         is_optional=True,
     ),
 )
-# Five rows: operations, collectives, gaps, copies, memory. A limit of 0 is none.
+# Five rows: operations, collectives, gaps, copies, memory. A limit of 0 is shown as none.
 _CHECKLIST = Analysis(
     name="checklist",
     title="Checklist",

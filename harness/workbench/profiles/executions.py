@@ -13,7 +13,7 @@ from harness.dumps.xplane import Value
 from harness.records import Execution
 
 _PICOSECONDS = 1e12
-# Opcodes whose cost XLA does not know: 0 means unknown there.
+# Opcodes whose cost XLA does not know: for these, 0 means unknown.
 _OPAQUE = "custom-call"
 # XProf's op_metrics.proto. It numbers memories, and one number is known: every operation that only reads HBM has it,
 # and none that only accesses the host's memory.
@@ -37,7 +37,7 @@ class Serial:
         self._starts, self._lengths = array("q"), array("q")
 
     def add(self, start_ps: int, duration_ps: int, number: int) -> None:
-        """Adds an event of operation `number`. Raises OverflowError if it is half a year from the first one."""
+        """Adds an event of operation `number`. Raises OverflowError if it is over 106 days from the first event."""
         if not self._starts:
             self._origin_ps = start_ps
         self._numbers.append(number)

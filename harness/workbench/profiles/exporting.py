@@ -138,7 +138,7 @@ def _plain(stats: Mapping[str, Value]) -> Iterator[tuple[str, str | int | float]
 
 
 def _nanoseconds(picoseconds: int) -> int:
-    # In integers: counted from 1970, picoseconds are beyond what a float tells apart.
+    # In integers, because a float cannot tell picoseconds since 1970 apart.
     return (picoseconds + _PICOSECONDS // 2) // _PICOSECONDS
 
 

@@ -9,9 +9,9 @@ from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.classes import CLASSES, FRAMEWORK_CATEGORIES
 from harness.workbench.profiles.database import Database, Row, TableOf
 
-# Protocol, section 6: more of a step than this in data formatting, and the sharding deserves a look.
+# Protocol, section 6: if data formatting takes more than this share of a step, the sharding deserves a look.
 FORMATTING_LIMIT = 0.05
-# Protocol, section 3, item 5: more than this in exp, and the vector unit binds.
+# Protocol, section 3, item 5: if exp takes more than this share, the vector unit binds.
 _EXPONENTIAL_LIMIT = 0.10
 # Section 6 again: a mixture-of-experts layer runs four GMMs (two forward, two backward) and two TGMMs (backward).
 _GMMS, _TGMMS = 4, 2

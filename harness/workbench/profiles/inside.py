@@ -27,7 +27,7 @@ def _cores(database: Database) -> Iterator[tuple[str, Plane]]:
 
 
 def _parts(database: Database) -> Iterator[Row]:
-    """For each device with kernels the parts of its simulated cycles, else the rows recorded next to its operations."""
+    """For each core the parts of its simulated cycles; if it has none, the rows recorded next to its operations."""
     for name, plane in _cores(database):
         parts = _cycles(plane, _CYCLES)
         amounts = parts.items() if parts else _recorded_parts(plane)
@@ -163,7 +163,7 @@ def _cycles(plane: Plane, kind: str) -> dict[str, int]:
 
 
 def _recorded_parts(plane: Plane) -> Iterator[tuple[str, float]]:
-    """Seconds inside custom calls that each recorded row fills, that none of them fills, and in all."""
+    """Seconds inside custom calls: those that each recorded row fills, those that no row fills, and all."""
     # Times since 1970 in seconds would lose their nanoseconds.
     zero = min((event.start_ps for line in plane.lines for event in line.events), default=0)
     kernels = _covered_spans(

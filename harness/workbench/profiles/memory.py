@@ -30,7 +30,8 @@ _NO_MODULES = (
 )
 # From the published analysis: more padding than this is worth a look.
 _PADDING_BYTES = 500 * (1 << 20)
-# A temporary is kept long if it lives for this part of the schedule; with this size a long one is critical.
+# A temporary is kept long from the first share of the schedule on; it is critical from the second on if it has this
+# size.
 _LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
 _SPIKES = 3
 # Ours, because the published analysis states none. A step gives back what it takes, so growth by a tenth of the memory
@@ -463,7 +464,7 @@ def _chosen(database: Database, module: str | None) -> int | None:
 
 
 def peak_of(capture: Capture) -> tuple[float | None, str]:
-    """Peak HBM of the fullest memory, and that figure's name: the allocator's, or if unknown the compiler's."""
+    """Peak HBM of the fullest memory by the allocator, or else by the compiler; and the name of that figure."""
     database = database_of(capture)
     query = f"select {_ACTUAL}, {_USED} as used from memories order by used desc limit 1"
     for actual, used in database.rows(query):

@@ -48,7 +48,7 @@ def category(name: str, shape: str, group: str, op_name: str) -> str:
 
 
 def is_activation(op_name: str) -> bool:
-    """True if the forward pass makes it, or if it is computed again for the backward pass."""
+    """True if the forward pass makes the buffer, or if the buffer is computed again for the backward pass."""
     return AGAIN in op_name or (_FORWARD in op_name and BACKWARD not in op_name)
 
 

@@ -149,7 +149,7 @@ def _moments(database: Database) -> Iterator[Row]:
 def _allocations(database: Database) -> Iterator[Row]:
     for number, _, _, answer in _allocator_answers(database):
         for active in answer.get("activeAllocations", ()):
-            # A negative index means the other list.
+            # A negative index means that the allocation is in the list of special ones.
             at = int(active.get("snapshotIndex", 0))
             of = (
                 answer["memoryProfileSnapshots"][at]["activityMetadata"]

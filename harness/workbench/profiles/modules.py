@@ -71,7 +71,7 @@ class Modules:
 # --- a module's own file, as XProf and XLA's dumps write it ---------------------------------------
 
 SUFFIXES = (".hlo_proto.pb", ".hlo.pb", ".hlo_proto.pb.gz", ".hlo.pb.gz")
-# Any number does: it ties a module's name to nothing else in the capture.
+# Any number will do: nothing else in the capture refers to it.
 _ONLY_PROGRAM = 1
 
 

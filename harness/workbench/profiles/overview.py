@@ -28,7 +28,7 @@ _ZERO_IS_UNKNOWN = (
 )
 _DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
 _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
-# A time so much longer than the devices show is XProf's mistake, not rounding.
+# A time that is longer than the devices show by more than this factor is XProf's mistake, not rounding.
 _SAME_TIME = 1.01
 
 
@@ -155,7 +155,7 @@ def _tool_tables(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], st
 
 
 def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
-    """The factor by which XProf's time of a core is longer than the devices show; 1.0 if it is not.
+    """The factor by which XProf's time of a core exceeds the time that the devices show; 1.0 if it does not.
 
     xprof 2.24 adds the time at which a line begins to the last event's end, but not to the first event's start.
     """

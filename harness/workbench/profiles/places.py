@@ -9,7 +9,7 @@ from harness.workbench.profiles import remote
 from harness.workbench.profiles.remote import Source
 
 SUFFIX = ".xplane.pb"
-# Below a log directory, as XProf and TensorBoard look for it.
+# The folder of runs below a log directory, where XProf and TensorBoard look for it.
 RUNS = Path("plugins") / "profile"
 # Files that people take for a capture, by the ending of the name.
 _NEIGHBOURS = {

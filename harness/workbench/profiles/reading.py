@@ -119,7 +119,7 @@ def _run_name(paths: Sequence[Source]) -> str:
 
 
 def distinguish(captures: Sequence[Capture]) -> tuple[Capture, ...]:
-    """The captures; those of the same name get as much of their path in front as distinguishes them."""
+    """The captures; those with the same name get the part of their path in front that distinguishes them."""
     return tuple(
         replace(capture, name=_distinct_name(capture, [other for other in captures if other.paths != capture.paths]))
         for capture in captures
@@ -298,7 +298,7 @@ class _Host:
         )
 
     def _gpu(self, plane: Plane, name: str) -> Device:
-        """A GPU: the kernels and copies of its streams; one that names its HLO operation is an execution of that."""
+        """A GPU: the kernels and copies of its streams, as executions of the HLO operations that they name."""
         operations: Numbered = {}
         runs: list[Execution] = []
         for line in plane.lines:
@@ -341,7 +341,7 @@ class _Host:
             for device, serial in by_device.items():
                 executed.setdefault(device, []).extend(serial.executions(self._zero_ps))
         steps = [period for period in self.periods if period.step is not None]
-        # A call of ours inside somebody's step is no step of its own.
+        # A call that the harness annotates inside a step of the program is no step of its own.
         steps = [period for period in steps if not _CALL.fullmatch(period.name)] or steps
         for device in sorted(executed):
             modules = (self._around(name, *times) for (name, _), times in runs[device].items())

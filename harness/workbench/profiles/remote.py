@@ -85,7 +85,7 @@ def server() -> str:
 
 
 def root(server: str) -> str:
-    """`server` as `http://host:port`, whatever page of it was given. Raises UsageError `usage`."""
+    """`server`, which may be the address of any of its pages, as `http://host:port`. Raises UsageError `usage`."""
     parts = urllib.parse.urlsplit(server if "://" in server else f"http://{server}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError("usage", f"expected the address of an XProf server such as {LOCAL}, got {server!r}")
@@ -111,7 +111,7 @@ def hosts(server: str, run: str, folder: str = "") -> tuple[Remote, ...]:
 
 
 def answers(hosts: Sequence[Remote], tool: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
-    """The tool's answer about all hosts together (about one, if there is one) to each set of options."""
+    """The tool's answer to each set of options, about all hosts together."""
     which = {"host": hosts[0].host} if len(hosts) == 1 else {"hosts": ",".join(host.host for host in hosts)}
     return tuple(hosts[0].ask(tool, {**which, **options}) for options in option_sets)
 

@@ -16,8 +16,8 @@ from harness.workbench.profiles.remote import Remote, decode
 # The trace viewer stops here (xprof 2.24).
 MOST_EVENTS = 1_000_000
 _PICOSECONDS_PER_MICROSECOND = 1_000_000
-# Lines of a device from here on are derived by XProf from others (kThreadIdDerivedMin of its trace_utils); threads of
-# a host may have any number.
+# Lines of a device with this number or a higher one are derived by XProf from others (kThreadIdDerivedMin of its
+# trace_utils); threads of a host may have any number.
 _DERIVED = 0xDEADBEEF
 # Numbers of programs have 64 bits.
 _DIGITS = 21

@@ -7,7 +7,7 @@ import numpy as np
 
 Values: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Spans: TypeAlias = tuple[Values, Values]
-# Captures count whole picoseconds; what is shorter than half of one comes from rounding.
+# Captures count whole picoseconds; a time shorter than half of one comes from rounding.
 LEAST = 0.5e-12
 
 
@@ -18,7 +18,7 @@ def spans(pairs: Iterable[tuple[float, float]]) -> Spans:
 
 
 def merge(starts: Values, ends: Values, apart: float = LEAST) -> Spans:
-    """The same time in spans that lie more than `apart` from each other, in order."""
+    """The spans in order, merged unless they lie more than `apart` from each other."""
     if not len(starts):
         return starts, ends
     order = np.argsort(starts, kind="stable")

@@ -206,7 +206,7 @@ def host_transfers(capture: Capture) -> tuple[Table, ...]:
 def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Idle time and waits; if kernels fill a run, also the inside of kernels as the capture's files show it.
 
-    Raises RatchetError if they cannot be read.
+    Raises RatchetError if these files cannot be read.
     """
     database = database_of(capture)
     query = "select max(kernels), (select bool_or(platform = 'tpu') from devices) from part_times"

@@ -1,7 +1,7 @@
 """The views of a capture's tables, in SQL, and a sentence on each."""
 
-# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. With two, there is a middle from six
-# steps on.
+# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. With two at each end, there is a
+# middle part from six steps on.
 EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
@@ -13,7 +13,7 @@ def overlap_of(first: str, second: str) -> str:
 
 
 def meets(first: str, second: str) -> str:
-    """The SQL condition that two spans share more than rounding makes."""
+    """The SQL condition that two spans overlap by more than rounding explains."""
     return (
         f"{first}.start_seconds < {second}.end_seconds - 5e-13 and {first}.end_seconds > {second}.start_seconds + 5e-13"
     )

@@ -1,4 +1,4 @@
-"""The messages of a profile, to be written: an XSpace of xplane.proto and all that stands in it."""
+"""The messages for writing a profile: an XSpace of xplane.proto and everything in it."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -69,5 +69,5 @@ class Names:
 
 
 def text(value: str) -> bytes:
-    """A name or a word as it is written: lone surrogates are not UTF-8."""
+    """A name or a word as bytes; a lone surrogate, which UTF-8 cannot encode, becomes `?`."""
     return value.encode("utf-8", "replace")

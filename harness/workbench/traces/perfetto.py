@@ -43,7 +43,7 @@ def slice_of(
 ) -> dict[str, object]:
     """A complete event from `start` to `end`, in whole nanoseconds, because Perfetto counts in those.
 
-    The ends are rounded by the caller, not the length: neighbours stay neighbours and none overlaps the next.
+    The caller rounds the ends and not the length, so that neighbours still touch and do not overlap.
     """
     times = {"ts": start / 1000, "dur": (end - start) / 1000}
     return {"ph": "X", "name": name, **({"cat": category} if category else {}), **where, **times, "args": arguments}

@@ -13,9 +13,9 @@ _ROW = re.compile(r"(core|chip) (\d+) (.+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Spans that follow each other, sorted by their start, of core or chip `number`; `name` is without it.
+    """Spans of core or chip `number` that follow each other, sorted by their start; `name` has no number.
 
-    `place` is both: `core 0`, `chip 3`.
+    `place` is the core or chip in words: `core 0`, `chip 3`.
     """
 
     place: str

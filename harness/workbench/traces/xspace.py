@@ -19,7 +19,7 @@ _PICOSECONDS = 1e12
 _PROGRAM = 1
 # Prefixes of the statistics of cycles and transfers, see workbench/profiles/inside.py.
 CYCLES, TRANSFERS = "simulated cycles: ", "simulated transfers: "
-# The layouts in the shape before it have parentheses too, but no blank in front of a word.
+# The layouts in front of the opcode have parentheses too, but no blank before a word.
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 
 Stats = Mapping[str, int | float | str]
@@ -28,10 +28,10 @@ Stats = Mapping[str, int | float | str]
 def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
     """The XSpace: a plane `/device:TPU:n` for every core or chip, its ops where XProf's tools look, and all other rows.
 
-    XProf shows device planes only, and knows them by a name that has no room for more: so `title` (which contains
-    `simulated`) names the module, and the device type and the other rows say `simulated`. An op without an HLO text
-    is called by its name. The run of the module has the core's cycles by cause as statistics. Peaks are those of one
-    core. Offsets and durations are whole picoseconds.
+    XProf shows only device planes, whose names have no room for more. Therefore `title` (which contains `simulated`)
+    names the module, and the device type and the other rows say `simulated`. An op without an HLO text is called by its
+    name. The run of the module has the core's cycles by cause as statistics. Peaks are those of one core. Offsets and
+    durations are whole picoseconds.
     """
     drawn, space = rows(timeline), new_space(host)
     for number, core in enumerate(sorted({row.number for row in drawn}), 1):
@@ -95,7 +95,7 @@ class _Plane:
         return self.metadata(instruction, op.name, stats | {name: value for name, value in counts.items() if value})
 
     def line(self, name: str, events: Iterable[tuple[Span, int, Stats]]) -> None:
-        """One more line of events with their metadata. Ends are rounded, not lengths: neighbours stay neighbours."""
+        """One more line of events with their metadata. Ends are rounded, not lengths: neighbours still touch."""
         line = self.message.lines.add(id=len(self.message.lines) + 1, name=text(name))
         for span, metadata, stats in events:
             start, end = (round(cycle * self._picoseconds) for cycle in (span.start, span.end))

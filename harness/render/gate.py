@@ -61,7 +61,7 @@ def unobeyed(text: str) -> str:
     return text.replace("::", ": :").replace("##[", "## [")
 
 
-_TOUCHED = "the change touches prepare.py; both sides were judged under the base's"
+_TOUCHED = "the change touches prepare.py; both sides were judged under the base's prepare.py"
 
 
 def markdown(gate: Gate) -> str:

@@ -50,7 +50,7 @@ def _replayed(replay: Replay) -> Iterator[Block]:
     if replay.drift is not None:
         yield Words(f"drift {percent(replay.drift - 1, 2)} of the recorded time", lead=_INDENT)
     elif then.seconds is not None and now.seconds is not None:
-        yield Words("no drift is stated: other source, chip or problem", lead=_INDENT)
+        yield Words("no drift is given: source, chip or problem differs", lead=_INDENT)
     yield from _pair("verdict", _outcome(then), _outcome(now))
     verdict = "the same verdict" if same else "another verdict"
     yield Line([(_INDENT, None), (verdict, "good" if same else "bad")])
@@ -146,7 +146,7 @@ def _moved(counter: Change) -> str:
 
 
 def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, width: int) -> str:
-    """The result of a revoke: a line for the whole, then one for each judged attempt; `show` is a command."""
+    """The result of a revoke: a line for the whole and one for each judged attempt; `show` is the command for more."""
     came = "the title stays; nothing was recorded"
     if attempt is not None:
         came = f"recorded as attempt {attempt.number}: {show}"

@@ -9,7 +9,7 @@ from harness.render.sections import SHORT_FIELD, Words, named, screen
 from harness.units import milliseconds
 
 _LOGS: dict[LogState, str] = {
-    "none": "none here: the next attempt begins one, unless it is fetched first",
+    "none": "none here: the next attempt begins one, unless a log is fetched first",
     "no remote": "kept here only: there is no remote to push it to",
     "pushed": "pushed",
     "not pushed": "not pushed: clones elsewhere have only what the branch carries",

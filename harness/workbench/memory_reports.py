@@ -48,7 +48,7 @@ _REFUSED: Fields[Refused] = (
 _OF_KERNELS = ("vmem", "smem", "sflag", "cmem")
 _LIMIT = (
     "The limit is the kernel's own or the default: raise it with vmem_limit_bytes in pltpu.CompilerParams, or for all "
-    "kernels with --xla_tpu_scoped_vmem_limit_kib in LIBTPU_INIT_ARGS, as far as the chip's VMEM goes."
+    "kernels with --xla_tpu_scoped_vmem_limit_kib in LIBTPU_INIT_ARGS, up to the chip's VMEM."
 )
 _HELD: Fields[Held] = (
     Field("bytes", "size", lambda buffer: buffer.bytes, "B"),

@@ -281,7 +281,7 @@ def test_a_wrong_result_is_told_what_its_wrong_part_suggests(wrong: Any, words: 
 
 def test_a_forbidden_rounding_is_told_to_be_left_out() -> None:
     message = "forbidden rounding: the statement keeps the gate in float32, but the error of y is that of rounding"
-    assert "keep in float32" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
+    assert "in float32 until" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
 
 
 def test_an_access_out_of_bounds_at_a_smaller_shape_alone_has_a_way_out() -> None:
@@ -366,7 +366,7 @@ def test_every_stage_has_a_next_step() -> None:
         ("wrong-structure", "return the problem's outputs"),
         ("wrong-signature", "parameters named above"),
         ("missing-kernel-fn", "define kernel_fn"),
-        ("bad-claim", "or leave it out"),
+        ("bad-claim", "or delete the function"),
         ("sharded", "the body of shard_map"),
         ("bad-claim", "correct what that function returns"),
         ("foreign-import", "import only what"),

@@ -145,7 +145,7 @@ def test_an_operation_that_does_not_exist_has_near_ones(capsys: pytest.CaptureFi
 
 
 def test_dynamic_dimensions_are_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "known only when it runs: bytes are those of the bound" in printed_by(capsys, "f32[<=10,128]{1,0:T(8,128)}")
+    assert "known only at run time: bytes are those of the bound" in printed_by(capsys, "f32[<=10,128]{1,0:T(8,128)}")
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ def test_a_record_from_before_programs_were_counted_says_so() -> None:
 
 def test_a_search_on_a_device_says_what_its_times_are_for() -> None:
     plain = searched(source="measured")
-    assert "timed afresh" in plain["notes"][1]
+    assert "timed again" in plain["notes"][1]
     assert plain["label"] == "measured v5e"
 
 

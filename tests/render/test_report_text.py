@@ -279,7 +279,7 @@ def test_status() -> None:
     words = "attempt 2 (attempt 5 checked it again), score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"
     assert f"Champion:     {words}\n" in checked
     assert "Judge:        as committed" in lines
-    assert lines[-1] == "Log:          none here: the next attempt begins one, unless it is fetched first"
+    assert lines[-1] == "Log:          none here: the next attempt begins one, unless a log is fetched first"
     assert "Log:          kept here only" in status_text(replace(status, log="no remote"), width=100)
     troubled = replace(
         status,

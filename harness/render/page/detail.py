@@ -239,7 +239,7 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
         return []
     if report.cycle_shares is None:
         missing.append(
-            "It was judged by an earlier version, which recorded four sums of cycles, but none for each line."
+            "It was judged by an earlier version, which recorded four sums of cycles, but not the cycles of each line."
         )
     bars: list[Plain] = [_bar(f"attempt {entry.row.number}", here)]
     against = entry.against
@@ -319,7 +319,7 @@ def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str
         and entry.row.source == "simulated"
         and not _says_why(missing)
     ):
-        missing.append("No line of kernel.py has cycles: no simulated run came to its end.")
+        missing.append("No line of kernel.py has cycles: no simulated run finished.")
     return {"kernel": [pool(line) for line in lines], "heat": heat, "others": others}
 
 

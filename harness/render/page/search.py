@@ -69,7 +69,7 @@ def _looked_at(sweep: Sweep) -> tuple[str, str]:
     """The number of programs that the best was chosen from, and a remark."""
     timed = _programs(sweep)
     if sweep.looked_at < timed:
-        return "unknown", "the record is older than their count"
+        return "unknown", "the record is older than this count"
     before = ", including those of the search that this one continues" if sweep.looked_at > max(1, timed) else ""
     return count(sweep.looked_at), f"with a latency{before}"
 
@@ -79,7 +79,7 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
     if sweep.looked_at < _programs(sweep):
         return []
     if deviations is None:
-        return ["Screened times only choose: the best is timed afresh when it is judged (docs/DECIDING.md)."]
+        return ["Screened times only select a setting: it is timed again when it is judged (docs/DECIDING.md)."]
     return [
         "The fastest of many is likely to be one whose time the simulator underestimates: its gain counts only beyond "
         f"{deviations:.1f} times the simulator's uncertainty (docs/DECIDING.md)."

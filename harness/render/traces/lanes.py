@@ -21,7 +21,10 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One row of a timeline: spans are (start in seconds, duration in seconds, name), `kind` is the first one's."""
+    """One row of a timeline; `kind` is the kind of its first span.
+
+    A span is (start in seconds, duration in seconds, name).
+    """
 
     name: str
     kind: str
@@ -80,7 +83,7 @@ def lanes_of(packed: bytes) -> tuple[Lane, ...]:
 
 
 def _joined(spans: Sequence[tuple[float, float, str]], least: float) -> list[tuple[float, float, str]]:
-    """The spans, at most _MOST_SPANS; neighbours shorter than `least` are joined, or shorter than a multiple of it."""
+    """The spans, with neighbours shorter than `least` joined; `least` doubles until at most _MOST_SPANS are left."""
     joined: list[tuple[float, float, str]] = []
     counts: list[int] = []
     for start, length, name in spans:

@@ -116,7 +116,7 @@ class _CompileWatch(logging.Handler):
 
 
 def _arguments_of_the_call() -> dict[str, str] | None:
-    """The arguments of the jitted call that is being traced, described by their names; None if JAX works otherwise.
+    """The arguments of the jitted call that is being traced, described by their names; None in a different JAX.
 
     The log names a static argument by position in one release and not at all in the next (0.12).
     """

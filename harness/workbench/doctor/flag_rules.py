@@ -114,7 +114,7 @@ _HARMS = (
         "JAX_ENABLE_X64",
         "types without a width become 64 bit, which a TPU computes in software",
         _JAX,
-        "say 32 or 16 bit where a width matters",
+        "name types of 32 or 16 bits where the width matters",
     ),
     *(Harm(name, "every transfer is written to stderr", _JAX, when=("log", "log_explicit")) for name in _GUARDS),
     Harm(

@@ -31,7 +31,7 @@ _BY_NAME = {
     ),
     "TracerArrayConversionError": Meaning(
         "numpy is called with a traced value, and numpy cannot be traced",
-        "call the function of jax.numpy, or jax.pure_callback where it has to be numpy's",
+        "call the function of jax.numpy, or jax.pure_callback if it has to be numpy's",
     ),
     "ConcretizationTypeError": Meaning(
         "a value has to be known while the function is traced (a shape, an axis, float(), int()), but it is a traced "
@@ -54,7 +54,7 @@ _BY_WORDS = {
         "use the result of that call instead, or leave donate_argnums out",
     ),
     "scan body function carry input and carry output must have": Meaning(
-        "a loop hands on another type or shape than it took",
+        "the body of a loop returns another type or shape than it takes",
         "cast in the body to the type of the carry, and give the start the same shape",
     ),
     "true_fun and false_fun output must have": Meaning(

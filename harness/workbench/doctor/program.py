@@ -57,8 +57,8 @@ _REMEDIES = {
     "debugging": "Turn it off where time matters",
     "no-platform": "Set JAX_PLATFORMS=tpu (or cuda)",
     "outside-jit": "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
-    "compilation": "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), let fewer "
-    "shapes vary",
+    "compilation": "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), use "
+    "fewer shapes",
     "input": "Prepare the next batch beside the step (a thread, grain, tf.data) and put it on the device ahead "
     "(jax.device_put)",
 }

@@ -213,8 +213,8 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
         loose = [word for word in words if word.startswith("--xla_") and not read]
         if loose and not any(_ASSIGNMENT.fullmatch(word) and not word.startswith("-") for word in words):
             reader.not_understood.append(
-                f"line {line}: {loose[0]} stands on a command line, not in a variable: whether its program reads it is "
-                "not known"
+                f"line {line}: {loose[0]} stands on a command line, not in a variable: it is not known whether its "
+                "program reads it"
             )
         depth = max(0, depth - sum(word in _CLOSES for word in heads))
 
@@ -229,7 +229,10 @@ def _simple_commands(words: list[str]) -> Iterator[list[str]]:
 
 
 def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool) -> bool:
-    """Makes the assignments of one command, which only it sees if they stand in front of it; True if one is watched."""
+    """Makes the assignments of one command; True if a watched variable is among them.
+
+    Only the command itself sees the assignments that stand in front of it.
+    """
     read = False
     lasts = words[0] in _LASTING or all(_ASSIGNMENT.fullmatch(word.rstrip(";")) for word in words)
     if not lasts:

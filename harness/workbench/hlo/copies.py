@@ -234,7 +234,7 @@ def _cause_and_remedy(
         ),
         "defensive": (
             (in_loop, "the loop carries a value that is still read after it was written",
-             "scratch instead of reading what is written; carry or stack, not both"),
+             "use scratch instead of reading what is written; carry or stack, not both"),
             (is_running, "it has the size of a running value: an output that is read and written in each step",
              "a scratch buffer for it; no read of an output ref before its last write"),
             (feeds_kernel and any(consumer.aliasing for consumer in consumers),

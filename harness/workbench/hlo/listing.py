@@ -140,7 +140,7 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     if scalars:
         notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and the like left out.")
     if left > 0:
-        notes.append(f"{left} more, each of less than those shown.")
+        notes.append(f"{left} more, each cheaper than those shown.")
     return replace(first, notes=tuple(notes)), *others
 
 

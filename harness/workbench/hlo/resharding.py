@@ -108,7 +108,7 @@ def _read_gather(
     elif "taken" in says:
         reading = "needed: the other operand is split along the same axis"
     elif says and all(word in ("rows", "cut") for word in says):
-        reading, is_spared = "every device computes all its rows, which do not need each other", True
+        reading, is_spared = "every device computes all its rows, which are independent of each other", True
     elif says and all(word in ("rows", "cut", "elements") for word in says):
         reading, is_spared = "every device computes all of it, element by element", True
     result = _array(instruction)

@@ -53,7 +53,7 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
     if any(array.layout is None for _, _, array in values):
         notes.append("Without a layout there is no padding to be seen: the compiler adds tiles later.")
     if any(any(array.dynamic) for _, _, array in values):
-        notes.append("<= marks a dimension known only when it runs: bytes are those of the bound.")
+        notes.append("<= marks a dimension known only at run time: bytes are those of the bound.")
     why = why_empty or "no shape is given, neither of its result nor of an operand"
     return table_of(name, title, "static", _VALUES, shown, notes, why)
 

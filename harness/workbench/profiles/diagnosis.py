@@ -17,7 +17,7 @@ from harness.workbench.profiles.timeline import IMBALANCE
 
 # A finding that costs less than this share of the time is left out.
 _WORTH = 0.001
-# A finding that costs more than this share of the time is all that matters.
+# If a finding costs more than this share of the time, no other finding matters.
 _ALL_THAT_COUNTS = 0.5
 
 

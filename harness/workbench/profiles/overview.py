@@ -193,7 +193,7 @@ def _summary(capture: Capture, scale: float) -> Table:
             (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
             *((title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN),
         ]
-    notes = ["- is a figure for which XProf has no counters and prints 0.0 %."]
+    notes = ["- stands for a figure for which XProf has no counters and prints 0.0 %."]
     for answer in answers:
         if answer.columns == ("severity", "message"):
             notes += [f"XProf, {str(row['severity']).lower()}: {row['message']}" for row in answer.rows]

@@ -164,7 +164,7 @@ def of_attempt(number: int, profile_data: Path, source: str | None = None) -> Ca
         raise RatchetError(
             "no-profile",
             f"attempt {number} has no {f'{source} ' if source else ''}capture in {profile_data}{there}. An attempt "
-            "leaves one on the machine that judged it, and old ones are removed. If its schedules are left "
+            "leaves one on the machine that judged it, and old ones are removed. If its schedules are still there "
             f"(profile_data/{number:04d}): ratchet.sh timeline {number}; otherwise: ratchet.sh checkout {number}, then "
             "ratchet.sh timeline",
         )

@@ -124,7 +124,7 @@ _NEEDS = (
 _NEEDED = "what VARCHAR, is_there BOOLEAN, used_by VARCHAR, how VARCHAR"
 _MISSING = Analysis(
     name="missing",
-    title="What the analyses go by",
+    title="What the analyses need",
     columns="what;is_there=there;used_by=used by;how=if not",
     query="select what, is_there, used_by, case when not is_there then how end from needs order by rowid",
 )

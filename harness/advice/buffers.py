@@ -39,7 +39,7 @@ def padded_bytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def with_compiled_sizes(evidence: Evidence) -> Evidence:
-    """`evidence` with the compiler's sizes of buffers; recorded sizes assume 8 rows of words in every tile.
+    """`evidence` with the compiler's sizes of buffers; recorded sizes assume 8 rows of 32-bit words in every tile.
 
     A buffer that takes no VMEM in the record (it lies elsewhere, or on a GPU) stays as it is.
     """

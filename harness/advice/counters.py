@@ -128,7 +128,7 @@ def _as_the_grid(evidence: Evidence) -> Expectation:
     return Expectation(low=steps, high=steps, more=more, fewer=fewer)
 
 
-# Rows that are not a single count make their lines themselves.
+# The functions below make the lines of rows that are not a single count.
 def _score_block(evidence: Evidence) -> Iterator[CounterLine]:
     line = score_block(evidence) if evidence.mosaic else None
     yield from [line] if line else []

@@ -17,7 +17,7 @@ def of(evidence: Evidence, contest: Path) -> Path | None:
     A record's path is not trusted: only folders in the contest's profile_data are opened.
     """
     allowed = (contest / "profile_data").resolve()
-    # A path that cannot be a file's name, or a loop of links, names no folder.
+    # A path that cannot be the name of a file, or that is a loop of links, names no folder.
     with suppress(OSError, ValueError, RuntimeError):
         folder = (contest / (evidence.dump_directory or "")).resolve()
         return folder if folder.is_relative_to(allowed) and folder.is_dir() else None

@@ -6,7 +6,7 @@ from typing import get_args
 from harness.records import Outcome
 from harness.render.series import PieceKind
 
-# Each colour on light paper, then on dark; a browser test checks the contrasts. The colours of outcomes and pieces bear
+# Each colour on light paper, then on dark; a browser test checks the contrasts. The colours of outcomes and pieces have
 # their names.
 _COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#fbfaf7", "#15171a"),

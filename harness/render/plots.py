@@ -189,7 +189,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
         _floor(above, group.bound.seconds, f"{group.bound.name} {seconds(group.bound.seconds, 1)}", palette)
         above.set_ylim(bottom=min(above.get_ylim()[0], group.bound.seconds * 0.8))
         highest = max((entry.row.score or 0.0 for entry in timed), default=0.0)
-        # A line far above all points would press them flat: then words give its score instead.
+        # A line far above all points would press the points flat: then words give its score instead.
         words = f"score there {group.bound.score:,.0f}"
         if group.bound.score < _FAR_ABOVE * highest:
             _floor(below, group.bound.score, words, palette)

@@ -34,7 +34,7 @@ STAGE_WORDS = {
 class Progress:
     """Call it with (stage, state, seconds): `start` begins a stage, any other state ends it (shown unless `done`).
 
-    On a terminal each running stage is a line with its time so far, and a finished one stays as a plain line;
+    On a terminal each running stage is a line with its time so far, and a finished stage stays as a plain line;
     elsewhere, after each silence, a line names the running stages. Use it as a context manager: at its end it prints
     the total. `stream` is stderr unless given.
     """

@@ -162,7 +162,7 @@ def _coverage(seen: Observed) -> float | None:
 
 
 def _had_time(seen: Observed, factor: float) -> bool:
-    """True if the chip had time for `factor` times the useful work: if not, some steps are skipped already."""
+    """True if the chip had time for `factor` times the useful work; if it had not, some steps are skipped already."""
     return factor * seen.report.compute_only_seconds <= seen.seconds
 
 

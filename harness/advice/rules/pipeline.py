@@ -19,7 +19,7 @@ from harness.units import count, percent, seconds
 
 # Published: under 5 % is excellent, over 10 % a red flag.
 _EXCELLENT_BUBBLES, _RED_FLAG_BUBBLES = 0.05, 0.10
-# A unit that is busy for this share of the time is itself what the kernel waits for.
+# If a unit is busy for this share of the time, the kernel waits for that unit.
 _NEARLY_FULL = 0.8
 _MANY_STEPS = 256
 # The first and last two to three steps are fill and drain: with fewer steps than this nothing else is left.

@@ -81,7 +81,7 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
     # The result of a start is a tuple: its operand, its output, and flags.
     if instruction.opcode.endswith("-start") and isinstance(result, Tuple) and len(result.members) > 1:
         result = result.members[1]
-    # XLA writes some reduce-scatters as an all-reduce of which each device keeps a slice.
+    # XLA writes some reduce-scatters as an all-reduce, and each device keeps a slice of its result.
     if kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
         kind = "reduce-scatter"
         result = computation.root.shape if computation.root else result

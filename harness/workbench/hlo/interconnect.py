@@ -52,8 +52,8 @@ def published_seconds(kind: Collective, array_bytes: float, ring_bytes_per_secon
 def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: float, *, is_ring: bool) -> float:
     """The least time over one axis of `size` devices, from the load of the busiest link direction.
 
-    A device takes part with 1/size of the array, which it need not send to itself. On a ring both directions share the
-    work; on a line the device at the end receives everything over its one link.
+    1/size of the array stays on its device and is not sent. On a ring both directions share the work; on a line the
+    device at the end receives everything over its one link.
 
     - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line; all-reduce twice that.
     - all-to-all: V/n^2 from each device to each other. floor(n/2) ceil(n/2) of them cross the middle of a line of n

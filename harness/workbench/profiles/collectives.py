@@ -158,7 +158,7 @@ def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -
         return None
     if kind == "all-gather" and operand is not None:
         return operand * size
-    # One of the two is the whole, the other a part of 1/size.
+    # One of the two is the whole array, the other has 1/size of it.
     return result * size / (size + 1) if has_both else result * size
 
 

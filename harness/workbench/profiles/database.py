@@ -331,7 +331,7 @@ class _Loaded:
         first, last = float(starts[0]), float(ends.max())
         begin, end = min([first, *(period.start for period in shown)]), max([last, *(period.end for period in shown)])
         so_far = np.maximum.accumulate(ends)
-        # The operation that ends last so far; of several that end together, the first.
+        # The operation that ends last so far, or the first of several that end together.
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
         runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
         spans = merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS)

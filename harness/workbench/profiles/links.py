@@ -9,8 +9,7 @@ from harness.workbench.profiles.places import CaptureFiles, host_name
 from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, query, root
 from harness.workbench.tables import columns, table
 
-# The pages of xprof 2.24, the most useful first; the last nine show something only if a capture has the data that they
-# read.
+# The pages of xprof 2.24, the most useful first; the last nine are empty unless a capture has the data that they read.
 TOOLS = (
     ("overview_page", "overview"),
     ("trace_viewer@", "trace viewer"),

@@ -11,7 +11,7 @@ from harness.workbench.profiles.classes import CONTROL_FLOW, op_class
 
 
 def devices(capture: Capture) -> tuple[Device, ...]:
-    """The devices that the analyses are about: those with operations; if there are accelerators, only those."""
+    """The devices that the analyses are about: those with operations; if accelerators are among them, only these."""
     busy = tuple(device for device in capture.devices if device.executions and not is_sparse_core(device))
     return tuple(device for device in busy if device.platform != "cpu") or busy
 

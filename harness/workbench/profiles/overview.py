@@ -93,7 +93,7 @@ def overview(capture: Capture, useful_flops: float | None = None, top: int = 5) 
 
 
 # Each column, its name in XProf's roofline_model, its unit there, and the power of the factor that corrects it: -1 for
-# a time, 1 for a rate, 0 without time.
+# a time, 1 for a rate, 0 for a figure without time.
 _PROGRAM = (
     ("seconds=time per core", "total_time_per_core", MICROSECOND, -1),
     ("flops_per_second=FLOP rate", "measured_flop_rate", GIGAFLOPS, 1),

@@ -151,7 +151,7 @@ _HERE_AND_THERE = (
     "a few scattered elements are wrong: look for what only they have in these inputs, such as a mask, a last block "
     "that the axis does not fill, equal values, or a first value of a maximum or sum that is wrong for them"
 )
-_IN_FLOAT32 = "keep the values that the sentence names in float32 until they are used"
+_IN_FLOAT32 = "keep in float32 the values that the sentence names, until they are used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
 _NOT_FOR_THAT_SHAPE = (
     "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "

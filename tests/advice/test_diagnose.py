@@ -281,7 +281,7 @@ def test_a_wrong_result_is_told_what_its_wrong_part_suggests(wrong: Any, words: 
 
 def test_a_forbidden_rounding_is_told_to_be_left_out() -> None:
     message = "forbidden rounding: the statement keeps the gate in float32, but the error of y is that of rounding"
-    assert "in float32 until" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
+    assert "keep in float32" in next_step(Failure(stage="correctness", kind="wrong-result", message=message))
 
 
 def test_an_access_out_of_bounds_at_a_smaller_shape_alone_has_a_way_out() -> None:

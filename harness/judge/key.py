@@ -1,10 +1,10 @@
-"""The two keys: they must be equal for two times to be compared, and for a champion's checks still to count.
+"""The two keys: only times with equal timing keys are compared; checks count only while their checks key is unchanged.
 
-Each hashes the code of all modules that its entry points import, in whatever folder they are. The timing key covers
+Each key hashes the code of all modules that its entry points import, directly or not. The timing key covers
 compiling and simulating, this chip's facts, and the timed problem. The checks key covers everything that decides
-whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain no other chip, and
-no operator that its own operator is not made of. Comments, docstrings and formatting do not count. docs/KEYS.md says
-file by file whose keys move.
+whether a kernel is right, the contest's own operator, and its prepare.py. A contest's keys contain only its own chip,
+its own operator, and the operators that this operator is made of. Comments, docstrings and formatting do not count.
+docs/KEYS.md lists the keys that a change of each file changes.
 """
 
 import ast
@@ -70,8 +70,8 @@ _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "ha
 # The modules that run a prepare.py to get its problem, and the ways to import without an import statement.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
-# Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a forked
-# child will need, and the package of operators gives its modules' names one address.
+# Modules that compute nothing. `harness` holds the version, the two sandbox modules import early the modules that a
+# forked child will need, and `harness.operators` re-exports names of its modules.
 _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
 # The title of a problem, and the counts that reports expect, change no time.
 _NOT_TIMED = ("title", "expected")
@@ -94,8 +94,8 @@ def key(
 ) -> Key:
     """The keys of evidence taken now for the problem that `prepare` states.
 
-    `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table.
-    `is_confined`: prepare.py is not data and must be run.
+    `timing_inputs` are the tables of the timed calls: for each call's name, a dict of arrays by table name.
+    `is_confined`: prepare.py is code that must be run, not data.
     """
     here, graph = environment(), _graph()
     facts = _facts(chip_name)
@@ -132,7 +132,7 @@ def checks_digest(key: Key) -> str:
 def key_difference(old: Key, new: Key) -> str:
     """The fields in which two keys differ, in words."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
-    # The hash of the whole judge differs if either key does, and decides nothing if both keys exist.
+    # The hash of the whole judge differs if one of the two keys does. If both records have these keys, only they count.
     names = [name for name in names if name != "judge" or not (old.timing and new.timing)]
     if not old.timing and new.timing:
         # For a record with a single key, it is not known which of the two keys would differ.
@@ -170,7 +170,7 @@ def checks_modules(prepare: Path) -> tuple[str, ...]:
 
 
 def statement_digest(statement: Statement) -> str:
-    """Sixteen hex digits, a hash of a problem as the judge states it; in checks keys and in keys before schema 11."""
+    """Sixteen hex digits, a hash of a problem as the judge states it; for checks keys and keys before schema 11."""
     return _stated_digest(msgspec.to_builtins(statement))
 
 
@@ -180,9 +180,9 @@ def problem_digest(statement: Statement) -> str:
 
 
 def problem_digests(statement: Statement, *, is_timed: bool) -> frozenset[str]:
-    """The digests that keys may have of a problem: today's, and those from before statements had all of their fields.
+    """The digests of a problem that keys may contain: today's, and those of statements without the later fields.
 
-    `is_timed` says which form the key has: that of a problem as it is timed, or that of keys before schema 11.
+    If `is_timed`, the digests are of the problem as it is timed; otherwise they are those in keys before schema 11.
     """
     digest = _timed_digest if is_timed else _stated_digest
     forms = itertools.accumulate(_LATER_FIELDS, _without, initial=msgspec.to_builtins(statement))
@@ -198,7 +198,7 @@ def _timed_digest(stated: Any) -> str:
 
 
 def _stated_digest(stated: Any) -> str:
-    # As in keys before schema 11, nothing is left out within tuples.
+    # As in keys before schema 11, fields that are None are not left out within tuples.
     return hashlib.sha256(msgspec.json.encode(_without_none(stated, within=list))).hexdigest()[:16]
 
 
@@ -219,7 +219,7 @@ def _tables(contents: Any) -> Any:
 
 
 def _without_none(stated: Any, within: Any = (list, tuple)) -> Any:
-    """The statement without fields that are None, so that a new field changes no hash of a problem without it."""
+    """The statement without fields that are None: a new field changes no hash of problems that do not set it."""
     if isinstance(stated, dict):
         return {name: _without_none(value, within) for name, value in stated.items() if value is not None}
     return [_without_none(value, within) for value in stated] if isinstance(stated, within) else stated
@@ -252,7 +252,7 @@ def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, .
     entries = (*_OF_CHECKS, *_imports(source, is_contest=True))
     if not is_confined:
         return entries
-    # A prepare.py that is run may take an operator from the package by any means: then all operators count.
+    # A prepare.py that is run can get an operator without an import statement. If it might do so, all operators count.
     by_any_means = "harness.operators" in entries or any(word in source for word in _MEANS)
     return (*entries, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
 
@@ -267,7 +267,7 @@ def _facts(chip_name: str) -> list[list[str]]:
 
 def _judge_modules(graph: _Graph) -> tuple[str, ...]:
     modules = _closure(graph, (*_OF_JUDGE, *_OPERATORS, *_every_chip()), not_followed=("harness",))
-    # The files of packages themselves too: they are run, although they compute nothing.
+    # The packages' own files count too: they are run, although they compute nothing.
     return tuple(sorted({*modules, *(package for name in modules for package in _packages(name))}))
 
 
@@ -307,7 +307,7 @@ def _graph() -> _Graph:
 
 
 def _bytes_digest() -> str:
-    """A hash over every byte of the harness's code: while it stays the same, so do results derived from the code."""
+    """A hash of every byte of the harness's code: results derived from the code are valid while it is unchanged."""
     digest = hashlib.sha256(platform.python_version().encode())
     for path in sorted(_PACKAGE.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -317,12 +317,12 @@ def _bytes_digest() -> str:
 
 @cache
 def _kept_graph(of_bytes: str) -> _Graph:
-    """The result of `_graph`, read from a cache of the user's if it is there.
+    """The result of `_graph`, read from the user's cache if it is there.
 
     Reading the imports of 200 files takes a second, and every verb that shows the state of a contest needs them.
     """
     folder = files.cache_directory()
-    # Without a home, a path that cannot exist: nothing is kept.
+    # Without a home directory, the path cannot exist, and nothing is kept.
     kept = (folder or Path(os.devnull)) / f"keys-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(kept.read_bytes(), type=dict[str, _SourceModule])
@@ -334,7 +334,7 @@ def _kept_graph(of_bytes: str) -> _Graph:
         if module is not None:
             graph[name] = module
             todo += (*module.imports, *_packages(name))
-    # A home that cannot be written costs a second each time, no more.
+    # If the home directory cannot be written to, the only cost is a second each time.
     with suppress(OSError, RatchetError):
         files.write_atomically(kept, msgspec.json.encode(graph))
     return graph
@@ -361,8 +361,8 @@ def _path(module: str) -> Path | None:
 def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
     """The modules of the harness that a file imports, and those that it names in a string.
 
-    If a package only re-exports names of its modules, the modules count. Imports for types alone do not count, and
-    neither does the part of a contest's prepare.py that runs only as a program.
+    If a package only re-exports names of its modules, the modules count. Imports for types alone do not count. In a
+    contest's prepare.py, the code that runs only if the file is run as a program does not count either.
     """
     try:
         tree = ast.parse(source)
@@ -380,7 +380,7 @@ def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
 
 
 def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
-    """All nodes below `node`, without code for types alone and code for a prepare.py that is run as a program."""
+    """All nodes below `node`, except code for types alone and, in a contest, under `__name__ == '__main__'`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If):
             test = ast.unparse(child.test)
@@ -394,7 +394,7 @@ def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
 
 
 def _resolved(module: str, name: str | None = None) -> Iterator[str]:
-    """The module that `from module import name` takes `name` from, or `import module` loads."""
+    """The module that `from module import name` takes `name` from, or that `import module` loads."""
     part = None if name is None else present_name(f"{module}.{name}")
     if part is not None and _path(part) is not None:
         yield part

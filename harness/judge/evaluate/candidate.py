@@ -49,8 +49,8 @@ from harness.records import Claims, PallasCall, Statement, Trace
 from harness.sandbox import arrays, asked_device
 from harness.sandbox.messages import Done, Rejected
 
-# More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
-# pre-scaling Q of the contest is 0.002 % of it.
+# The largest share of the useful work that may run outside Pallas calls as "cheap elementwise work". Pre-scaling the
+# contest's Q is 0.002 % of the useful work.
 _OUTSIDE_SHARE = 0.05
 # More small objects than there are free addresses after JAX and numpy have been imported.
 _BALLAST = 1 << 18
@@ -201,8 +201,8 @@ def _exceeds_vmem(traced: TracedKernel) -> str:
 def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
     """Loads kernel.py once more; raises Rejected `not-deterministic` if its program's digest is not `program`.
 
-    That happens if a constant comes from a clock, from random numbers, or from the address of an object. The free
-    addresses of small objects are occupied meanwhile, so that new objects get other addresses.
+    The digest changes if a constant comes from a clock, from random numbers, or from the address of an object. During
+    the second load, other objects occupy the free addresses of small objects, so that new objects get other addresses.
     """
     ballast = [object() for _ in range(_BALLAST)]
     with asked_device.asked_for(traced.chip):
@@ -325,13 +325,13 @@ def export_cpu(request: ExportRequest) -> Done:
 
 
 def interpret(request: InterpretRequest) -> Done:
-    """Runs the program traced for that shape in TPU interpret mode.
+    """Runs the program traced for the requested shape in TPU interpret mode.
 
-    If a wait may end several transfers, the first family of a smaller shape runs three times: the transfers end in the
-    order in which they were started, in the reverse order, and in a drawn one. The other families run in a drawn order;
-    a result that the order spoils fails against the reference. If the run of the first family, or of the full shape,
-    reads memory that the kernel has not written, a second run on the same inputs finds what the first one left there,
-    and drawn numbers where it left nothing.
+    If a wait can match several transfers, the first family at a smaller shape runs three times: the transfers end in
+    the order in which they were started, in the reverse order, and in a random order. For the other families the order
+    is random; if it makes a result wrong, the comparison with the reference fails. If the run of the first family, or
+    of the full shape, may have read memory that the kernel has not written, the program runs again on the same inputs.
+    This second run finds the values that the first run left in memory, and random numbers where it left none.
     Raises Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`, `unfinished-transfer`,
     `transfer-order`, `left-memory`, `not-interpretable`.
     """
@@ -366,7 +366,7 @@ def interpret(request: InterpretRequest) -> Done:
 
 
 def _are_equal(request: InterpretRequest, outputs: Sequence[Any], others: Sequence[Any]) -> bool:
-    """True if the results are the same to the bit in all rows that somebody reads."""
+    """True if the results are bitwise equal in all rows that are read."""
     problem = _traced(request.shape).problem
     inputs = problem.make_inputs(request.family, request.seed)
     both = zip(as_read(problem, inputs, outputs), as_read(problem, inputs, others), strict=True)
@@ -405,7 +405,8 @@ def _interpreted_once(
         run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
-    # One run at each shape is backwards; the full shape has only that run. The same draw always gives the same order.
+    # One run at each shape takes the steps backwards; the full shape has only this run. The same draw always gives the
+    # same order.
     families = traced.problem.families(full=False)
     is_backwards = request.shape == "full" or request.family == families[0]
     watched = WatchedRun(
@@ -415,7 +416,8 @@ def _interpreted_once(
         reshapes=tuple(reshaped.lines(traced.closed.jaxpr)),
         where=where,
         left=_left.setdefault(request.shape, {}),
-        # Every other run at a smaller shape finds what a call of the same kernel on other inputs left in memory.
+        # Every other run at a smaller shape finds in memory the values that a call of the same kernel on other inputs
+        # left there.
         finds_left=finds_left or (request.shape != "full" and request.family in families[1::2]),
         seed=request.seed,
     )

@@ -29,7 +29,7 @@ class StageClock:
             self._progress(name, "start", 0.0)
 
     def fail(self, name: str, kind: str) -> None:
-        """Records that a job of the stage failed; the stage ends with the first failure's kind, however others end."""
+        """Records that a job of the stage failed; the stage then ends with the kind of its first failure."""
         self._failures.setdefault(name, kind)
 
     def close(self, name: str, state: str, *, goes_on: bool) -> None:

@@ -78,7 +78,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
         if failure is not None:
             break
     if failure is None and not request.full:
-        # Other calls ran in between, so that anything that a call leaves behind shows too.
+        # Other calls ran in between, so this check also detects effects of values that they left behind.
         again, _ = _split(problem, inputs, _run_untouched(request, inputs))
         new_check, failure = probes.check_determinism(
             outputs, input_probe.family, before, again, mode=mode, seed=request.seed
@@ -98,7 +98,7 @@ def _with_shape(failure: Failure | None, problem: Problem, request: CheckRequest
 def _split(
     problem: Problem, inputs: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]]
 ) -> tuple[Sequence[NDArray[Any]], Sequence[NDArray[Any]]]:
-    """The outputs as they are read, and the state."""
+    """The outputs as `as_read` returns them, and the state."""
     count = len(problem.statement().outputs)
     return as_read(problem, inputs, results)[:count], results[count:]
 
@@ -129,7 +129,7 @@ class _ReferenceRun:
     outputs: tuple[NDArray[Any], ...] = ()
 
 
-# Probes compare with the outputs that were checked.
+# Kept because probes compare with the outputs that were checked.
 _last = _ReferenceRun()
 
 

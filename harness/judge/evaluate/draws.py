@@ -10,7 +10,8 @@ from harness.operators.space import RECIPE
 from harness.records import Draw
 from harness.records.evidence import Mode
 
-# A product or a sum with it is wrong by far more than any tolerance; its square still fits float32.
+# A fill of at least this size makes every product or sum wrong by far more than any tolerance; its square still fits
+# into float32.
 _LEAST_FILL = 1 << 12
 
 
@@ -20,11 +21,11 @@ def seed() -> int:
 
 
 def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = True) -> Fill:
-    """The content of unwritten memory in the CPU reference program: NaN at the full shape, else a marked NaN.
+    """The content of unwritten memory in the CPU reference program: NaN at the full shape, a marked NaN at others.
 
     NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it with something. A
     kernel that replaces NaN is exposed by the number that the interpreter uses instead. If the full shape is not
-    interpreted, its CPU program is the only run of its late steps: there memory has all of these in turn.
+    interpreted, its CPU program is the only run of its late steps, so its memory holds all of these in turn.
     """
     if shape != "full":
         return "marked"
@@ -42,8 +43,8 @@ def repeatable(
 ) -> tuple[Draw, ...]:
     """The members of `draws`, each once, that were checked in this mode at this shape and whose family still exists.
 
-    `reduced` is the position of the shape in `problem.reduced()`, None is the full one; `is_second` asks for the
-    second shape near that one.
+    `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape; `is_second` asks for the
+    second shape near this reduced shape.
     """
     here = shape(problem, reduced, is_second=is_second)
     families = {*problem.families(full=True), *problem.families(full=False)}
@@ -56,10 +57,10 @@ def repeatable(
 
 
 def mode_of(reduced: int | None) -> Mode:
-    """The name in records of a run of the CPU reference program at this reduced shape (None: the contest's own shape).
+    """The mode in records of a run of the CPU reference program at this reduced shape (None: the contest's own shape).
 
-    A kernel without a smaller shape is checked at the contest's shape twice, the second time in place of a smaller one;
-    both are `full`.
+    A kernel without a smaller shape is checked at the contest's shape twice, once in place of a smaller shape; both
+    runs have the mode `full`.
     """
     return "full" if reduced is None else "reduced"
 

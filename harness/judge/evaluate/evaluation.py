@@ -38,8 +38,8 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
 
     Writes programs, dumps, Mosaic text and HLO text to `request.work`, replacing those of an earlier run. Also writes
     the HLO text to the contest's `profile_data/kernel.hlo.txt`, and on a device a profile to `profile_data`. Each
-    member of a suite is evaluated in a folder of its name below `request.work`. After any exception, including Ctrl-C,
-    no process is left behind.
+    member of a suite is evaluated in the subfolder of `request.work` with its name. After any exception, including
+    Ctrl-C, no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `no-timing-inputs` and `bad-timing-inputs` (see
     `operators.timing`), `dtype-not-on-chip`, `suite-not-timed` (a suite on a device);
@@ -126,7 +126,7 @@ def _require_dtypes(problem: Problem, chip: Chip) -> None:
 
 
 def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
-    """The timing inputs as the simulator finds them beside the dumps."""
+    """The timing inputs in the form in which the simulator reads them beside the dumps."""
     positions = {array.name: position for position, array in enumerate(problem.statement().inputs)}
     return tuple(
         timing_tables.timing_tables(name, {positions[table]: values for table, values in contents.items()})
@@ -135,12 +135,12 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _is_out_of_reach(policy: Policy) -> bool:
-    """True if no child can write to files other than those that it is allowed to."""
+    """True if every child can write only to the files that it is allowed to."""
     return confinement.isolation(policy.is_confined).landlock is not None
 
 
 def _keep(plan: Plan, state: State) -> None:
-    """Keeps the results of compiler and simulator, unless a latency is missing: it may be for lack of time."""
+    """Keeps the results of compiler and simulator, unless a latency is missing: the time limit may be the reason."""
     programs, evidence = plan.request.programs, state.evidence
     if programs is None or state.seen is not None:
         return
@@ -166,7 +166,7 @@ def stamp(work: Path, candidate: Candidate) -> None:
 
 
 def prepare(plan: Plan) -> None:
-    """Makes empty folders for the children; writes the candidate's files to its folder, and the problem for all."""
+    """Makes empty folders for the children, writes the candidate's files to its folder, and pickles the problem."""
     for name in ("dumps", "mosaic", "scratch"):
         shutil.rmtree(plan.work / name, ignore_errors=True)
     for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):

@@ -12,7 +12,7 @@ class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
     The traced program itself is written to `program`, if given. `stubs` are modules that are replaced by stand-ins,
-    installed or not.
+    whether they are installed or not.
     """
 
     problem: str
@@ -48,8 +48,8 @@ class ShapesReply:
     """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
 
     `has_second`: the kernel was also traced for the second shape, which is then interpreted instead of the reduced one.
-    `interpret_full` asks for the full shape to be interpreted as well; `difference` is the place where its program
-    differs from that of a smaller shape by more than sizes.
+    `interpret_full` asks for the full shape to be interpreted as well; `difference` is the place where the
+    program of the full shape differs from that of a smaller shape in more than sizes.
     """
 
     reduced: int | None
@@ -59,11 +59,11 @@ class ShapesReply:
     warnings: tuple[str, ...] = ()
 
 
-# The shapes that a kernel is traced for: the contest's, a reduced one, and a second one near that.
+# The shapes that a kernel is traced for: the contest's shape, a reduced shape, and a second shape near the reduced one.
 TracedShape = Literal["full", "reduced", "second"]
 
 
-# The content of unwritten memory: this number, NaN (None), a marked NaN, with which comparisons are reversed, or all of
+# The content of unwritten memory: this number, NaN (None), a marked NaN (comparisons with it are reversed), or all of
 # these in turn.
 Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 
@@ -96,10 +96,10 @@ class InterpretRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """Check a program's outputs: the results of running `artifact` here, otherwise those in the file `outputs`.
+    """Check a program's outputs: those of running `artifact` here, or without an artifact those in the file `outputs`.
 
     `reduced` is the position in `problem.reduced()` of the shape, None is the full shape;
-    `is_second` asks for the second shape near that one. `over` is the chip of a program over a mesh.
+    `is_second` asks for the second shape near the reduced shape. `over` is the chip of a program over a mesh.
     """
 
     problem: str
@@ -124,8 +124,8 @@ class CheckReply:
 class ProbeRequest:
     """Probe which inputs the outputs of the CPU reference program `artifact` depend on; `seed` draws inputs and probes.
 
-    `reduced` None is the full shape. `full` asks only for probes that are worth their time at the contest's shape.
-    `over` is the chip of a program over a mesh.
+    If `reduced` is None, the shape is the full one. `full` asks only for the probes that are worth their time at the
+    contest's shape. `over` is the chip of a program over a mesh.
     """
 
     problem: str
@@ -148,9 +148,9 @@ class ProbeReply:
 class CertifyRequest:
     """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
-    In that program unwritten memory holds `fill`, and with `joins_windows` an input that is aliased to an output shares
-    its window if it may be in VMEM. `trace` is the report on both; `splits` are the axes of the chip's mesh over which
-    the dimensions of each input, and then of each result, are split.
+    In that program unwritten memory holds `fill`. If `joins_windows`, an input that is aliased to an output and may be
+    in VMEM shares the output's window. `trace` is the report on both programs; `splits` are the axes of the chip's mesh
+    over which the dimensions of each input, and then of each result, are split.
     """
 
     program: str
@@ -165,7 +165,7 @@ class CertifyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
-    """Compile `artifact` for the chip, write the HLO text to `hlo_texts` and the kernels' Mosaic."""
+    """Compile `artifact` for the chip; write the HLO text to `hlo_texts` and the kernels' Mosaic to its directory."""
 
     artifact: str
     problem: str
@@ -200,7 +200,7 @@ class SimulateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResimulateRequest:
-    """Call `module`.`function` on a directory of dumps, for machines of these names, till the deadline."""
+    """Call `module`.`function` on a directory of dumps, for the machines with these names, until the deadline."""
 
     module: str
     function: str
@@ -237,7 +237,7 @@ class MeasureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreRequest:
-    """More rounds of the programs of the previous `MeasureRequest`, which are still loaded."""
+    """Run more rounds of the programs of the previous `MeasureRequest`, which are still loaded."""
 
     profiled_calls: int
     rounds: int

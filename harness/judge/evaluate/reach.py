@@ -10,7 +10,7 @@ from harness.sandbox.confinement import Confinement
 
 
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
-    """The folders of one child by its name; None for the timer on a device, whose driver needs more than can be listed.
+    """The paths that a child with this name may use; None for the timer on a device, whose driver needs unlisted ones.
 
     The candidate reads the problem and writes to its own folder; its results are moved out of there. No other child
     runs kernel.py, but all of them handle data from it.
@@ -43,9 +43,9 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
 
 
 def not_interpreted(failure: Failure, difference: str) -> Failure:
-    """The failure at the contest's own shape; after a timeout, also what remains unknown and what to do.
+    """The failure at the contest's own shape; after a timeout, it also says what remains unknown and what to do.
 
-    `difference` is the place where the program differs from that of a smaller shape by more than sizes, else "".
+    `difference` is the place where the program differs from that of a smaller shape in more than sizes, or "".
     """
     if failure.kind != "timeout":
         return failure

@@ -34,13 +34,13 @@ class Request:
     """The request for one evaluation.
 
     `directory` is the contest's folder, `work` the folder for programs, dumps and texts. `simulate(dump_directory,
-    chip, deadline_seconds=...)` is a function at the top of a module. `on` chooses the source of the latency (None: a
-    device of the chip, if there is one).
+    chip, deadline_seconds=...)` is a function at the top level of a module. `on` chooses the source of the latency
+    (None: a device of the chip, if there is one).
 
     If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with
     anything: the evidence can carry no verdict, and the contest's kernel.hlo.txt is left alone. The cost of each source
-    line is then computed only if `with_lines`. `draws` are repeated, besides fresh ones, if there is a program of their
-    shape. A program in the cache `programs` is not compiled and simulated again; a new one is added if children are
+    line is then computed only if `with_lines`. `draws` are repeated, besides fresh ones, if a program of their shape
+    exists. A program in the cache `programs` is not compiled or simulated again; a new program is added if children are
     confined. Without a cache, everything is compiled and simulated anew. `stubs` are the modules that the contest
     replaces by stand-ins, `assumption` its statement on branches that depend on unknown values.
     """
@@ -75,11 +75,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """The callbacks of a running evaluation, which may end it.
+    """The callbacks of a running evaluation; they may end the evaluation.
 
     `progress` is called for each stage, `after_trace` with the trace; if the latter raises, the evaluation ends. If
     `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
-    names the checks that were left out (`unchecked`). For a suite, both get what belongs to the whole suite.
+    names the checks that were left out (`unchecked`). For a suite, both are called for the whole suite.
     """
 
     progress: Progress = silent
@@ -116,7 +116,7 @@ class Plan:
 
     @property
     def scratch(self) -> Path:
-        """The folder that only lives as long as the children."""
+        """The folder that is deleted when the evaluation ends."""
         return self.work / "scratch"
 
     @property
@@ -151,10 +151,10 @@ class Plan:
         return self.checked / "scratch" / child if child == "checks compiler" else self.scratch / child
 
     def program_keys(self) -> tuple[str, ...]:
-        """The keys of the exported program in `request.programs`; call before it is compiled. Empty without programs.
+        """The keys of the exported program in `request.programs`; call before it is compiled. Empty without a cache.
 
-        The first is the key of the program as it is compiled here. If no lines are asked for, a program that was
-        compiled with them serves as well: its schedule is the same.
+        The first is the key of the program as it is compiled here. If source lines are not requested, an entry that was
+        compiled with source lines serves as well: its schedule is the same.
         """
         programs, simulate = self.request.programs, self.request.simulate
         if programs is None:

@@ -51,9 +51,9 @@ from harness.operators.space import DRAWN
 from harness.records import Failure, Latency, Offence, Policy, Simulation
 from harness.sandbox import handover
 
-# A small timeline of the simulated run, in the folder of its schedules: a Timeline as JSON.
+# The file with a small timeline of the simulated run (a Timeline as JSON), in the folder of its schedules.
 TIMELINE = "run.timeline"
-# The simulator keeps its own deadline; this is for starting its process and for the answer.
+# Extra time for starting the simulator's process and for its answer; the simulator itself keeps its deadline.
 _SIMULATE_GRACE_SECONDS = 10.0
 # The name of the traced program among the names of exported programs.
 _TRACED = "traced"
@@ -129,7 +129,7 @@ def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
-        # Not while screening, which runs several at a time: a person looks there for the last candidate judged.
+        # Not while screening, which runs several candidates at a time: this file is for the last judged candidate.
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(
@@ -141,7 +141,7 @@ def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | 
     )
     exceeds_vmem = _trace_of(state).exceeds_vmem
     if exceeds_vmem:
-        # libtpu says so as well, after seconds to minutes.
+        # libtpu would refuse the program too, but only after seconds to minutes.
         yield KnownAnswer(request, Failure(stage="compile", kind="vmem-exceeded", message=exceeds_vmem))
         return
     seen = _known_program(plan, state)
@@ -154,7 +154,7 @@ def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | 
 
 
 def _known_program(plan: Plan, state: State) -> Seen | None:
-    """The kept results of the exported program, after putting its files where the compiler writes; None if not kept."""
+    """Puts the kept files of the exported program where the compiler writes; returns its kept results, or None."""
     programs = plan.request.programs
     if programs is None:
         return None
@@ -192,7 +192,7 @@ def _timeline_of(plan: Plan) -> Path:
 def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: Simulation = answer.reply
     if _timeline_of(plan).exists():
-        # Beside the schedules, so that it is kept and restored with them.
+        # Moved to the folder of the schedules, so that it is kept and restored with them.
         failure = handover.take_over(_timeline_of(plan), plan.dumps / TIMELINE, "latency")
         state = state.warning(failure.message) if failure else state
     state = _with_offences(state.adding(simulation=reply), state.offences)
@@ -201,7 +201,7 @@ def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 
 def _without_simulation(plan: Plan, state: State, answer: StageAnswer) -> State:
-    """The state after a failure of the simulator, not of the candidate: the latency is unknown, with a reason."""
+    """The state after the simulator failed, which is no failure of the candidate: its latency is unknown."""
     failure: Failure = answer.reply
     reason = f"the simulator gave no result: {failure.kind}: {failure.message}"
     state = state.warning(reason)
@@ -229,7 +229,7 @@ def _compiled_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Take
 
 
 def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    """The offences of the program with all checks count as offences of the timed program."""
+    """Adds the offences of the program with all checks to those of the timed program."""
     reply: Simulation = answer.reply
     return _with_offences(state, reply.offences), ()
 
@@ -280,7 +280,7 @@ def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRe
         artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
         fill=unforeseen_fill("full", is_interpreted=reply.interpret_full),
         splits=tuple(array.split for array in (*statement.inputs, *statement.results)),
-        # Of arrays that the caller hands over for good, XLA makes no copy that it could keep in VMEM.
+        # XLA makes no copies of donated arrays, so it cannot keep such a copy in VMEM.
         joins_windows=plan.chip.platform == "tpu" and not statement.donated,
     )
 
@@ -301,26 +301,26 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
     for family in _families_at_full(plan, state):
         drawn = seed()
         yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact, over=over)
-    # With the seed of the last check, whose outputs are at hand to compare with.
+    # The probe has the seed of the last check, so that it compares with the outputs of that check.
     yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True, over=over)
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The full shape's families for the CPU reference program, without the first if the interpreter runs that one."""
+    """The full shape's families for the CPU reference program, without the first if the interpreter runs it."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
-    """Checks of the families, each with its own seed, and then probes, because a wrong value says more than a probe."""
+    """Checks of the families, each with its own seed, then probes: a wrong value says more than a failed probe."""
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if shapes.has_second and not shapes.difference and not has_tables:
-        # The interpreter checks the others at the second shape, and the composite has the values of all of them. But
-        # the composite has only one kind of table, and if the programs differ, a kernel may take another path at the
-        # full shape.
+        # The interpreter checks the other families at the second shape, and the composite at the full shape has the
+        # values of all of them. But the composite has only one kind of table. And if the programs differ, a kernel may
+        # take another path at the full shape.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
     asked: dict[str, Any] = {
@@ -368,7 +368,8 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
     if plan.chip.mesh:
         return
     shape: TracedShape = "second" if reply.has_second else "reduced"
-    # At the full shape unwritten memory holds a positive number; at a reduced shape without a second one, NaN.
+    # At the second shape unwritten memory holds a negative number, at the full shape a positive number. If there is no
+    # second shape, it holds NaN at the reduced shape.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
     draws = repeatable(plan.request.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
@@ -467,7 +468,7 @@ def _of_checks(policy: Policy) -> float:
 
 
 def left_out(plan: Plan, state: State) -> tuple[str, ...]:
-    """The checks at the full shape, by the names that their records would have."""
+    """The names of the checks at the full shape, as their records would state them."""
     problem = plan.problem
     families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))
@@ -476,8 +477,9 @@ def left_out(plan: Plan, state: State) -> tuple[str, ...]:
     return (*families, *probes, *interpreted, *checks)
 
 
-# Stages that need the same product ask for their tasks in this order, and a process does tasks in the order of asking.
-# The rank says whose failure counts: at reduced shapes the interpreter's, which names the cause, before wrong results.
+# Stages that need the same product send their requests in this order, and a process answers requests in the order in
+# which they were sent. The rank decides whose failure counts: at reduced shapes, a failure in the interpreter, which
+# names the cause, counts before a wrong result.
 STAGES = (
     Stage("trace", rank=(TRACE,), needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
           seconds=lambda policy: policy.trace_seconds),
@@ -506,7 +508,7 @@ STAGES = (
           requests=_check_full, take=_checked, seconds=_of_checks),
     Stage("interpret", rank=(FULL, 2), needs="full outputs", child="checker", failing="correctness",
           requests=_compare, take=_checked, seconds=_of_checks),
-    # The program with the checks that the kernel is shipped without.
+    # The program is compiled and simulated once more, with the checks that the kernel is shipped without.
     Stage("checks left out", rank=(FULL, 3), needs="unchecked program", child="checks compiler", failing="compile",
           requests=_compile_with_checks, take=_compiled_with_checks, seconds=lambda policy: policy.compile_seconds),
     Stage("checks left out", rank=(FULL, 4), needs="checked schedule", child="simulator", failing="latency",

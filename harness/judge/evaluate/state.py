@@ -11,7 +11,7 @@ from harness.judge.evaluate.tasks import ChildName
 from harness.records import Check, Evidence, Failure, Offence, Policy
 from harness.records import Stage as FailureStage
 
-# What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
+# The product that a stage waits for. `device` exists once all other stages are done, if a device times the kernel.
 Need = Literal[
     "kernel",
     "trace",
@@ -38,7 +38,7 @@ _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A result of a stage that others wait for, with the facts that they need."""
+    """A result of a stage that other stages wait for, with the facts that they need."""
 
     need: Need
     value: Any
@@ -135,9 +135,9 @@ def _fail(plan: Plan, state: State, answer: StageAnswer) -> State:
 class Stage:
     """One row of the table: `requests` makes the requests to the process `child`, `take` adds each answer to the state.
 
-    `name` is for people; several rows may share one. `rank` is its place in the order in which failures count.
-    `failing` is the stage of the Failure if an answer is one; `fail` then returns the new state. `seconds` is the limit
-    of each request.
+    `name` is for people; several rows may share a name. `rank` is the row's place in the order in which failures count.
+    If an answer is a Failure, `failing` is its stage, and `fail` returns the new state. `seconds` is the time limit of
+    each request.
     """
 
     name: str

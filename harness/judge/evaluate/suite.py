@@ -15,8 +15,8 @@ from harness.records import Claims, Evidence, Failure, Latency, Statement, Trace
 def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Listener) -> Evidence:
     """The evidence about a suite, from an evaluation of each member, up to the first member that fails.
 
-    First every member is traced, then every one is checked at reduced shapes, compiled and simulated, then every one
-    is checked at its full shape. If `listener.is_slower` returns True for the evidence before that, no full shape is
+    There are three steps, each for all members: the trace; checks at reduced shapes, compilation and simulation; checks
+    at the full shape. If `listener.is_slower` returns True for the evidence after the second step, no full shape is
     checked.
     """
     statement = suite.statement()
@@ -66,12 +66,12 @@ def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
 
 
 def of_member(name: str, failure: Failure | None) -> Failure | None:
-    """The failure of the member as one of the suite."""
+    """The member's failure as a failure of the suite, whose message begins with the member's name."""
     return replace(failure, message=f"{name}: {failure.message}") if failure else None
 
 
 def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
-    """The traces of all members as one; None unless every member has one."""
+    """The traces of all members as one Trace; None unless every member has a trace."""
     traces = [evidence.trace for evidence in members if evidence.trace is not None]
     if len(traces) < len(suite.members or ()):
         return None
@@ -90,8 +90,8 @@ def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
 def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency | None:
     """The weighted geometric mean of the members' times; None if one of them has no latency.
 
-    Its relative error is the weighted mean of theirs: the simulator errs in the same way at all shapes, so errors do
-    not average out.
+    Its relative error is the weighted mean of the members' relative errors: the simulator errs in the same way at all
+    shapes, so errors do not average out.
     """
     times = [evidence.latency for _, evidence in named if evidence.latency is not None]
     if len(times) < len(suite.members or ()):

@@ -1,4 +1,4 @@
-"""Walks the table of stages for one candidate: each begins when its inputs exist, until the outcome is certain.
+"""Walks the table of stages for one candidate: a stage begins when its inputs exist, until the outcome is certain.
 
 Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
 the lowest rank counts, once all requests below it have been answered.
@@ -18,8 +18,8 @@ from harness.sandbox import confinement
 from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
-# With fewer cores, the full shape waits until it is known whether the candidate is too slow for it, and while a program
-# is compiled or simulated on one core and reduced shapes are checked on the others.
+# With fewer cores, checks at the full shape wait until it is known whether the candidate is too slow for them. They
+# also wait while a program is compiled or simulated and, on the other cores, reduced shapes are checked.
 _MANY_CORES = 4
 
 
@@ -53,7 +53,7 @@ class Evaluation:
         """Runs all stages up to `step`. Call with increasing steps. Not re-entrant."""
         self._until = step
         if self._workers.is_idle:
-            # Importing JAX takes longer than tracing: the compiler's process warms up meanwhile.
+            # Importing JAX takes longer than tracing, so the compiler's process starts to import it now.
             self._workers.child("candidate")
             self._workers.child("compiler")
             self._begin(Product("kernel", None))
@@ -113,7 +113,7 @@ class Evaluation:
                     self._close(stage.name, "done")
 
     def _take(self, stage: Stage, answer: StageAnswer) -> tuple[Product, ...]:
-        """Replaces the state by the one after an answer; reports a trace and a latency to the listeners."""
+        """Replaces the state by the state after an answer; reports a new trace and a new latency to the listener."""
         before, (self.state, products) = self.state, stage.take(self.plan, self.state, answer)
         if before.trace is None and self.state.trace is not None:
             self._listener.after_trace(self.state.trace.trace)

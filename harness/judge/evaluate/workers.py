@@ -11,9 +11,10 @@ from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child, Job
 
-# Processes whose results are not needed yet leave the cores to the others.
+# The niceness of processes whose results are not needed yet.
 _NICENESS = 10
-# One for each of the two programs, and one for the interpreter's outputs. Each process has inputs of its own in memory.
+# One checker for each of the two programs, and one for the interpreter's outputs. Each of them holds its own inputs in
+# memory.
 _MOST_CHECKERS = 3
 
 
@@ -59,7 +60,7 @@ class Workers:
         return self._started[place]
 
     def ask(self, stage: Stage, request: Any) -> None:
-        """Sends a stage's request to its process; `answers` yields the reply, whose rank ends with its number."""
+        """Sends a stage's request to its process; `answers` yields the reply, with this request's number in its rank."""
         number = self._asked.get((stage.name, stage.rank), 0)
         self._asked[stage.name, stage.rank] = number + 1
         if stage.child == "checker":
@@ -110,9 +111,9 @@ class Workers:
         return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
 
     def _checker(self, program: str, *, is_late: bool) -> Child:
-        """The process for this check: the process that compiled the program, otherwise that with the shortest queue.
+        """The process for this check: the one that compiled the program, otherwise the one with the shortest queue.
 
-        A request at a reduced shape (not `is_late`) does not wait for requests at the contest's own.
+        A request at a reduced shape (not `is_late`) avoids processes with requests at the contest's own shape.
         """
         if program in self._checkers:
             return self._checkers[program]
@@ -125,9 +126,9 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """Makes other processes yield while the chip's program is compiled and simulated: everything waits for that.
+        """Makes processes yield while the chip's program is compiled or simulated, because everything waits for that.
 
-        After that, checks at the contest's shape yield to checks at reduced shapes, which end more evaluations.
+        Checks at the contest's shape also yield to checks at reduced shapes, which end more evaluations.
         """
         is_compiling, is_reduced_open = self.is_compiling, self.is_reduced_open
         for name, child in self._started.items():

@@ -8,8 +8,8 @@ from harness.records import Evidence, Latency, Source
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
     """A doubt if the low end of a measured time is faster than `chip` can be: then the clock may be wrong throughout.
 
-    A simulated time needs no such lower limit: its schedule is one that the chip can issue, and the simulator's
-    distance from hardware is no argument against it.
+    A simulated time needs no such lower limit: the chip can issue its schedule, and an error of the simulator is no
+    reason to call the schedule impossible.
     """
     time = evidence.latency
     if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":

@@ -8,18 +8,19 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Outcome, PairedBenchmark, Policy, Row, Source
 from harness.units import percent
 
-# Two loads of one program may honestly differ a little (where their buffers lie). A tenth of the
-# minimum effect moves the limit of an accept from 1 % to 0.9 % and cannot make a gain of nothing.
+# Two loads of one program may really differ a little, because their buffers lie at different places. Tolerating a tenth
+# of the minimum effect moves the limit of an accept from 1 % to 0.9 %, so it cannot make equal programs look faster.
 _TOLERATED_SHARE = 0.1
 
 
 def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) -> Ruling:
-    """The ruling on the pairs so far of the attempt that has this number since the last accept (1: the first).
+    """The ruling on the pairs so far; `attempts_since_accept` is the attempt's number since the last accept, from 1.
 
-    It is called after each batch of a running paired benchmark, and again on the record of a finished one: the same
-    pairs give the same ruling. Each end of the interval misses the true ratio with `stats.look_error`. The control is
-    judged with the error of a first attempt, the largest one, so it is at least as sharp as any verdict; it gives a
-    false alarm in at most `policy.false_accept_rate` of the paired benchmarks.
+    This function is called after each batch of a running paired benchmark, and again on the record of a finished one:
+    the same pairs give the same ruling. Each end of the interval misses the true ratio with probability
+    `stats.look_error`. The control is judged with the error of a first attempt. This is the largest error, so the
+    control is at least as sharp as any verdict. It gives a false alarm in at most `policy.false_accept_rate` of the
+    paired benchmarks.
     """
     try:
         unusable = _unusable(paired, policy)

@@ -15,12 +15,12 @@ _SAME = 1e-9
 def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
     """The accept `verdict` on a simulated gain, unchanged if the gain holds on every machine, else inconclusive.
 
-    On each of them the candidate must take less time than the champion, by any amount: the nominal times already show
-    that the gain is large enough, and beyond the simulator's error for programs of this kind. Requiring the minimum
-    effect under each change would require more of every gain, because a change that makes all kernels faster (transfers
-    at no cost) also makes their difference smaller. A ratio of 1 or more means that the sign of the change depends on
-    that constant alone. The verdict is inconclusive without runs, with runs that have no time, or with nominal runs
-    whose times are not the judged ones. No member of a suite may lose more than `may_lose` on any of them.
+    On each machine the candidate must take less time than the champion, by any amount: the nominal times already show
+    that the gain is large enough, and exceeds the simulator's error for programs of this kind. To require the minimum
+    effect under each changed constant would require more of every gain, because a constant that makes all kernels
+    faster (transfers at no cost) also makes their difference smaller. If a ratio is 1 or more, the sign of the gain
+    depends on that constant alone. The verdict is inconclusive if there are no runs, if a run has no time, or if the
+    times of the nominal run are not the judged times. On no machine may a member of a suite lose more than `may_lose`.
     """
     doubt = (
         _unusable(candidate, champion, resimulated)
@@ -73,7 +73,7 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
                 f"it is unknown whether the gain holds under {run.name}: simulated again, one of the two programs has "
                 "no time"
             )
-    # Written so that a NaN is lost too.
+    # Written so that a NaN counts as lost too.
     losing_runs = [run for run in resimulated if not (run.time_ratio is not None and run.time_ratio < 1)]
     if not losing_runs:
         return ""

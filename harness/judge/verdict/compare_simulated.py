@@ -2,22 +2,22 @@
 
 The same program always takes the same simulated time, so trying again involves no luck and narrows no interval. The
 only uncertainty is whether hardware agrees. The simulator's errors are those of its model (a latency, a queue, a
-clock). Two programs share most of them; the rest comes from the differences between the two, and is nothing for the
-same schedule. If the error of a pair were a fraction c of the change plus a floor f, the sign of a change g would be
-known once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with the change only costs a factor,
-and the floor alone would keep small changes from being believed.
+clock). Two programs share most of these errors. The rest comes from the differences between the programs, and is zero
+for equal schedules. Suppose that the error of a pair were a fraction c of the change plus a floor f. Then the sign of a
+change g would be known if g >= k (c g + f), that is if g >= k f / (1 - k c). The part that grows with the change would
+only cost a factor; only the floor would hide small changes.
 
-The published times do not show that. Their pairs that are most like a champion and a candidate are two kernels for one
-problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). None of
-these pairs is as similar as a champion and a candidate often are. So the whole error is treated as floor, and no part
-of it as shrinking with the change. For programs that differ little this is the cautious side. A record states one
-number for its program, one standard deviation of such a pair's ratio; the larger number of the two records counts.
+The published times do not confirm this. Among them, the pairs most like a champion and a candidate are two kernels for
+one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). None
+of these pairs is as similar as a champion and a candidate often are. So the whole error is treated as floor, and no
+part of it shrinks with the change. For programs that differ little this is cautious. A record states one number for its
+program: one standard deviation of the ratio of such a pair. The larger of the two records' numbers counts.
 
-A search shows the fastest of many candidates, and so picks the simulator's errors in its favour too. If none of n
+A search presents the fastest of many candidates, and so also selects simulator errors in their favour. If none of n
 candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations
-with a chance of Phi(k)^n, Phi the normal distribution. To keep this chance the same for every n, the fastest of n must
-exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred. Settings of one
-kernel share much of their errors and so count for fewer than n: n is the cautious side again.
+with a probability of Phi(k)^n, where Phi is the normal distribution. To keep this probability the same for every n, the
+fastest of n must exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred.
+Settings of one kernel share much of their error, so n settings count as fewer candidates; using n is cautious too.
 """
 
 import math
@@ -31,11 +31,10 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Change, Evidence, Outcome, Policy, Simulation, Verdict
 from harness.units import percent, seconds
 
-# The standard deviations that a gain must exceed. One, because the published pairs are kernels by different
-# authors, and a champion and a candidate differ less, so that the record's number is more likely too large than
-# too small. More would refuse nearly everything that a single change brings. If a pair is as different as the
-# published pairs and truly no faster, it exceeds one deviation in one case out of six; that doubt is left to a
-# device.
+# The number of standard deviations that a gain must exceed. It is one, because the published pairs are kernels by
+# different authors. A champion and a candidate differ less, so the record's number is more likely too large than too
+# small. A larger number would refuse nearly every gain of a single change. If a pair is as different as the published
+# pairs and truly no faster, it exceeds one deviation in one case out of six; only a device can remove that doubt.
 _DEVIATIONS = 1.0
 
 
@@ -102,8 +101,8 @@ def rule(
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
     """One standard deviation of the pair's time ratio as a fraction of it, or None if a record does not say.
 
-    For a suite it is the weighted mean of its members': the simulator errs in the same way at all shapes, so errors do
-    not average out. A member whose program is the champion's own has none: it is no faster than itself.
+    For a suite it is the weighted mean of its members' deviations: the simulator errs in the same way at all shapes, so
+    errors do not average out. If a member's program is the champion's program, its uncertainty is zero.
     """
     if candidate.members:
         of_members = [_of_member(ours, theirs) for (_, ours), (_, theirs) in pairs(candidate, champion)]
@@ -125,7 +124,7 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 
 
 def _relative(run: Simulation) -> float:
-    """The uncertainty of a run; for a mean over timing inputs their largest, as their errors have the same sign."""
+    """The uncertainty of a run; for a mean over timing inputs the largest one, because their errors have one sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
 
 

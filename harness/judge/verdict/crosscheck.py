@@ -1,7 +1,7 @@
 """Compares the work of the scored program with that of the checked one, by counts that both have.
 
-The checked program (the CPU reference) and the compiled and simulated one (the TPU's) are made from one trace and
-handed over as two files; here the counts that both sides have are compared.
+The checked program (the CPU reference) and the compiled and simulated program (the TPU's) are made from one trace and
+handed over as two files.
 """
 
 import math
@@ -20,11 +20,11 @@ ELEMENTS_OF_AN_EXPONENTIAL = 2048
 def failure(evidence: Evidence) -> Failure | None:
     """The Failure `static`, `program-differs` if the compiled program lacks work of the checked one, else None.
 
-    Only a lack counts, and only of matrix products, exponentials and transfers: no compiler leaves those out, and a
-    kernel that passed the checks needs them (exponentials only if its trace has them: there are other ways to compute
-    one). Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for float32 only add
-    work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has less arithmetic than
-    the useful matmul FLOPs, because it then has loops of unknown trip count.
+    Only missing matrix products, exponentials and transfers count: no compiler leaves them out, and a kernel that
+    passed the checks needs them. Exponentials count only as far as the trace has them, because there are other ways to
+    compute an exponential. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for
+    float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has less
+    arithmetic than the useful matmul FLOPs, because it then has loops of unknown trip count.
     """
     trace = evidence.trace
     if trace is None:
@@ -55,7 +55,7 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
     outputs = sum(_bytes(problem.shard(output), output.dtype) for output in problem.outputs)
     inputs = evidence.problem.work.minimum_hbm_bytes - outputs
     if evidence.problem.donated:
-        # With donated inputs, it is not stated how much of the minimum is written.
+        # With donated inputs, the statement does not say how many bytes of the minimum are written.
         moved, least = run.hbm_read_bytes + run.hbm_written_bytes, evidence.problem.work.minimum_hbm_bytes
         return [f"only {moved:,} of {least:,} bytes of HBM traffic (simulated)"] if moved < _FEWEST * least else []
     lacking = []
@@ -67,7 +67,7 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:
-    # `bfloat16`, `float8_e4m3fn`: the first number is the bits. A dtype without one counts for nothing.
+    # `bfloat16`, `float8_e4m3fn`: the first number is the bits. A dtype without a number counts as zero bytes.
     bits = re.search(r"\d+", dtype)
     return math.prod(shape) * int(bits[0]) // 8 if bits else 0
 

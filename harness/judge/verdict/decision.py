@@ -27,7 +27,7 @@ from harness.units import percent, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """The number of times that a gain could have come by luck: the larger it is, the more a verdict asks for.
+    """The numbers of tries that could have given a gain by luck: the larger they are, the more a verdict requires.
 
     `since_accept`: the attempts since the last accept, this one included. `looked_at`: the candidates of which this one
     was the fastest.
@@ -51,11 +51,11 @@ def decide(
 ) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
 
-    Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency, a check or the pairs
-    of `paired` are missing, or the interval does not settle it. A simulated gain must be at least
-    `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each of `resimulated`, the pair
-    under each uncertain constant (without these the verdict is inconclusive). No member of a suite may lose more
-    than it is allowed to, also in each of `resimulated`. The fastest of several candidates (`tries`) must gain more,
+    Failed: something failed, or the latency is shorter than `chip` can reach. Inconclusive: a latency, a check or the
+    pairs of `paired` are missing, or the interval allows neither accept nor reject. A simulated gain must be at least
+    `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each run of `resimulated`, in
+    which one uncertain constant is changed (without these runs the verdict is inconclusive). No member of a suite may
+    lose more than it is allowed to, also in these runs. The fastest of several candidates (`tries`) must gain more,
     because choosing by simulated times also chooses their errors. For a measured gain the whole confidence interval
     must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises ValueError if the
     two were not taken under the same key.
@@ -110,7 +110,7 @@ def _measured(
     attempts: int,
     moved: tuple[Change, ...],
 ) -> Verdict:
-    """The verdict by where the whole interval lies; inconclusive without enough sound pairs."""
+    """The verdict from the position of the whole interval; inconclusive without enough usable pairs."""
     source = comparable.latency(candidate).source
     if paired is None:
         reason = "candidate and champion were not timed in turns, and separate timings do not count"
@@ -142,9 +142,9 @@ def _measured(
 
 
 def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
-    """Text that says how sure the interval had to be, and why so sure."""
+    """Text that states the certainty that the interval needed, and the reason for it."""
     missed = 2 * stats.look_error(policy, attempts)
-    # The digits needed to tell it from 100 %.
+    # The number of digits that tell the certainty from 100 %.
     digits = max(0, -math.floor(math.log10(missed)) - 2)
     return (
         f"attempt {attempts} since the last accept, look {paired.looks} of at most {len(policy.looks)}: intervals of "

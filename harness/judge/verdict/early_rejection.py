@@ -11,8 +11,8 @@ from harness.records import Evidence, Policy, Verdict
 def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
     """True if the whole interval of the candidate's simulated time lies above the champion's time.
 
-    Also True if a member of a suite takes more time than it may. Then no check can make the candidate a win, and the
-    remaining checks need not run. False if a time is unknown or not simulated, or if the champion's evidence cannot
+    Also True if a member of a suite takes more time than it may. In both cases no check can make the candidate win, so
+    the remaining checks need not run. False if a time is unknown or not simulated, or if the champion's evidence cannot
     carry a verdict. Raises ValueError if the two are not comparable.
     """
     if candidate.latency is None or candidate.latency.source != "simulated":

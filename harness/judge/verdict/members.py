@@ -10,7 +10,7 @@ Named = tuple[str, Evidence]
 
 
 def pairs(candidate: Evidence, champion: Evidence) -> tuple[tuple[Named, Named], ...]:
-    """Each program of the candidate with the champion's. Raises ValueError if they are not of the same members."""
+    """Each program of the candidate with the champion's. Raises ValueError if their numbers differ."""
     return tuple(zip(candidate.programs, champion.programs, strict=True))
 
 
@@ -56,7 +56,7 @@ def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tupl
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
-    """The runs of a suite, from the runs by name of the members whose programs differ; there is at least one."""
+    """The runs of a suite; `runs` are those of the members whose programs differ (at least one), by their names."""
     alike = {member.name: member for member in times(candidate, champion) if member.name not in runs}
     suite_runs = []
     for each in zip(*runs.values(), strict=True):

@@ -12,8 +12,8 @@ Regime = Literal["compute-bound", "memory-bound", "link-bound", "latency-bound"]
 GapSize = Literal["small", "moderate", "large"]
 TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 
-# Below this share of both peaks neither binds and the time goes to latencies (the published
-# method says "both low, say both under 30 %").
+# Below this share of both peaks, neither is the limit, and the time goes to latencies (the published method says "both
+# low, say both under 30 %").
 LOW_UTILISATION = 0.30
 
 # Published bandwidths are rounded to three digits or four.
@@ -51,7 +51,7 @@ def score(util: float, latency_seconds: float) -> float:
 
 
 def regime(util: float, bandwidth_util: float, intensity: float, ridge: float) -> Regime:
-    """The binding resource: latency if both utilisations are low, else by the intensity's side of the ridge point."""
+    """The binding resource: latency if both utilisations are low, else compute if the intensity reaches the ridge."""
     if util < LOW_UTILISATION and bandwidth_util < LOW_UTILISATION:
         return "latency-bound"
     return "compute-bound" if intensity >= ridge else "memory-bound"
@@ -85,7 +85,7 @@ def link_only_seconds(work: Work, chip: Chip) -> float | None:
 
 
 def incoming_links(chip: Chip) -> int:
-    """The number of links that come to a chip with the fewest: one along an axis of the slice, two along a ring."""
+    """The number of links to the chip with the fewest links: one for each axis of the slice, two if it is a ring."""
     links = chips.row(chip.name).links
     assert links is not None, "a slice has links"
     sizes = (size for size in slice_shape(chip.devices, links) if size > 1)
@@ -100,12 +100,12 @@ def gap_size(gap_fraction: float) -> GapSize:
 
 
 def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
-    """HBM bytes of one call with re-reads, and where the number comes from.
+    """HBM bytes of one call with re-reads, and the source of the number.
 
     Derived from the block index maps of the Pallas calls. If a kernel moves an operand by hand, the simulator's DMA
-    bytes of the whole chip are used instead. They are also used if they are fewer: the maps do not show where an array
-    is, and XLA leaves an array between two kernels in VMEM if it fits. Only the schedule's own transfers are traffic
-    then. For a suite it is the weighted geometric mean.
+    bytes of the whole chip are used instead. They are also used if they are fewer than the maps show: XLA leaves an
+    array between two kernels in VMEM if it fits, which the maps do not show. Then only the schedule's own transfers are
+    traffic. For a suite it is the weighted geometric mean.
     """
     if evidence.members:
         of_members = [traffic(member) for member in evidence.members]
@@ -126,9 +126,9 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
 
 
 def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
-    """A sentence on a time that is too short for HBM to move the compiled program's bytes; empty if it is not.
+    """A sentence if the time is too short for HBM to move the compiled program's bytes, otherwise empty.
 
-    Empty for a chip with a cache before its memory, because the cached part is unknown, and for a program whose
+    Empty for a chip with a cache in front of its memory, because the cached part is unknown, and for a program whose
     schedule was not executed, because its traffic is unknown.
     """
     run = finished_run(evidence)

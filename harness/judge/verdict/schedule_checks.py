@@ -1,9 +1,9 @@
-"""Judges the execution of the whole schedule by what a right program may do."""
+"""Judges the execution of the whole schedule by the rules that a correct program keeps."""
 
 from harness.records import Evidence, Failure, Offence, OffenceKind
 
-# The expectation that each kind breaks; the kind that explains most comes first. The compiler checks at a kernel's end
-# that its semaphores are zero, so a transfer that nothing waits for is a failed check as well.
+# The rule that each kind of offence breaks; the kind that explains most comes first. The compiler checks at a kernel's
+# end that its semaphores are zero, so a transfer that nothing waits for is a failed check as well.
 _EXPECTED: dict[OffenceKind, str] = {
     "transfer-pending": (
         "a wait for every transfer before its kernel ends, because otherwise its data is read too early or written too "
@@ -30,9 +30,9 @@ _EXPECTED: dict[OffenceKind, str] = {
 def failure(evidence: Evidence) -> Failure | None:
     """The Failure of the stage `latency`, with the kind of the offence, if the program's execution offends; else None.
 
-    The simulator executes the compiled program at the contest's shape, the one that is timed. The checks before it see
-    other programs made from the same trace: the CPU's, in which transfers take no time and indices past the end are
-    moved back, and the interpreter's at a reduced shape.
+    The simulator executes the compiled program at the contest's shape, which is the program that is timed. The earlier
+    checks see other programs made from the same trace: the CPU's, in which transfers take no time and indices past the
+    end are moved back, and the interpreter's at a reduced shape.
     """
     offences = _offences(evidence)
     for kind, expected in _EXPECTED.items():

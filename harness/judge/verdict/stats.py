@@ -2,17 +2,17 @@
 
 Why the interval holds. Champion and candidate are timed in random order within each round. If both take the same time,
 the winner of each pair is then an independent fair coin toss, whatever the machine does: drift, spikes, steps, a clock
-with two speeds or coarse ticks change the difference of two times, not which of them is smaller. The same goes for a
-candidate that takes r times the champion's time, with the ratio over r. So the number of pairs on the wrong side of the
-true ratio is binomial, and the interval between two order statistics (that of the sign test) needs no other assumption.
-It costs a third more pairs than the best interval for normal noise would (efficiency of the sign test: 2 / pi), and
-gains where there are spikes.
+with two speeds or coarse ticks change the difference of two times, not which of them is smaller. The same holds
+for a candidate that takes r times the champion's time, if its times are divided by r. So the number of pairs on the
+wrong side of the true ratio is binomial, and the interval between two order statistics (that of the sign test) needs no
+other assumption. For normal noise it needs 1.6 times the pairs of the best interval (the efficiency of the sign test is
+2 / pi); for noise with spikes it is the better interval.
 
 How sure it must be. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
-chances at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as a / (k
-(k + 1)) on the k-th attempt since the last one (the sum over all k is a), in equal parts on its looks. The price is
-small, because the number of pairs that an interval needs grows only with the logarithm of 1 / its error: an accept
-needs at least 14 pairs at the first attempt, 33 at the thousandth.
+probabilities at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as
+a / (k (k + 1)) on the k-th attempt since the last accept (the sum over all k is a), in equal parts on its looks. The
+price is small, because the number of pairs that an interval needs grows only with the logarithm of 1 / its error: the
+interval needs at least 14 pairs at the first attempt, 33 at the thousandth.
 """
 
 import functools
@@ -29,7 +29,7 @@ MINIMUM_PAIRS = 20
 
 
 def attempt_error(policy: Policy, attempts_since_accept: int) -> float:
-    """The chance left to the k-th attempt since the last accept, this one counted, to be accepted without the gain."""
+    """The allowed chance that the k-th attempt since the last accept (1: the first) is accepted without a gain."""
     if attempts_since_accept < 1:
         raise ValueError(f"expected at least 1 attempt since the last accept (this one), got {attempts_since_accept}")
     return policy.false_accept_rate / (attempts_since_accept * (attempts_since_accept + 1))
@@ -41,7 +41,7 @@ def look_error(policy: Policy, attempts_since_accept: int) -> float:
 
 
 def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -> tuple[float, float, float]:
-    """The median of new/old over the pairs, and its interval's low and high end, each wrong with probability `error`.
+    """The median of new/old over the pairs, and its interval's two ends, each wrong with probability `error` at most.
 
     The interval is that of scipy.stats.quantile_test at confidence 1 - 2 `error`. With fewer pairs than the error
     requires, the ends are zero and infinite: nothing can be concluded.

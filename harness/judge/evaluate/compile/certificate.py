@@ -1,10 +1,11 @@
 """Derives the CPU's program from the traced one, without kernel.py, and proves that the compiled program is the same.
 
 kernel.py can change anything in the process that traces it: that process could hand over two unrelated programs, or
-change JAX's rules of lowering. So it hands over the traced program as data. From this data the program that is checked
-on the CPU is derived here, by JAX's own rules. The program for the chip comes from the candidate's process, which knows
-the lines of kernel.py. It must equal the lowering of the traced program that is made here, operation by operation,
-kernels included. Around its kernels the traced program must be lowered to the same operations on both platforms.
+change JAX's rules of lowering. So it hands over the traced program as data. From this data, the program that is
+checked on the CPU is derived here, by JAX's own rules. The program for the chip comes from the candidate's process,
+which knows the lines of kernel.py. It must equal the lowering of the traced program that is made here, operation by
+operation, kernels included. Around its kernels the traced program must be lowered to the same operations on both
+platforms.
 """
 
 from dataclasses import fields
@@ -28,7 +29,7 @@ from harness.sandbox.messages import Rejected
 # Fields of an exported program that are names or settings of the export; its text is compared in normal form.
 _NOT_COMPARED = ("fun_name", "mlir_module_serialized", "disabled_safety_checks", "_get_vjp")
 
-# Stands for a kernel where programs are compared around kernels.
+# Replaces each kernel for the comparison of the operations around kernels.
 _OPAQUE = "opaque"
 _opaque_p: Any = core.Primitive(_OPAQUE)
 _opaque_p.multiple_results = True
@@ -79,9 +80,9 @@ def certify(request: CertifyRequest) -> Certificate:
 
 
 def _require_sound(closed: Any, chip: Chip) -> None:
-    """Raises Rejected `foreign-primitive` if a primitive is not JAX's, `forged-result` if a type is not its value's.
+    """Raises Rejected `foreign-primitive` if a primitive is not JAX's, `forged-result` if a value's type is wrong.
 
-    No trace makes such a program. A compiler that uses one type and an interpreter that uses another would compute
+    No trace produces such a program. A compiler that uses one type and an interpreter that uses another would compute
     different things.
     """
     unknown = next((each for each, _ in normal_form.primitives(closed) if each.startswith(normal_form.UNKNOWN)), None)

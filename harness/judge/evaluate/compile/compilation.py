@@ -36,7 +36,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
         donated = problem.statement().donated
         compiled = jax.jit(exported.call, donate_argnums=donated).lower(*shapes).compile()
     except Exception as error:
-        # If Pallas is imported, JAX wraps the compiler's error in one of its own.
+        # If Pallas is imported, JAX wraps the compiler's error in an error of its own.
         cause = error.__cause__ if isinstance(error.__cause__, jax.errors.JaxRuntimeError) else error
         if not isinstance(cause, (jax.errors.JaxRuntimeError, NotImplementedError, ValueError)):
             raise
@@ -87,7 +87,7 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
 
 
 def _compile_failure(text: str) -> Rejected:
-    """The failure to raise: the compiler's most telling sentence, with the end of its text as detail."""
+    """The failure to raise: the compiler's most informative sentence, with the end of its text as detail."""
     kind = "compile-error"
     lower = text.lower()
     if "vmem" in lower and re.search(r"exceed|exhaust|out of memory|limit", lower):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.judge.evaluate.messages import CompileRequest
 
-# As JAX writes them into the configuration of a kernel's call.
+# The options as JAX writes them into the configuration of a kernel's call.
 _OPTIONS = (b'"disable_bounds_checks": true', b'"disable_semaphore_checks": true')
 
 

@@ -1,8 +1,8 @@
 """A cache on disk of the compiler's and the simulator's results, keyed by everything that they depend on.
 
-Both are functions of the exported program, the compiler and its flags, the chip and the judge's code, so the same
-question always gets the same answer. Nothing about correctness is kept. An entry is a file in a folder of the user's
-that no child process may write. If children are not confined, nothing is kept or read.
+Both are functions of the exported program, the compiler and its flags, the chip and the judge's code, so equal inputs
+always give equal results. Nothing about correctness is kept. An entry is a file in a folder of the user that no child
+process may write to. If children are not confined, nothing is kept or read.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from harness.records import Simulation
 # The entry of a kernel with 65 thousand bundles takes some MB.
 _MOST_BYTES = 512 << 20
 _MOST_BYTES_OF_ONE = 64 << 20
-# The largest entry that is unpacked: a larger one is damaged or not ours.
+# The largest size of an entry that is unpacked: a larger entry is damaged, or was not written here.
 _MOST_BYTES_UNPACKED = 2 << 30
 _MARK = b"kernel-ratchet program 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -59,7 +59,7 @@ class SeenPrograms:
         return hashlib.sha256(msgspec.json.encode(key_parts)).hexdigest()
 
     def restored(self, key: str, work: Path) -> Seen | None:
-        """Puts a program's dumps and texts into `work` and returns its kept results; None if nothing sound is kept.
+        """Puts a program's dumps and texts into `work` and returns its kept results; None without a valid entry.
 
         Raises OSError if `work` cannot be written.
         """
@@ -104,7 +104,7 @@ class SeenPrograms:
                 state = path.stat()
                 entries.append((state.st_mtime_ns, state.st_size, path))
         total = sum(size for _, size, _ in entries)
-        # Temporary files of killed processes count as entries, and are dropped in their turn.
+        # Temporary files of killed processes count as entries, and are dropped like them.
         for _, size, path in sorted(entries, key=lambda entry: entry[:2]):
             if total <= self.most_bytes:
                 return

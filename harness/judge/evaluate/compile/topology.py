@@ -24,7 +24,9 @@ def described_device(chip: Chip) -> jax.Device:
 
 
 def described_shapes(inputs: Sequence[Array], chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these inputs on the device of `chip`, or split over its mesh. Raises the same RatchetError.
+    """The shapes of these inputs on the device of `chip`, or split over its mesh.
+
+    Raises RatchetError `wrong-topology`.
 
     A mesh has the chips of its slice in the order of their numbers.
     """

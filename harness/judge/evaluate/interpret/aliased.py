@@ -1,4 +1,4 @@
-"""Rewrites kernels with inputs aliased to outputs: JAX's interpreter for any platform makes two arrays of each pair."""
+"""Rewrites kernels with inputs aliased to outputs, for which JAX's interpreter for any platform makes two arrays."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -13,8 +13,8 @@ def with_one_memory(equation: Equation, vmem_bytes: int) -> Jaxpr:
     """The kernel of a Pallas call, with each input in HBM that is aliased to an output replaced by that output.
 
     On a chip both are one array, so that a write to either can be read from both. The interpreter's array for the
-    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM: then windows of
-    equal blocks are parts of one array as well.
+    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM: then
+    windows with equal blocks are parts of one array as well.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
@@ -38,7 +38,7 @@ def _are_one_window(block: Any, other: Any, vmem_bytes: int) -> bool:
 
 
 def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
-    """The program with its output in place of each aliased input. A loop or branch with both as operands keeps both."""
+    """The program with each aliased input replaced by its output; a loop or branch with both as operands keeps both."""
     equations = []
     for equation in jaxpr.eqns:
         effects = _effects(equation.effects, outputs)

@@ -1,10 +1,11 @@
-"""Buffers of TPU interpret mode with three properties of a chip's that JAX leaves out, and the reads of unwritten ones.
+"""Gives the buffers of TPU interpret mode three properties of a chip that JAX leaves out; notes reads before writes.
 
-- A window has two buffers, used in turn: after a block was written to HBM, the next step finds other contents.
-- A block is fetched while an earlier step runs: it misses what that step writes to the same array in HBM.
+- A window has two buffers that are used in turn: after a block was written to HBM, the next step finds other contents.
+- A block is fetched while an earlier step runs: it misses the values that this step writes to the same array in HBM.
 - Memory in front of an array is not its end: JAX's interpreter counts negative indices from the end, as numpy does.
 
-JAX writes by exchanging values, so that a read of what a write replaces is not seen: see `jaxprs.uses_replaced_values`.
+JAX writes by swapping values, so a read of the value that a write replaces is not seen here: see
+`jaxprs.uses_replaced_values`.
 """
 
 import contextlib
@@ -22,21 +23,22 @@ from numpy.typing import NDArray
 
 from harness.judge.evaluate.interpret.left_memory import IN_HBM, is_unwritten
 
-# The methods through which all accesses go, and the functions that call them, with the parameters that are used here.
+# The methods through which all accesses go.
 _METHODS = ("get_buffer_content", "store_buffer_content", "swap_buffer_content")
 # The bytes of the largest integers that a chip computes with.
 _LARGEST_INTEGER = 4
+# The functions that call these methods, each with the parameter that is used here.
 _FUNCTIONS = {"get": "input_name", "store": "output_name"}
 
 
 @dataclass(slots=True)
 class _Memory:
-    """The buffers of one Pallas call. A key is JAX's: memory space, number, chip, core."""
+    """The buffers of one Pallas call. The keys are those of JAX: memory space, number, chip, core."""
 
     # The output window that was read last, by chip and core, and the windows whose block has been written to HBM.
     window: dict[tuple[int, int], Any] = field(default_factory=dict)
     replaced: set[Any] = field(default_factory=set)
-    # The arrays in HBM of which blocks were fetched, and their contents before something was written to them.
+    # The arrays in HBM from which blocks were fetched, and their contents before something was written to them.
     fetched: set[Any] = field(default_factory=set)
     before: dict[Any, NDArray[Any]] = field(default_factory=dict)
     # For each buffer that begins without contents: JAX's object, and an array that is true where something was written.
@@ -48,7 +50,8 @@ class _Memory:
 class Buffers:
     """The buffers of a run. `comes_early`: a block that is fetched misses all writes of this call to its array.
 
-    `in_front` is the error of an access in front of a buffer. It ends the other chips, whose errors may then hide it.
+    `in_front` is the error of an access in front of a buffer. It also ends the runs of the other chips, whose errors
+    may hide it.
     """
 
     comes_early: bool
@@ -58,7 +61,7 @@ class Buffers:
     lock: Any = field(default_factory=threading.Lock)
 
     def of(self, memory: Any) -> _Memory:
-        """The buffers of this Pallas call. JAX's object for them is kept, so that it stays distinct from later ones."""
+        """The buffers of this Pallas call. JAX's object for them is kept alive, so that no later one is taken for it."""
         with self.lock:
             for each, buffers in self.memories:
                 if each is memory:
@@ -68,7 +71,7 @@ class Buffers:
 
 
 class _Access(threading.local):
-    """The purpose of the current access: the interpreter's copies of blocks name inputs and outputs."""
+    """The purpose of the current access: the interpreter's copies of blocks state the name of the input or output."""
 
     purpose: str = ""
     core: tuple[int, int] = (0, 0)
@@ -80,7 +83,7 @@ _run: Buffers | None = None
 
 @contextlib.contextmanager
 def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
-    """Within this context interpreted programs run with such buffers, one at a time.
+    """A context in which interpreted programs run with such buffers, one program at a time.
 
     Afterwards buffers hold numbers drawn with `seed` wherever nothing was written.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
@@ -164,10 +167,10 @@ def _replacement(name: str, method: Any) -> Any:
 
 
 def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
-    """Writes drawn numbers wherever the run wrote nothing: the next run finds what another program has left there.
+    """Writes random numbers wherever the run wrote nothing, as if another program had left them for the next run.
 
-    An input of integers that all have the value of unwritten memory looks like unwritten memory: outside of VMEM,
-    integers stay.
+    Outside VMEM, integers stay as they are: an input of integers that all have the value of unwritten memory looks like
+    unwritten memory.
     """
     for key, written in buffers.written.items():
         content = buffers.buffers[key].content
@@ -191,7 +194,7 @@ def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
 
 
 def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, result: Any) -> Any:
-    """The result of a read, with the contents that the chip fetched if it is a block of an input."""
+    """The result of a read; for the fetch of an input's block, the contents that the chip would have fetched."""
     if _access.purpose == "fetch":
         buffers.fetched.add(key)
         if run.comes_early and key in buffers.before and result[0] is not None:
@@ -212,7 +215,7 @@ def _note_read(run: Buffers, buffers: _Memory, key: Any, where: Any) -> None:
 
 
 def _refill(memory: Any, buffers: _Memory, key: Any) -> None:
-    """Gives a window whose block was written to HBM the contents of unwritten memory, as it is first used again."""
+    """Fills a window whose block was written to HBM with the value of unwritten memory when it is first used again."""
     if key in buffers.replaced:
         buffers.replaced.discard(key)
         content = memory.mem[key].content

@@ -61,7 +61,7 @@ class Buffers:
     lock: Any = field(default_factory=threading.Lock)
 
     def of(self, memory: Any) -> _Memory:
-        """The buffers of this Pallas call. JAX's object for them is kept alive, so that no later one is taken for it."""
+        """The buffers of this Pallas call. JAX's object for them is kept alive, so that no later one can replace it."""
         with self.lock:
             for each, buffers in self.memories:
                 if each is memory:

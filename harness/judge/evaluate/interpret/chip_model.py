@@ -48,12 +48,12 @@ _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "reduce_window_min",
     "sort",
 }
-# `vpack.c.b16` and `vpack.c.b8` pack no integers of fewer bits.
+# `vpack.c.b16` and `vpack.c.b8` pack no integers of fewer than 8 bits.
 _FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
-# The models of these consist of operations that are modelled in turn; all other models are complete.
+# The models of these operations consist of operations that have models themselves; all other models are complete.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
 Model = Callable[..., Any]
@@ -102,8 +102,8 @@ def _and_rounded(equation: Equation) -> list[Equation]:
     """The operation; a result of a type that XLA does not round is rounded once more to eight significant bits.
 
     The rounding changes no number of these types, and XLA does not remove it. Without it, XLA computes bfloat16 in
-    float32. On a CPU it also leaves out a conversion to bfloat16, int8 or uint8 before a sum (jaxlib 0.10.2, 0.12.0),
-    which the compilers of TPUs make.
+    float32. On a CPU it also leaves out a conversion to bfloat16, int8 or uint8 before a sum (jaxlib 0.10.2, 0.12.0).
+    The compilers of TPUs keep this conversion.
     """
     before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
     equations = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
@@ -156,9 +156,9 @@ def _constant(value: float) -> float:
 
 
 def _dot(equation: Equation, _: Chip) -> Model | None:
-    """DEFAULT: float32 operands are rounded to bfloat16. HIGH: three products of parts, added. HIGHEST: exact.
+    """Models products: DEFAULT rounds float32 to bfloat16, HIGH adds three products of parts, HIGHEST is exact.
 
-    HIGH and HIGHEST subtract the first part of a number from it: of an infinite one this leaves NaN.
+    HIGH and HIGHEST subtract from each number its first part, which turns an infinite number into NaN.
     """
     precision_param = equation.params["precision"]
     precision = precision_param[0] if isinstance(precision_param, tuple) else precision_param
@@ -206,7 +206,7 @@ def _exp(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _exp2(equation: Equation, _: Chip) -> Model | None:
-    """XLA on a CPU multiplies by ln 2 in bfloat16 first (11 % off at 2^-28); every chip computes the power itself."""
+    """XLA on a CPU multiplies by ln 2 in bfloat16 first (11 % off at 2^-28); every chip computes the power directly."""
     return (lambda x: _power_of_two(_wide(x))) if _is_bfloat16(equation.invars[0]) else None
 
 
@@ -237,7 +237,7 @@ def _log(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _logistic(equation: Equation, _: Chip) -> Model | None:
-    """Compiled to 1 / (1 + exp(-x)); in bfloat16 each of these steps is rounded."""
+    """Models the compiled form, 1 / (1 + exp(-x)), with each step rounded to bfloat16."""
     if not _is_bfloat16(equation.invars[0]):
         return None
 
@@ -249,7 +249,7 @@ def _logistic(equation: Equation, _: Chip) -> Model | None:
 
 
 def _integer_pow(equation: Equation, _: Chip) -> Model | None:
-    """Compiled to products, each rounded to bfloat16."""
+    """Models the compiled form, products that are each rounded to bfloat16."""
     power: int = equation.params["y"]
     if not _is_bfloat16(equation.invars[0]) or power in (0, 1):
         return None
@@ -268,7 +268,7 @@ def _integer_pow(equation: Equation, _: Chip) -> Model | None:
 
 
 def _sqrt(equation: Equation, chip: Chip) -> Model | None:
-    """Compiled to x * rsqrt(x), or to sqrt(x) where that product is not finite."""
+    """Models the compiled form, x * rsqrt(x), or sqrt(x) where this product is not finite."""
     dtype = equation.invars[0].aval.dtype
     steps_are_narrow = dtype == jnp.bfloat16 and chip.has_bfloat16_units
     if not steps_are_narrow and dtype != jnp.float32:
@@ -290,8 +290,9 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
     """The sum in float32, rounded once; if the chip adds in bfloat16, the sum in the order of its schedules.
 
-    That order is: whole registers one after the other, each sum rounded; then the lanes of one register, assumed to be
-    added in pairs, each sum rounded; then its rows, in float32 and rounded once.
+    In that order, whole registers are added one after the other, and each sum is rounded. Then the lanes of one
+    register are added (we assume in pairs), and each sum is rounded. Then its rows are added in float32, and the sum is
+    rounded once.
     """
     if not _is_bfloat16(equation.invars[0]):
         return None
@@ -359,7 +360,7 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _rem(equation: Equation, _: Chip) -> Model | None:
-    """Of floats compiled to |x| - floor(|x| (1 / |y|)) |y| with the sign of x, and 0 where that is |y|."""
+    """Models the compiled form for floats: |x| - floor(|x| (1 / |y|)) |y| with the sign of x; 0 where that is |y|."""
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         return divided(equation)
@@ -378,7 +379,7 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
 
 
 def _extreme(equation: Equation, _: Chip) -> Model | None:
-    """A maximum or minimum with a NaN is undefined: the marked NaN, where XLA has a plain one."""
+    """A maximum or minimum with a NaN is undefined: the result is the marked NaN instead of XLA's plain NaN."""
     (out,) = equation.outvars
     if not jnp.issubdtype(out.aval.dtype, jnp.floating):
         return None
@@ -392,14 +393,14 @@ def _extreme(equation: Equation, _: Chip) -> Model | None:
 
 
 def divided(equation: Equation) -> Model | None:
-    """A quotient or remainder by zero is undefined."""
+    """Marks a quotient or remainder by zero, which is undefined."""
     divisor = equation.invars[1]
     if isinstance(divisor, core.Literal) and np.all(np.asarray(divisor.val) != 0):
         return None
     primitive = equation.primitive
 
     def model(x: Any, y: Any) -> Any:
-        # Either may have axes of size one where the other is longer.
+        # Either operand may have axes of size one where the other is longer.
         x, y = jnp.broadcast_arrays(x, y)
         is_zero = lax.eq(y, lax.full_like(y, 0))
         safe = lax.select(is_zero, lax.full_like(y, 1), y)
@@ -420,7 +421,7 @@ def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
 
 
 def shifted(equation: Equation) -> Model | None:
-    """A shift by the word's length or more is 0 (or the sign) in XLA; many processors take the amount modulo it."""
+    """Marks a shift by the word length or more: XLA gives 0 (or the sign), many processors shift modulo the length."""
     amount, width = equation.invars[1], 8 * equation.invars[0].aval.dtype.itemsize
     if isinstance(amount, core.Literal) and np.all((np.asarray(amount.val) >= 0) & (np.asarray(amount.val) < width)):
         return None
@@ -436,7 +437,7 @@ def shifted(equation: Equation) -> Model | None:
 
 
 def _roll(equation: Equation, _: Chip) -> Model | None:
-    """No source says what `vrot` does for a negative amount, or for the length of the axis and more."""
+    """Marks a roll by a negative amount, or by the length of the axis or more: no source says what `vrot` does then."""
     length, amount = equation.invars[0].aval.shape[equation.params["axis"]], equation.invars[1]
     if isinstance(amount, core.Literal) and 0 <= int(amount.val) < length:
         return None
@@ -451,7 +452,7 @@ def _roll(equation: Equation, _: Chip) -> Model | None:
 
 
 def _gather(equation: Equation, _: Chip) -> Model:
-    """An index beyond the axis is undefined: no source says which element `vperm` takes."""
+    """Marks elements at indices beyond the axis: no source says which element `vperm` takes."""
     primitive, params = equation.primitive, equation.params
     (axis,) = params["dimension_numbers"].start_index_map
     length = equation.invars[0].aval.shape[axis]
@@ -467,19 +468,19 @@ def _gather(equation: Equation, _: Chip) -> Model:
 
 
 def _multiple_of(equation: Equation, _: Chip) -> Model:
-    """The compiler may drop the part of a value beyond a multiple."""
+    """The value without its remainder: the compiler may treat it as the multiple that the kernel promises."""
     factor = int(np.lcm.reduce(equation.params["values"]))
     return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
 
 
 def _keeps_low_bits(equation: Equation) -> bool:
-    """True if a kernel converts integers to 16 or 8 bits: one instruction for both signs packs their low bits."""
+    """True for conversions between integers of 8 bits or more: one instruction for both signs packs their low bits."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     return all(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits >= _FEWEST_PACKED for dtype in (old, new))
 
 
 def converted(equation: Equation) -> Model | None:
-    """The conversion of a number that the new integer type cannot hold is undefined."""
+    """Marks the conversion of a number that the new integer type cannot hold, which is undefined."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     if not jnp.issubdtype(new, jnp.integer) or old == jnp.bool_ or old == new:
         return None
@@ -491,7 +492,7 @@ def converted(equation: Equation) -> Model | None:
             return None
         low, high = new_limits.min, new_limits.max
     else:
-        # The largest float32 that fits: 127 into 8 bits, 2^31 - 128 into 32, as 2^31 - 1 is no float32.
+        # The largest float32 that fits: 127 into 8 bits, 2^31 - 128 into 32, because 2^31 - 1 is no float32.
         low, high = float(new_limits.min), float(new_limits.max)
         if new_limits.bits > _FLOAT32_DIGITS:
             high *= 1 - 2.0**-_FLOAT32_DIGITS

@@ -12,8 +12,8 @@ from jax._src.pallas.mosaic.interpret import shared_memory
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the others have ended.
 _LOOK_SECONDS = 0.05
-# The longest time for which the late core lets the others go on. A core that polls a semaphore never waits, so after
-# this time no core of this kernel is held back any more.
+# The longest time for which the late core lets the others run ahead. A core that polls a semaphore never waits, so
+# after this time no core of this kernel is held back any more.
 _LATE_SECONDS = 10.0
 _LATE_LOOK_SECONDS = 0.001
 
@@ -23,7 +23,7 @@ def deadlocks_found() -> Iterator[None]:
     """Within this context a wait raises RuntimeError if its signal can never come.
 
     On one core only copies under way can signal during a wait. They are completed here; if the count is still too low,
-    the wait raises. On several cores a wait raises when each core waits like this or has ended. A core that waits
+    the wait raises. On several cores a wait raises when every core waits in this way or has ended. A core that waits
     elsewhere, as in a collective of XLA, may still signal: then only the time limit of the check ends the waits. If
     this version of JAX has other semaphores, nothing is changed.
     """
@@ -76,7 +76,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
         if copy is not None:
             copy()
         elif stuck:
-            # A core that has failed waits for the end of the others, too.
+            # Another core may have failed, and then also waits for the others to end.
             semaphore.shared_memory.check_failed()
             raise RuntimeError(f"{DEADLOCK}: {stuck}")
 
@@ -93,7 +93,7 @@ def let_others_go_on(memory: Any, core: int) -> None:
 
 @dataclass(slots=True)
 class _Waits:
-    """The cores that wait now, each with its semaphore and the count that it needs, and how many waits have ended.
+    """The cores that wait now, each with its semaphore and the count that it needs, and the number of ended waits.
 
     `is_one_late`: the late core still lets the others go on first; False once they took longer than `_LATE_SECONDS`.
     """
@@ -110,7 +110,7 @@ class _Waits:
         del self.of_cores[core]
 
     def stuck(self, memory: Any) -> str:
-        """Text that says what each core waits for, if none can go on; "" if one can, or if that is not known.
+        """Text that says what each core waits for if no core can go on; "" if a core can, or if this is not known.
 
         A core that continues ends its wait first, so if no wait ended in between, all cores waited all the time.
         """
@@ -123,12 +123,12 @@ class _Waits:
         return "; ".join(f"{text}, on {_chips(each)}" for text, each in cores.items())
 
     def may_go_on(self, memory: Any, late: int) -> bool:
-        """True if a core other than `late` can go on, or if that is not known."""
+        """True if a core other than `late` can go on, or if this is not known."""
         ended, stuck = self.ended, self._stuck()
         return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
 
     def _stuck(self) -> dict[int, str]:
-        """The cores that wait for more than anything under way can bring, each with its wait in words."""
+        """The cores whose semaphore is too low and has no copy under way, each with its wait in words."""
         stuck = {}
         for core, (semaphore, value) in list(self.of_cores.items()):
             count = int(semaphore.count_by_core[core])

@@ -1,4 +1,4 @@
-"""The order in which TPU interpret mode walks the parallel axes of a grid; each run of a program has its own."""
+"""The order in which TPU interpret mode walks the parallel axes of a grid; each run of a program has its own order."""
 
 import contextlib
 import functools
@@ -13,7 +13,7 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from numpy.typing import NDArray
 
 # JAX draws the order in the program that it interprets: compiling that draw takes 0.3 s for each new length of an axis,
-# and all runs of the program have one order.
+# and all runs of the program have the same order.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
@@ -25,9 +25,9 @@ _seed: int | None = None
 def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if it is None.
 
-    If an axis has several steps, its first one never runs first. A kernel must not rely on the order of steps that it
-    declares parallel. The CPU reference program runs them forwards and another run backwards, so that of any two steps
-    each comes first once. If this version of JAX draws the order in another way, its own order stays.
+    If an axis has several steps, its first step never runs first. A kernel must not rely on the order of steps that it
+    declares parallel. The CPU reference program runs the steps forwards and another run runs them backwards, so each of
+    any two steps comes first once. If this version of JAX draws the order in another way, its own order stays.
     """
     global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)

@@ -40,13 +40,14 @@ def runnable(
 ) -> Callable[..., list[Any]]:
     """The traced program as a function of its inputs, in which Pallas calls compute what `chip` computes.
 
-    `interpret` is the mode in which they are interpreted, False for the compiler. `is_flipped`: comparisons of
+    `interpret` is the mode in which Pallas calls are interpreted, False for the compiler. `is_flipped`: comparisons of
     unwritten memory are reversed.
     """
     jaxpr = closed.jaxpr
     if interpret:
         jaxpr = memory_spaces.without_memory_spaces(jaxpr)
-        # On one chip, the reference program marks the undefined results outside of kernels on the same inputs.
+        # On one chip, TPU interpret mode need not mark undefined results outside kernels: the reference program marks
+        # them on the same inputs.
         is_marked = interpret is True or bool(chip.mesh)
         jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr) if is_marked else jaxpr)
     options = {"is_flipped": is_flipped, "joins_windows": joins_windows}
@@ -55,7 +56,7 @@ def runnable(
 
 
 def get_ready_for(chip: Chip) -> None:
-    """Loads the modules that JAX loads when it lowers: the variables and rules that they set are not kernel.py's."""
+    """Loads the modules that JAX loads when it lowers, so that what they set does not count as kernel.py's changes."""
     importlib.import_module("jax._src.pallas.mosaic.pallas_call_registration")
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
@@ -65,9 +66,9 @@ def get_ready_for(chip: Chip) -> None:
 def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
     """Parameters with which TPU interpret mode finds races, reads out of bounds, and reads of unwritten memory (NaN).
 
-    On a GPU no program of the grid may rely on another: there each of the `steps` gets its own core, so that memory
-    that two of them share is a race. Beyond 16 steps they share 16 cores, and only programs on different cores can
-    race. At most `most_under_way` transfers may be under way at a time.
+    On a GPU no program of the grid may rely on another: there each of the `steps` programs gets its own core, so that
+    memory that two programs share is a race. Beyond 16 steps, the programs share 16 cores, and only programs on
+    different cores can race. At most `most_under_way` transfers may be under way at a time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
@@ -82,7 +83,7 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
 def race_of(error: BaseException | None, printed: str) -> str | None:
     """The interpreter's description of a race in the last run, from its `error` and `printed` text; None if no race.
 
-    jax 0.12 raises; jax 0.10 prints, and notes it in the state of its module.
+    jax 0.12 raises an error; jax 0.10 prints the race, and notes it in the state of its module.
     """
     for text in (str(error), printed):
         if _RACE in text:
@@ -94,7 +95,7 @@ def race_of(error: BaseException | None, printed: str) -> str | None:
 
 
 def reset() -> None:
-    """Clears the state of the last interpreted run. If that run raised, the next run would otherwise raise the same."""
+    """Clears the state of the last interpreted run. Otherwise the next run would raise the error of that run again."""
     pltpu.reset_tpu_interpret_mode_state()
     dispatch.runtime_tokens.clear()
 
@@ -104,9 +105,9 @@ def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
     None: JAX fills it with NaN, which shows in nearly every kernel that reads it. NaN does not show in a kernel that
-    tests for NaN, to replace it or as a mark of its own; on a chip such a kernel finds what the kernel before it left.
-    "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": that NaN, a plain one, and a large
-    number of either sign, in turn from element to element.
+    tests for NaN, to replace it or because NaN is its own mark; on a chip such a kernel finds the values that the last
+    kernel left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": that NaN, a plain NaN,
+    and a large number of either sign, in turn from element to element.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
@@ -179,7 +180,7 @@ def export(
 def checked_program(
     closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill, *, joins_windows: bool = False
 ) -> bytes:
-    """The program that computes outputs: the CPU reference program, or over a mesh the traced program itself.
+    """The program whose outputs are checked: the CPU reference program, or over a mesh the traced program itself.
 
     Raises Rejected `not-interpretable`.
     """

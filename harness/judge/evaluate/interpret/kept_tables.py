@@ -1,4 +1,4 @@
-"""Tables in scalar memory that a kernel writes to: the next step reads what a step wrote, as on a chip.
+"""Lets a grid step read the values that earlier steps wrote to a table in scalar memory, as on a chip.
 
 JAX's `interpret=True` gives every step the table as it was handed over. Here the first step of such a kernel copies the
 table to scratch memory, and all steps use the copy. TPU interpret mode needs no copy.

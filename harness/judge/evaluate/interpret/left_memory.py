@@ -1,6 +1,6 @@
 """Memory as the last run left it, which a kernel finds on a chip wherever it has written nothing.
 
-Where the last run wrote nothing either, `buffers` has put drawn numbers.
+Where the last run wrote nothing either, `buffers` has put random numbers.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ def _are_alike(content: NDArray[Any], value: NDArray[Any]) -> bool:
 
 
 def is_unwritten(key: Any, value: NDArray[Any]) -> bool:
-    """True if `value` is the interpreter's for unwritten memory, and no input in HBM and no table in scalar memory."""
+    """True if `value` fills unwritten memory, and is not an input in HBM or a table in scalar memory."""
     if key[0] not in (*IN_HBM, "smem"):
         return True
     unwritten = interpret_utils.get_uninitialized_value(value.dtype, "nan")

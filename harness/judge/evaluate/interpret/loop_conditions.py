@@ -1,7 +1,7 @@
-"""Loops whose condition reads references, which JAX's interpreter for any platform reads once, before the loop.
+"""Rewrites loops whose condition reads references: JAX's interpreter for any platform reads them only before the loop.
 
-`interpret=True` (jax 0.10.2, 0.12.0) turns references into values, and hands their values before the loop to the
-condition of every iteration. Here the condition is computed before the loop, and again at the end of each iteration.
+`interpret=True` (jax 0.10.2, 0.12.0) turns references into values, and gives the condition of every iteration their
+values from before the loop. Here the condition is computed before the loop, and again at the end of each iteration.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Arrays outside of kernels whose types name a memory of the chip: on a CPU they are arrays like any other."""
+"""Removes the chip's memories from the types of arrays outside kernels: on a CPU these are arrays like any other."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
     """The same program; outside its kernels no constraint and no type names a memory of the chip.
 
     JAX computes with two arrays only if both are in the same memory, and its interpreters place a kernel's arrays in
-    none. References keep their memory: a kernel may be written for it.
+    no memory. References keep their memory: a kernel may be written for it.
     """
     plain: dict[Any, Any] = {}
 

@@ -1,6 +1,6 @@
-"""The knowledge of interpreted chips about each other: whether one has begun, and whose signals a wait has taken.
+"""The knowledge of interpreted chips about each other: which chips have begun, and which signals a wait has taken.
 
-JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to another that has not begun, if the kernel has a barrier
+JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to a chip that has not begun, if the kernel has a barrier
 of its own. It also treats a wait for one of several signals as a wait for all that have arrived. Both hide races.
 """
 
@@ -17,8 +17,8 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from harness.judge.evaluate.interpret.deadlocks import let_others_go_on, wait_with_others
 
 NOT_BEGUN = "CHIP NOT BEGUN"
-# The largest number of ways to take units that are compared. If there are more, only what each sender must have sent
-# counts.
+# The largest number of ways to take units that is compared. If there are more ways, only the units that each sender
+# must have sent count.
 _MOST_WAYS = 4096
 
 
@@ -27,10 +27,10 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     """A context in which a wait relies only on events that must have happened for its semaphore to reach the count.
 
     Chip `late` ends a wait when no other chip can go on. By then all signals and transfers that do not depend on this
-    wait have begun. So every one that could end the wait is known, whether or not the kernel means it to.
+    wait have begun. So all of them that could end the wait are known, whether or not the kernel intends them to.
 
-    Within an interpreted kernel it raises RuntimeError (NOT_BEGUN) if a chip copies to another chip, or signals a
-    semaphore there other than a barrier's, before a signal from that chip has reached it, directly or through others.
+    An interpreted kernel raises RuntimeError (NOT_BEGUN) if a chip copies to another chip, or signals a semaphore there
+    other than a barrier's, before it has received a signal from that chip, directly or through other chips.
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     look_up, synchronise = memory.get_semaphores_and_increment_clock, memory.update_clocks
@@ -49,7 +49,7 @@ def knowledge_of_chips(late: int) -> Iterator[None]:
     def note_barrier(self: Any, *threads: Any) -> None:
         synchronise(self, *threads)
         count = threads[1] - threads[0] if len(threads) > 1 else len(threads[0])
-        # The barrier of JAX before a kernel that has none of its own.
+        # This is JAX's barrier before a kernel without a barrier of its own.
         self.all_have_begun = getattr(self, "all_have_begun", False) or count == self.num_cores
 
     def note_semaphore(self: Any, semaphore_id: Any) -> None:
@@ -140,5 +140,5 @@ def _certain_clock(arrived: Any, sent: list[tuple[int, int, Any]], units_taken: 
 
 
 def _numbers(clock: Any) -> Any:
-    # jax 0.12 has a class of clocks, jax 0.10 the arrays themselves.
+    # In jax 0.12 a clock is an object that holds an array; in jax 0.10 it is the array.
     return getattr(clock, "clock", clock)

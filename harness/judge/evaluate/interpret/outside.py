@@ -1,5 +1,5 @@
-"""Puts a mark in place of results of operations outside kernels that no source defines. docs/SEMANTICS.md lists them.
-XLA on a CPU and on a chip may differ there, and both are right.
+"""Puts a mark in place of the undefined results of operations outside kernels. docs/SEMANTICS.md lists them.
+XLA on a CPU and on a chip may differ in these results, and both are right.
 """
 
 import functools
@@ -86,7 +86,7 @@ def _bits(array: Any) -> Any:
 
 
 def _from_bits(bits: Any, dtype: Any) -> Any:
-    """The array of type `dtype` whose `_bits` these are."""
+    """The array of type `dtype` that has these `_bits`."""
     if not jnp.issubdtype(dtype, jnp.floating):
         return bits.astype(dtype)
     return lax.bitcast_convert_type(bits.astype(jnp.dtype(f"int{8 * dtype.itemsize}")), dtype)

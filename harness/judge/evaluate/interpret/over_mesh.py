@@ -2,10 +2,10 @@
 
 Each check and probe runs the program itself, and the runs differ in all that a kernel must not rely on:
 
-- Transfers end in the order in which they were started, in the reverse order, or in a drawn one.
+- Transfers end in the order in which they were started, in the reverse order, or in a random order.
 - A different chip is held back: it ends a wait only when no other chip can go on.
 - Unwritten memory holds NaN, large numbers, or what the last run left there.
-- A block that is fetched has what the kernel wrote to its array, or misses it.
+- A fetched block contains the kernel's earlier writes to its array, or misses them.
 
 A repeated run on the same inputs uses another order, and finds what the last run left.
 """
@@ -38,7 +38,7 @@ _left: dict[str, Left] = {}
 def _program(
     artifact: str, chip: Chip, results: meshes.Splits, most_under_way: int
 ) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """A function that interprets the program of that file, and the program's lines that reshape references.
+    """A function that interprets the program in that file, and the program's lines that reshape references.
 
     Raises Rejected `forged-result`.
     """

@@ -31,10 +31,10 @@ def with_interpret(
 ) -> Jaxpr:
     """The same program with every Pallas call's `interpret` set: False for the compiler, otherwise a mode.
 
-    An interpreted kernel computes what `chip` computes; `is_flipped` reverses its comparisons of unwritten memory,
-    `joins_windows` gives windows of aliased arrays that fit the VMEM one memory (True: not in TPU interpret mode). In
-    TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function with
-    custom derivatives must not have effects, so it is called without them.
+    An interpreted kernel computes what `chip` computes. `is_flipped` reverses its comparisons of unwritten memory. With
+    `joins_windows`, the windows of aliased arrays that fit into VMEM share their memory, but not in TPU interpret mode.
+    In TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function
+    with custom derivatives must not have effects, so it is called without its derivatives.
     """
     effects = pallas_core.get_interpret_effects(interpret)
     changed = []

@@ -1,6 +1,6 @@
-"""Copies whose size is known only at run time (such as the last block of an inner pipeline), on a CPU.
+"""Lowers copies whose size is known only at run time (such as the last block of an inner pipeline) for a CPU.
 
-XLA knows no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here a loop along each
+XLA has no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here a loop along each
 axis of unknown size copies one index after the other.
 """
 
@@ -72,7 +72,7 @@ def copies_of_any_size() -> Iterator[None]:
 
 
 def _is_sized(transforms: Any) -> bool:
-    """True if one of these has a size that is known only at run time."""
+    """True if one of these transforms has a size that is known only at run time."""
     indexers = (transform for transform in transforms or () if isinstance(transform, indexing.NDIndexer))
     return any(indexer.is_dynamic_size for indexer in indexers)
 

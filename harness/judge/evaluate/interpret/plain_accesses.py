@@ -1,10 +1,11 @@
 """Rewrites reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform, as steps that they can perform.
 
 If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the first
-indices. Here everything that they select is read, and thus checked for races. A write through a reinterpreted reference
-writes everything that they select, with the old values around the new ones. For a write under a mask, TPU interpret
-mode uses the length of a later axis for the first, and reports an access out of bounds; `interpret=True` cannot handle
-a constant index. Here everything is read, and written back with the values that the mask selects.
+indices. Here everything that these indices select is read, and thus checked for races. A write through a reinterpreted
+reference writes everything that they select, with the old values around the new ones. For a write under a mask, TPU
+interpret mode takes the length of a later axis for that of the first axis, and reports an access out of bounds;
+`interpret=True` cannot handle a constant index. Here everything is read, and written back with the values that the mask
+selects.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def with_plain_bitcasts(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a write through a reinterpreted reference writes everything that the first indices point at."""
+    """The same kernel; a write through a reinterpreted reference writes everything that the first indices select."""
     return _rewritten(jaxpr, "swap", _plain_bitcast)
 
 
@@ -101,10 +102,10 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
 def _bounded(
     transforms: Sequence[Any], later: int, shape: tuple[int, ...], equation: Equation
 ) -> tuple[list[Equation], tuple[Any, ...]]:
-    """The transforms before position `later`, which select `shape`, preceded by the equations that they need.
+    """The transforms before position `later`, which select `shape`, and before them the equations that they need.
 
-    They point far out of bounds if a later transform does. Applied to values, such an index would be moved back within
-    bounds; on a chip it reaches other memory.
+    These transforms point far out of bounds if a later transform points out of bounds. Applied to values, such an index
+    would be moved back within bounds; on a chip it reaches other memory.
     """
     rest, tree = tree_util.tree_flatten(tuple(transforms[later:]))
     first = tuple(transforms[:later])
@@ -145,7 +146,7 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 
 
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
-    """The same transforms, with indices of a reinterpreted or reshaped reference moved ahead as far as they can be.
+    """The same transforms, with indices of a reinterpreted or reshaped reference moved ahead as far as possible.
 
     These are the indices of leading axes, or all indices of a reinterpreted reference if they select the whole of its
     last two axes. Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
@@ -166,7 +167,7 @@ def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]
 
 
 def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
-    """The same transforms, without the leading reshapes that keep the shape; indices may stand between these."""
+    """The same transforms, without the leading reshapes that keep the shape; indices may stand between them."""
     kept: list[Any] = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, NDIndexer):
@@ -182,7 +183,8 @@ def _without_no_reshapes(shape: tuple[int, ...], transforms: list[Any]) -> list[
 def _leading_first(shape: tuple[int, ...], transforms: list[Any]) -> list[Any]:
     """The same transforms; the first indices are moved ahead for leading axes that no transform before them changes.
 
-    Reinterpreting changes the last axis but one; reshaping changes the axes from the first one with another length on.
+    Reinterpreting changes the last axis but one; reshaping changes the first axis whose length differs, and all later
+    axes.
     """
     place = next((place for place, each in enumerate(transforms) if isinstance(each, NDIndexer)), 0)
     indexer = transforms[place] if place else None

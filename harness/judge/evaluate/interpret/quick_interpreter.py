@@ -1,9 +1,9 @@
 """JAX's TPU interpret mode with less bookkeeping; its results, findings and messages are unchanged.
 
 Two parts of it took ten times as long as all others at 1,024 grid steps. To find races, JAX compares every access of a
-buffer with all earlier ones. Nearly all of these are ordered, which the maximum of many clocks shows at once, or access
-other memory; here JAX sees only the rest. JAX also converts the arguments of each callback to its own arrays, which all
-of its callbacks convert back to numbers or numpy arrays; here that is left out.
+buffer with all earlier accesses. Nearly all of these either are ordered, which the maximum of many clocks shows at
+once, or touch other memory; here JAX sees only the rest. JAX also converts the arguments of each callback to its own
+arrays, which all of its callbacks convert back to numbers or numpy arrays; here the arguments are not converted.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from harness.judge.evaluate.interpret.transfers import is_empty
 Clock = NDArray[np.int32]
 
 
-# The accesses in a block. A block whose latest clock is before an access is skipped as a whole.
+# The number of accesses in a block. A block whose latest clock is before an access is skipped as a whole.
 _BLOCK = 256
 
 
@@ -35,7 +35,7 @@ class _Block:
     entries: list[Any] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     latest: Clock | None = None
-    # The clocks as rows of a matrix, as many as there were when it was last needed.
+    # The clocks as rows of a matrix, as many as there were when the matrix was last needed.
     rows: Clock | None = None
 
     def matrix(self) -> Clock:
@@ -102,7 +102,7 @@ def _called_with_its_arrays(*arrays: Any, callback: Any, **_: Any) -> Any:
 
 
 def _is_known_call(function: Any) -> bool:
-    """True if it is the function that JAX calls with a callback's arguments when a program runs."""
+    """True if `function` is the one that JAX calls with a callback's arguments when a program runs."""
     expected = ["args", "result_avals", "callback", "sharding", "ordered"]
     return inspect.isfunction(function) and list(inspect.signature(function).parameters) == expected
 
@@ -124,7 +124,8 @@ def quick(state: Any) -> Any:
     class Quick(state):  # type: ignore[misc]  # known at run time only
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
-            # Cores are threads of this process, and JAX's own lists are filled only during a check: one at a time.
+            # Cores are threads of this process, and JAX's own lists are filled only during a check, so only one check
+            # may run at a time.
             self._turn = threading.Lock()
             self._reads: dict[Any, Accesses] = defaultdict(Accesses)
             self._writes: dict[Any, Accesses] = defaultdict(Accesses)
@@ -158,7 +159,7 @@ def _places(check: Any) -> dict[str, int]:
 
 
 def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
-    """The accesses whose ranges overlap `where`; the last place but one of a note holds the ranges.
+    """The accesses whose ranges overlap `where`; the last item but one of an access is its ranges.
 
     An empty range, such as that of a copy of no rows, overlaps nothing here; JAX treats it as memory like any other.
     """
@@ -177,5 +178,5 @@ def _what_is_checked(
     """The clock, the buffer and the ranges of an access."""
     names = ("clock", "buffer_key", "rnge")
     clock, key, where = (named[name] if name in named else arguments[places[name]] for name in names)
-    # jax 0.12 has a class of clocks, jax 0.10 the arrays themselves.
+    # In jax 0.12 a clock is an object that holds an array; in jax 0.10 it is the array.
     return getattr(clock, "clock", clock), key, where

@@ -1,7 +1,7 @@
 """Copies and writes of reshaped references in TPU interpret mode, which handles only indices (jax 0.10.2, 0.12.0).
 
-A part of a reshaped reference must be a block of the reference itself; otherwise it is refused. Races and bounds are
-checked for that block.
+A part of a reshaped reference must be a block of the reference itself; otherwise the access is refused. Races and
+bounds are checked for that block.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def _operands(equation: Equation) -> tuple[Any, ...]:
 
 
 def _reshaped(equation: Equation) -> bool:
-    """True if it is a copy or a write of a reshaped reference."""
+    """True if the equation copies or writes a reshaped reference."""
     if equation.primitive.name in _COPIES:
         return any(any(map(_is_reshape, _transforms(operand))) for operand in _operands(equation))
     if equation.primitive.name == "swap":
@@ -122,7 +122,7 @@ def _size(part: slice) -> int:
 
 
 def _fitted(value: Any, rnge: Range) -> Any:
-    """The value in the shape of its target `rnge`, which has the axes of the reference before it was reshaped."""
+    """The value in the shape of its target `rnge`, which has the axes of the reference before the reshape."""
     shape = tuple(_size(part) for part in rnge if isinstance(part, slice))
     is_same = shape == value.shape[: len(shape)] or math.prod(shape) != value.size
     return value if is_same else value.reshape(shape)
@@ -168,7 +168,7 @@ def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
         start += part.start * stride
         size = _size(part)
         if size != 1:
-            # Elements that follow each other at even distances.
+            # All selected elements must lie at even distances.
             if step and step * count != part.step * stride:
                 raise _no_block()
             step, count = step or part.step * stride, count * size

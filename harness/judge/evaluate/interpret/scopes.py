@@ -1,4 +1,4 @@
-"""Scoped memory in scoped memory, in loops and branches to any depth, on a CPU.
+"""Lowers scoped memory for a CPU, however deeply scopes, loops and branches are nested.
 
 `interpret=True` (jax 0.10.2, 0.12.0) turns the references of one scope after the other into values, and fails if a loop
 within two scopes has a scope of its own. Here the references of a scope become values together with all others.
@@ -19,7 +19,7 @@ from jax.extend import core
 @contextlib.contextmanager
 def scopes_of_any_depth() -> Iterator[None]:
     """Within this context `interpret=True` is lowered for scoped memory at any depth."""
-    # jax 0.12 has one table of rules, and hands them a context.
+    # jax 0.12 has one table of rules, and gives each rule a context.
     has_context = not hasattr(discharge, "_partial_discharge_rules")
     rules: Any = discharge._discharge_rules if has_context else discharge._partial_discharge_rules
     usual = rules[primitives.run_scoped_p]

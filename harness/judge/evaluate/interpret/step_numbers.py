@@ -1,6 +1,6 @@
 """Moves `pl.program_id` and `pl.num_programs` to the top of a kernel, where JAX's interpreter knows them.
 
-`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory; Mosaic has one.
+`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory; Mosaic has rules.
 Here each is read once at the top, and passed down to its uses.
 """
 
@@ -22,7 +22,7 @@ _CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_
 
 
 def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; every query for the step's number, at whatever depth, is read once at the top."""
+    """The same kernel; every query for the step's number, at any depth, is read once at the top."""
     primitives: dict[str, Any] = {}
     asked = [query for equation in jaxpr.eqns for part in inner(equation) for query in _asked(part, primitives)]
     if not asked:
@@ -36,7 +36,7 @@ def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _asked(jaxpr: Jaxpr, primitives: dict[str, Any]) -> list[Asked]:
-    """The queries for step numbers in a program and in the programs that it holds, with primitives by name."""
+    """The queries for step numbers in a program and the programs within it; adds their primitives to `primitives`."""
     queries: list[Asked] = []
     for equation in jaxpr.eqns:
         name = equation.primitive.name

@@ -1,11 +1,11 @@
 """Transfers of an interpreted kernel: each has a clock of its own, and ends when we choose.
 
-JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer, from as many as
-there are cores by default. On one core all transfers share one component, so two transfers seem to follow each other,
-and a race between a transfer and an access that did not wait for it is not found. Here a transfer gets a component that
-no other transfer under way has. If a wait may end several transfers, JAX always ends the last one first, and treats the
-wait as one for that transfer. But a wait counts the bytes of any transfer: here nothing counts as arrived until
-everything that was started on the semaphore has been waited for.
+JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer; by default there are
+as many such components as cores. On one core all transfers share one component, so two transfers seem to follow each
+other, and a race between a transfer and an access that did not wait for it is not found. Here a transfer gets a
+component that no other transfer under way has. If a wait may end several transfers, JAX always ends the last one first,
+and treats the wait as a wait for that transfer. But a wait counts the bytes of any transfer, so here nothing counts as
+arrived until everything that was started on the semaphore has been waited for.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 
 OVERLAP = "OVERLAPPING COPY"
 TOO_MANY = "TOO MANY TRANSFERS"
-# Transfers that may be under way at a time: the first number is enough for nearly every kernel, and clocks of the last
-# take 16 KiB for each access of memory.
+# The numbers of transfers that may be under way at a time, tried in turn. The first is enough for nearly every kernel;
+# with the last, the clock of each access of memory takes 16 KiB.
 MOST_UNDER_WAY = (62, 510, 4096)
-# A transfer advances its component by this much: before and after its read, before and after its write.
+# A transfer advances its component by this much: by one before and after its read, and before and after its write.
 _ADVANCE = 4
 
 # The order in which a wait ends transfers: from the last started, from the first started, or drawn from this seed.
@@ -40,7 +40,8 @@ class TooManyTransfersError(RuntimeError):
 class Waits:
     """The findings about the waits of one run.
 
-    `had_choice`: one of the waits could have ended any of several transfers. Nothing waited for `unfinished` transfers.
+    `had_choice`: one of the waits could have ended any of several transfers. `unfinished`: the number of transfers that
+    have not ended.
     """
 
     had_choice: bool = False
@@ -49,7 +50,7 @@ class Waits:
 
 @contextlib.contextmanager
 def transfers_end(order: Order) -> Iterator[Waits]:
-    """Within this context transfers end in that order, and no two that are under way share a component of the clocks.
+    """Within this context transfers end in that order, and no two transfers under way share a component of the clocks.
 
     Raises RuntimeError within an interpreted kernel if a copy reads memory that it writes (OVERLAP), or if more
     transfers are under way than the clocks have components (TOO_MANY). Raises NotImplementedError if this version of
@@ -74,7 +75,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         clock: Any = getattr(starting.clock, "clock", starting.clock)
         with turn:
             ends = self.__dict__.setdefault("_ends_of_transfers", np.zeros_like(clock))
-            # The core that starts this transfer has waited for the end of the last transfer with such a component.
+            # A component is free if the core that starts this transfer has waited for the end of its last transfer.
             free = np.flatnonzero(clock[self.num_cores :] == ends[self.num_cores :])
             if len(free):
                 place: int = self.num_cores + int(free[0])
@@ -87,7 +88,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         """The transfers that a wait on one semaphore may end."""
 
         def append(self, task: Any) -> None:
-            # A copy of no rows brings nothing: no wait depends on it, and it gives no wait a choice.
+            # A copy of no rows moves nothing: no wait depends on it, and it gives no wait a choice.
             if _moves_nothing(task):
                 task()
             else:
@@ -171,7 +172,7 @@ def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
 
 
 def _options_of(wait: Any) -> set[str]:
-    """The parameters of a function, or the options that it hands on."""
+    """The parameters of a function, with `has_tasks` if it hands on any option."""
     parameters = inspect.signature(wait).parameters
     handed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {*parameters, "has_tasks"} if handed_on else {*parameters}
@@ -192,7 +193,7 @@ def _moves_nothing(task: Any) -> bool:
 
 
 def is_empty(where: Any) -> bool:
-    """True if these ranges of a buffer hold nothing."""
+    """True if these ranges select no element of a buffer."""
     return any(isinstance(part, slice) and part.stop <= part.start for part in where)
 
 

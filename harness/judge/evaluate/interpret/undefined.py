@@ -19,7 +19,7 @@ _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "g
 # because XLA on a CPU sometimes converts these to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
-# A number in unwritten memory, which shows in every sum, and the sizes of integers that have other contents.
+# The number in mixed memory, which shows in every sum, and the sizes in bits of the integers that get mixed contents.
 _NUMBER, _MIXED_BITS = 1 << 13, (8, 32)
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
@@ -42,10 +42,10 @@ def marked_memory(like: Any) -> Any:
 
 
 def mixed_memory(like: Any) -> Any:
-    """An array of this shape and dtype with a marked NaN, a plain one, a number, and its opposite in turn.
+    """An array of this shape and dtype with a marked NaN, a plain NaN, a number, and its negative in turn.
 
-    Integers are a mark, 0, 1, and what `like` has. `like` for dtypes that are neither, and for 16-bit integers, which
-    JAX's semaphores are too.
+    Integers are in turn a mark (only those of 32 bits), 0, 1, and the value of `like`. Other dtypes get `like`, and so
+    do 16-bit integers, because JAX's semaphores have this type.
     """
     if jnp.issubdtype(like.dtype, jnp.floating):
         number = min(float(_NUMBER), float(jnp.finfo(like.dtype).max))
@@ -59,7 +59,7 @@ def mixed_memory(like: Any) -> Any:
 
 
 def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; comparisons of marked values give the opposite of a NaN's.
+    """The same kernel; comparisons of marked values give the opposite of their result with NaN.
 
     A kernel that compares unwritten memory with something always takes the same branch if it reads NaN. On a chip it
     may read what an earlier call left there, such as a tag of its own, and take the other branch.
@@ -119,7 +119,7 @@ def with_marked_indices(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _limits(equation: Equation) -> list[tuple[Any, int]]:
-    """Each dynamic index of a read or write, and the largest that stays within the array."""
+    """Each dynamic index of a read or write, and its largest value within the array."""
     first = _FIRST_INDEX.get(equation.primitive.name)
     if first is None:
         return []

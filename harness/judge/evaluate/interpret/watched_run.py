@@ -49,10 +49,10 @@ class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
     `reshapes` are the lines with references that are reshaped, `where` the words before each message. If several chips
-    run side by side, `late_chip` goes on when no other chip can; None: one chip. `left` is what the last run of this
-    kernel left in memory, and after this run what this run left. If `finds_left`, unwritten memory holds what the last
+    run side by side, `late_chip` goes on only when no other chip can; None: one chip. `left` is the memory that the
+    last run of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds what the last
     run left. `fill` is part of the program as it is traced; `number` replaces NaN in a program traced without a fill.
-    If `comes_early`, a block misses all that the kernel writes to the array that it is fetched from.
+    If `comes_early`, a fetched block misses everything that the kernel writes to its array.
     """
 
     fill: Fill
@@ -68,7 +68,7 @@ class WatchedRun:
     seed: int = 0
 
     def outputs(self, run: Callable[[], Any]) -> Outcome:
-        """The outputs of `run`, and what was seen of it.
+        """The outputs of `run`, and the findings about it.
 
         Raises Rejected `race`, `out-of-bounds`, `deadlock`, `chip-not-begun`, `chips-differ`, `revisited-block`,
         `overlapping-copy`, `unfinished-transfer` or `not-interpretable`.

@@ -13,7 +13,7 @@ from harness.sandbox.child import Children
 # Device files of a TPU VM: PCI accelerators under the older driver, VFIO groups under the newer. Of NVIDIA's
 # driver: one numbered file for each GPU.
 _DEVICE_FILES = {"tpu": ("accel*", "vfio/[0-9]*"), "cuda": ("nvidia[0-9]*",)}
-# What JAX, and so --on, calls a device of that platform.
+# The name that JAX, and so --on, uses for a device of each platform.
 _CALLED = {"tpu": "tpu", "cuda": "gpu"}
 _PROBE_SECONDS = 120.0
 _PROBE_BYTES = 32 << 30
@@ -22,7 +22,7 @@ _PROBE_BYTES = 32 << 30
 def source(chip: Chip, on: str | None) -> Source:
     """The source of latencies for `chip`: measured on the chip, measured on the CPU, or simulated.
 
-    `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If it is None, the chip is measured if it is here; if not, a TPU is
+    `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If it is None, the chip is measured if it is here; otherwise a TPU is
     simulated. Raises UsageError `unknown-device`. Raises RatchetError `no-device` if this chip is asked for and JAX
     sees none, or if the chip is not here and cannot be simulated.
     """

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     # For types only, so that the timing key contains no checks.
     from harness.operators import Problem
 
-# One tick of the clock is then a tenth of a percent of a sample, a tenth of the minimum effect.
+# The least length of a sample in ticks of the clock: one tick is then 0.1 % of a sample, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000
 # No kernel here is so fast that it needs more calls; this only bounds how long a sample takes.
 _MOST_CALLS_PER_SAMPLE = 1000
-# Readings of the clock, one after the other, from which its tick is taken.
+# The number of successive readings of the clock from which its tick is determined.
 _READINGS = 1000
 
 # The programs of the last `measure`, for `more`.
@@ -64,7 +64,7 @@ def measure(request: MeasureRequest) -> MeasureReply:
 
 
 def more(request: MoreRequest) -> MeasureReply:
-    """Further rounds of the last `measure`, with the same programs; its reply is of these rounds alone."""
+    """Further rounds of the last `measure`, with the same programs; the reply covers these rounds alone."""
     if _rounds is None:
         raise RuntimeError("expected a measure request before one for more rounds, got none")
     return _rounds.batch(request.rounds, request.profiled_calls, request.session)
@@ -165,7 +165,7 @@ class _Rounds:
             inputs = [_placed(arrays) for arrays in drawn]
             for which in self._order.sample(range(len(self._programs)), len(self._programs)):
                 if self._donated:
-                    # The artifact before has changed its inputs in place.
+                    # The previous artifact has changed its inputs in place.
                     inputs = [_placed(arrays) for arrays in drawn]
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
@@ -201,8 +201,8 @@ class _Rounds:
     ) -> tuple[float, Sequence[Any]]:
         """Host seconds per call of `calls` back-to-back calls with each of `inputs`, and the last result for each.
 
-        Waits for every result. State is passed from call to call. Each call writes the same places of it, so the last
-        result equals that of a first call.
+        Waits for every result. State is passed from call to call. Each call writes the same places of the state, so the
+        last result equals that of a first call.
         """
         state = len(self._donated)
         current = [[*arrays] for arrays in inputs]

@@ -35,7 +35,7 @@ def run(
     on: str,
     deep: bool = False,
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
-    """The paired seconds, then all samples of the champion and of the candidate; a Failure if there are none.
+    """The paired seconds, then all samples of the champion and of the candidate; or the Failure that ended the timing.
 
     `champion` and `candidate` are the work directories of their `evaluate`. Within each round the champion, a second
     copy of it as the control, and the candidate get the same fresh inputs, in random order. The samples are judged
@@ -43,7 +43,7 @@ def run(
     The clock is the device's if the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`,
     `cuda`.
 
-    Writes a profile for each look next to `candidate`. Raises RatchetError `no-program` if a directory holds none.
+    Writes a profile for each look next to `candidate`. Raises RatchetError `no-program` if a directory has no program.
     """
     programs = (champion / f"candidate.{on}", candidate / f"candidate.{on}")
     for path in programs:

@@ -13,7 +13,7 @@ from harness.sandbox.confinement import Confinement
 from harness.sandbox.jobs import Job
 
 SecondsOn = Callable[..., tuple[float | None, ...]]
-# The runs keep their own deadline; this is for starting the process, reading the dumps, and the answer.
+# Extra time for starting the process, reading the dumps, and the answer; the runs themselves keep their deadline.
 _GRACE_SECONDS = 60.0
 # Each process reads the dumps anew, which takes as long as a few runs.
 _MOST_SHARES = 4
@@ -22,7 +22,7 @@ _MOST_SHARES = 4
 def run(
     champion: Path, candidate: Path, chip: Chip, policy: Policy, names: Sequence[str], seconds_on: SecondsOn
 ) -> tuple[Resimulation, ...] | Failure:
-    """The result of `seconds_on` (a function at the top of a module) for each machine of these names, or a Failure.
+    """The result of `seconds_on` (a function at a module's top level) for each machine in `names`, or a Failure.
 
     Each of the two directories of dumps has a process of its own, or several if there are more cores; on one core a
     single process serves both.

@@ -23,10 +23,10 @@ def taken_over(closed: Any) -> Any:
     """The same program with its own copies of equations, literals and constants, also in its kernels and index maps.
 
     The compiled and the checked program are made from one trace, one after the other: an object of kernel.py that
-    changes in between would make them two programs. Variables and options, such as those of Pallas's compiler, stay the
-    same objects. Checks for debugging (pl.debug_check) are left out: without a setting that the judge leaves off,
-    neither compiler sees them. Raises Rejected `unusual-constant` for a constant whose class is neither JAX's nor
-    numpy's.
+    changes in between would make them different programs. Variables and options, such as those of Pallas's compiler,
+    stay the same objects. Checks for debugging (pl.debug_check) are left out: neither compiler sees them without a
+    setting that the judge leaves off. Raises Rejected `unusual-constant` for a constant whose class is neither JAX's
+    nor numpy's.
     """
     # A function that is called twice stays one function. The original programs are kept, so that no id() is reused.
     copies: dict[int, tuple[Any, Any]] = {}
@@ -73,7 +73,7 @@ def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
 def _without_debug_checks(jaxpr: Any) -> list[Any]:
     """The equations of a program without its debugging checks and without computations that only these need.
 
-    One of these is the number of all checks of the process so far, so no two traces would be equal.
+    Such a computation uses the number of all checks of the process so far, so no two traces would be equal.
     """
     kept: list[Any] = []
     used, checked = _variables(jaxpr.outvars), set[Any]()
@@ -95,7 +95,7 @@ def _variables(operands: Iterable[Any]) -> set[Any]:
 def _copied(value: Any) -> Any:
     """The value as it is now. Its exact type decides, because a method of a class in kernel.py may return anything."""
     kind = type(value)
-    # In jax 0.12 an inner program (of run_scoped) keeps values of the outer program, which are no constants.
+    # In jax 0.12 an inner program (of run_scoped) keeps values of the outer program, which are not constants.
     if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:
         return value
     if kind in _ARRAYS:
@@ -104,7 +104,7 @@ def _copied(value: Any) -> Any:
         data = jnp.array(jax.random.key_data(value), copy=True)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
     if kind is array.ArrayImpl:
-        # It may be a view of an array of numpy.
+        # The value may be a view of a numpy array.
         return jnp.array(value, copy=True)
     raise Rejected(
         "static",

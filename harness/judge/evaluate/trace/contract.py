@@ -94,7 +94,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
 
 
 def _refuse_names(names: Mapping[str, str]) -> None:
-    """Raises Rejected `helper-name` if a helper has the name of a module that can be imported anyway."""
+    """Raises Rejected `helper-name` if a helper has the name of another module that can be imported."""
     for name, file in names.items():
         loaded_file = getattr(sys.modules.get(name), "__file__", None)
         is_taken = name in sys.builtin_module_names or name in sys.stdlib_module_names
@@ -123,7 +123,7 @@ class _Helpers(MetaPathFinder, Loader):
 
 
 def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
-    """The module's function `name`, to be called with the inputs in order; it gets them by name if it has their names.
+    """The module's function `name`, to be called with the inputs in order; it gets them by name if its names match.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """
@@ -161,7 +161,7 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
 def _called_by_name(
     function: Callable[..., Any], signature: inspect.Signature, names: Sequence[str], *arrays: Any
 ) -> Any:
-    """The function's result for arrays of these names, passed in its order: a jitted function may take no keywords."""
+    """The function's result for arrays of these names, in its parameters' order: a jitted one may take no keywords."""
     call = signature.bind(**dict(zip(names, arrays, strict=True)))
     return function(*call.args, **call.kwargs)
 
@@ -169,8 +169,8 @@ def _called_by_name(
 def claims(module: types.ModuleType, statement: Statement, function: str) -> Claims:
     """The kernel's claims about itself; None for a claim that it does not make. Raises Rejected `bad-claim`.
 
-    A kernel without a name gets the function's name; one without a description gets the problem's. compute_flops() and
-    get_tiling_meta() describe kernel_fn, and no other function that a suite judges.
+    A kernel without a name gets the function's name; a kernel without a description gets the problem's title.
+    compute_flops() and get_tiling_meta() describe only kernel_fn, not the other functions that a suite judges.
     """
     flops = tiling = None
     if hasattr(module, "compute_flops") and function == KERNEL:
@@ -195,7 +195,7 @@ def _words(module: types.ModuleType, name: str, default: str) -> str:
 
 
 def _claim(function: Callable[..., Any], statement: Statement) -> Any:
-    """The claim's value for this problem, from a call with those parameters of the problem that its signature names."""
+    """The claim's value for this problem, from a call with the problem's parameters that its signature names."""
     named = inspect.signature(function).parameters
     return function(**{name: value for name, value in statement.parameters if name in named})
 

@@ -51,14 +51,14 @@ _REFUSED_ATTRIBUTES = frozenset((
 ))  # fmt: skip
 # Refused attributes that are also ordinary words: a text that equals one of them is allowed.
 _WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
-# Ways to an attribute or module that do not name it: a reader has to find out which it is.
+# Ways to reach an attribute or module without naming it: a reader has to find out what they reach.
 _UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
 _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) -> tuple[str, ...]:
-    """Sentences on what is unusual but allowed. Raises Rejected `forbidden-import` for an import that is not allowed.
+    """Sentences on names that are unusual but allowed. Raises Rejected `forbidden-import` for forbidden names.
 
     `file` is the name of the tree's source, `helpers` are the modules next to kernel.py that belong to the candidate.
     """
@@ -131,7 +131,7 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
 def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
     """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
 
-    Attributes are looked up without access: an attribute that a module creates on access is ignored.
+    Attributes are looked up in the module's dictionary: an attribute that a module creates on access is ignored.
     """
     if isinstance(node, ast.ImportFrom):
         return None

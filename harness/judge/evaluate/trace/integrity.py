@@ -29,8 +29,8 @@ from harness.operators import prepare_module
 from harness.sandbox.editable import editable_roots
 from harness.sandbox.messages import Rejected
 
-# The variable that JAX itself sets when its half for GPUs is imported, as packages with kernels for both do. Nothing
-# that traces, compiles or runs a program for a TPU or a CPU reads it.
+# The variable that JAX itself sets when its modules for GPUs are imported, as packages with kernels for TPUs and GPUs
+# do. Nothing that traces, compiles or runs a program for a TPU or a CPU reads it.
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
 # Settings of JAX that say how programs are kept and what is printed: none of them changes a program.
 _ABOUT_NO_PROGRAM = (
@@ -83,8 +83,8 @@ def snapshot() -> Snapshot:
 def put_back(before: Snapshot) -> tuple[str, ...]:
     """Restores settings that importing the candidate changed and that affect no program; returns sentences on them.
 
-    These are the variables of the environment, because JAX has read its own and compilers run in other processes, and
-    the settings of JAX that change no program. For other settings `require_untouched` refuses the candidate.
+    These are the settings of JAX that change no program, and environment variables: JAX has already read its own, and
+    compilers run in other processes. If other settings change, `require_untouched` refuses the candidate.
     """
     now = dict(os.environ)
     variables = sorted(
@@ -133,7 +133,7 @@ def _set_in(name: str, before: Snapshot) -> str:
 def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
     """Raises Rejected `foreign-primitive` if the program holds a primitive that JAX did not have `before`.
 
-    Its name may be that of a primitive of JAX, and its lowering for each platform is unknown.
+    Such a primitive may have the name of a primitive of JAX, and its lowering for each platform is unknown.
     """
     for equation in jaxprs.every_equation(jaxpr):
         if id(equation.primitive) not in before.primitives:

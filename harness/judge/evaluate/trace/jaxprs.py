@@ -22,14 +22,14 @@ DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general
 EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
 # The indices of a write among its operands, which begin with its reference; the others are its value and its mask.
 _INDICES_OF_A_WRITE = {"swap": slice(2, None), "addupdate": slice(2, None), "masked_swap": slice(1, -2)}
-# A power costs one, whatever its base.
+# A power counts as one exponential, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
-# One FLOP for each element of the result.
+# Operations that count as one FLOP for each element of the result.
 ELEMENTWISE = frozenset((
     *EXPS, "add", "sub", "mul", "div", "max", "min", "neg", "abs", "rem", "sqrt", "rsqrt", "cbrt", "integer_pow",
     "square", "sin", "cos", "tan", "atan2", "floor", "ceil", "round", "sign", "clamp", "nextafter", "add_any",
 ))  # fmt: skip
-# One FLOP for each element of the operand.
+# Operations that count as one FLOP for each element of the operand.
 REDUCTIONS = frozenset(
     (
         "reduce_sum",
@@ -49,8 +49,8 @@ REDUCTIONS = frozenset(
         "sort",
     )
 )
-# Also one FLOP for each element of the operand, moved or added up: if the problem is a collective, XLA's own collective
-# then exceeds the work that may stay outside kernels.
+# Operations that also count as one FLOP for each element of the operand, moved or added up. So if the problem is a
+# collective, XLA's own collective exceeds the work that may stay outside kernels.
 COLLECTIVES = frozenset(
     (
         "all_gather",
@@ -116,7 +116,7 @@ def is_in_hbm(block: Any) -> bool:
 
 
 def uses_replaced_values(jaxpr: Jaxpr) -> bool:
-    """True if a write anywhere in the program also reads what it replaces."""
+    """True if a write anywhere in the program also reads the value that it replaces."""
     return any(
         equation.primitive.name in ("swap", "masked_swap") and not isinstance(equation.outvars[0], core.DropVar)
         for equation in equations(jaxpr)
@@ -124,7 +124,7 @@ def uses_replaced_values(jaxpr: Jaxpr) -> bool:
 
 
 def writes_at_computed_places(jaxpr: Jaxpr) -> bool:
-    """True if the place of a write anywhere in the program depends on something that is computed."""
+    """True if the place of a write anywhere in the program depends on a computed value."""
     return any(
         not isinstance(operand, core.Literal)
         for equation in equations(jaxpr)
@@ -144,7 +144,7 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """The debug information of a program that gets other parameters: there must be as many names as parameters."""
+    """The program's debug information without names, which JAX requires to be as many as the (changed) parameters."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
@@ -193,7 +193,7 @@ def is_triton(equation: Equation) -> bool:
 
 
 def calls_within_loops(jaxpr: Jaxpr, *, is_within: bool = False) -> list[Equation]:
-    """The Pallas calls that one run of the program makes several times, or may not make, in order."""
+    """The Pallas calls in loops or branches, which one run of the program may make several times or not at all."""
     calls = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
@@ -347,8 +347,8 @@ def written_tables(equation: Equation) -> list[Any]:
 def _written(jaxpr: Jaxpr) -> set[Any]:
     """The references that the program's equations write to; a wait has the effects of its copy, but writes nothing.
 
-    JAX represents the wait for sending a remote copy as one for the reverse copy, which would write to memory that is
-    only read.
+    JAX represents the wait for sending a remote copy as a wait for the reverse copy, which would write to memory that
+    is only read.
     """
     written: set[Any] = set()
     for equation in jaxpr.eqns:
@@ -370,9 +370,9 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
 def refuse_written_inputs(jaxpr: Jaxpr) -> None:
     """Raises Rejected `input-written` if a kernel writes to an input in HBM that is not aliased to an output.
 
-    On a chip that input is the caller's own array, or one that the next kernel reads; the program on a CPU has a copy
-    of it. XLA may keep an array in VMEM that the program has computed, and then a window is a part of the array itself:
-    a window may be written only if it is of an input of the program that nothing else uses.
+    On a chip that input is the caller's own array, or an array that the next kernel reads; the program on a CPU has a
+    copy of it. XLA may keep a computed array in VMEM, and then a window is a part of the array itself. So a window may
+    be written only if it belongs to an input of the program that nothing else uses.
     """
     for equation, parameters in _calls_with_parameters(jaxpr, frozenset(jaxpr.invars)):
         if is_triton(equation):
@@ -396,7 +396,7 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
 
 
 def _calls_with_parameters(jaxpr: Jaxpr, parameters: frozenset[Any]) -> Iterator[tuple[Equation, frozenset[Any]]]:
-    """Each Pallas call, with those of its operands that are `parameters` of the program and that nothing else uses."""
+    """Each Pallas call, with the `parameters` of the program around it that are used only once."""
     uses = Counter(
         var
         for variables in (*(equation.invars for equation in jaxpr.eqns), jaxpr.outvars)
@@ -414,7 +414,7 @@ def _calls_with_parameters(jaxpr: Jaxpr, parameters: frozenset[Any]) -> Iterator
                 for var, operand in zip(part.invars, equation.invars, strict=False)
                 if not isinstance(operand, core.Literal) and operand in alone
             )
-            # The body of a loop may use a constant in each of its turns.
+            # The body of a loop may use a constant in each iteration.
             is_one_call = len(part.invars) == len(equation.invars) and equation.primitive.name not in ("scan", "while")
             yield from _calls_with_parameters(part, frozenset(handed) if is_one_call else frozenset())
 
@@ -423,9 +423,9 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
     """Raises Rejected `table-changed` if a kernel writes to an integer input that is not the kernel's own copy.
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
-    input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps what each step writes
-    there. But index maps may be evaluated for a step before the previous step has written, and for a kernel under
-    vmap it is unknown which steps share a table.
+    input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps the values that each
+    step writes there. But index maps may be evaluated for a step before the previous step has written, and for a kernel
+    under vmap it is unknown which steps share a table.
     """
     for equation in pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]

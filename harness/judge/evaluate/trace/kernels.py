@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 from harness.dumps import hlo, mosaic, triton
 
 TPU_CALL = hlo.TPU_CALL
-# How Pallas' Triton form calls its kernel in an exported program.
+# The target of the custom call with which Pallas' Triton form calls its kernel in an exported program.
 TRITON_CALL = "__gpu$xla.gpu.triton"
 
 _BOUNDS = re.compile(r"iteration_bounds = array<i64(?:: (?P<bounds>[-\d, ]+))?>")

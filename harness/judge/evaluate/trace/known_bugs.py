@@ -12,7 +12,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """A bug of the versions `first` to `last`, both included; `touches` is true for a kernel's source that it affects.
+    """A bug of the versions `first` to `last`, both included; `touches` is true for the source of an affected kernel.
 
     `issue` is the place of its description, `instead` a way to avoid it.
     """

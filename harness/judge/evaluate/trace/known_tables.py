@@ -42,8 +42,8 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
         reached[:] = bounds_by_call
         return list(bounds_by_call.values())
 
-    # As one program, because each operation that is run by itself is compiled by itself. Calls within loops are not
-    # reached, because their operands are not known.
+    # The bounds are computed as one program, because JAX compiles each operation that runs by itself. Calls within
+    # loops are not reached, because their operands are not known.
     values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
     for call, grid in zip(reached, values, strict=True):
         grid_by_call[call] = tuple(None if bound is None else int(bound) for bound in grid)
@@ -53,7 +53,7 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
 def _walk(
     jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], bounds_by_call: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
-    """The outputs that follow from the known inputs, None for the others."""
+    """The outputs that follow from the known inputs, None for the others; adds grids to `bounds_by_call`."""
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
     values |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
 
@@ -91,7 +91,7 @@ def _constants(equation: Equation) -> Sequence[Any]:
 
 
 def _is_integer(equation: Equation) -> bool:
-    """True if it computes integers from integers, which gives the same on every machine."""
+    """True if the equation computes integers from integers, which gives the same results on every machine."""
     dtypes = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
     kinds = (np.integer, np.bool_)
     return all(dtype is not None and any(np.issubdtype(dtype, kind) for kind in kinds) for dtype in dtypes)

@@ -16,7 +16,7 @@ _CARRIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape", "sq
 
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines of kernels, and of their packages, that add up in bfloat16, or keep a sum in it from turn to turn."""
+    """The lines of kernels, and of their packages, that add up in bfloat16, or keep such a sum between iterations."""
     narrow = [
         equation
         for equation in equations(jaxpr)
@@ -45,7 +45,7 @@ def _added_to_references(program: Jaxpr) -> Iterator[Equation]:
 
 
 def _added_to_values(loop: Equation) -> Iterator[Equation]:
-    """The additions to a bfloat16 value of a loop whose results the next iteration begins with."""
+    """The additions to a bfloat16 value that a loop carries into its next iteration."""
     if loop.primitive.name == "scan":
         body, constants = loop.params["jaxpr"].jaxpr, scan_constants(loop)
     elif loop.primitive.name == "while":

@@ -59,7 +59,7 @@ def digest(lines: Iterable[str]) -> str:
 def primitives(closed: Any) -> tuple[tuple[str, int], ...]:
     """The primitives of the program by their place in JAX, with the number of operations of each, sorted.
 
-    A primitive that JAX does not have gets a name without a place.
+    A primitive that JAX does not have gets the prefix `UNKNOWN` in place of its module.
     """
     counted = Counter(_place(equation.primitive) for equation in jaxprs.every_equation(closed.jaxpr))
     return tuple(sorted(counted.items()))
@@ -119,7 +119,7 @@ class _Writer:
         return f"{weak}{type(aval).__name__}:{_ADDRESS.sub('', str(aval))}:{getattr(aval, 'memory_space', '')}"
 
     def _value(self, value: Any) -> str:
-        """A parameter, literal or constant with all that it holds; functions are left out."""
+        """A parameter, literal or constant with all that it contains; of a function, only the type."""
         if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
             return self.program(value)
         if isinstance(value, core.Primitive):

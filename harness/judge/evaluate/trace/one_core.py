@@ -53,10 +53,10 @@ _SHARDED = frozenset(
         "xla_pmap",
     )
 )
-# The compiler refuses products of numbers with 8 bits or fewer if the matrix unit has none. It always refuses float16
-# (libtpu 0.0.42.1 and 0.0.50.1).
+# The compiler refuses products of numbers with 8 bits or fewer if the matrix unit cannot compute them. It always
+# refuses float16 (libtpu 0.0.42.1 and 0.0.50.1).
 _NARROW_BITS = 8
-# Kernels over a mesh of cores; the mesh says which cores.
+# The primitives of kernels over a mesh of cores; the mesh says which cores.
 _OVER_CORES = ("core_map", "mpmd_map")
 # If a kernel.py that names one of these fails, the cause is that these devices do not exist here.
 _NAMES_OF_SHARDING = frozenset(
@@ -73,7 +73,7 @@ _NAMES_OF_SHARDING = frozenset(
         "with_sharding_constraint",
     )
 )
-# Functions by which a candidate can be another program on a machine with several devices.
+# Functions with which a candidate can become another program on a machine with several devices.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
@@ -88,19 +88,19 @@ _NO_SPARSECORE = (
 )
 
 
-# Sums over the chips of a mesh. As for its other sums, XLA's order is not known, and each step rounds to the operand's
-# dtype. With 32 bits this rounding is within the tolerance for sums, with fewer it is not.
+# Sums over the chips of a mesh. As in other sums, the order in which XLA adds is not known, and each step rounds to the
+# operand's dtype. With 32 bits this rounding is within the tolerance for sums, with fewer bits it is not.
 _SUMS = frozenset(("psum", "psum_invariant", "reduce_scatter"))
 _SUM_BYTES = 4
-# XLA's own programs for these are simulated.
+# XLA's own programs for these operations are simulated.
 _ALLOWED_ON_A_MESH = COLLECTIVES | {"axis_index", "shard_map"}
 
 
 def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
     """Raises Rejected `sharded` if a program is for several devices, even if it runs on one here.
 
-    For a mesh it is refused only for sums over chips in fewer than 32 bits, unknown collectives, another mesh, work
-    that some chips may not reach, and memory or semaphores that are used again (`used_again`).
+    A program for a mesh is refused only for sums over chips in fewer than 32 bits, unknown collectives, another mesh,
+    work that some chips may not reach, and memory or semaphores that are used again (`used_again`).
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):

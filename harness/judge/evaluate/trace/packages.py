@@ -84,7 +84,7 @@ def _files(jaxpr: Jaxpr) -> Iterator[str]:
 def place(*frames: tuple[str, int]) -> str:
     """The first of these files and lines in an installed package, as `tokamax/flash.py line 12`; "" if there is none.
 
-    JAX's own modules do not count, except its kernels: their messages concern their callers.
+    JAX's own modules do not count, because their messages concern their callers; JAX's kernels count.
     """
     for file, line in frames:
         path = _installed(file) if source_info_util.is_user_filename(file) else None

@@ -2,8 +2,8 @@
 
 The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that are looked
 up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions with
-which numpy makes an array. Functions are not sent (rules for derivatives, which no lowering uses), nor are lines of
-source.
+which numpy makes an array. Functions are not sent: they are rules for derivatives, which no lowering uses. Lines of
+source are not sent either.
 """
 
 import enum
@@ -39,7 +39,7 @@ _FUNCTIONS = frozenset(
         *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
     )
 )
-# The methods that a mark cannot have: it is not called, compared by value, or filled.
+# The methods that a mark cannot have: a mark is not called, compared by value, or filled.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
 _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 
@@ -87,7 +87,7 @@ def _places(_modules: int) -> dict[int, str]:
 
 
 def _is_mark(obj: Any) -> bool:
-    """True if JAX uses an object only by its identity: it is JAX's own, and holds nothing."""
+    """True if JAX uses an object only by its identity: its class is JAX's, and it has no contents."""
     return _holds_nothing(cast(Any, type(obj))) and not getattr(obj, "__dict__", None)
 
 
@@ -99,7 +99,7 @@ def _holds_nothing(kind: type) -> bool:
 
 
 class ClosedOver:
-    """A value of the outer program that an inner program (of run_scoped, in jax 0.12) uses without it as an operand."""
+    """A value of the outer program that an inner program uses without an operand for it (run_scoped in jax 0.12)."""
 
     def __init__(self, val: Any) -> None:
         self.val = val
@@ -113,7 +113,7 @@ class _Encoder(pickle.Pickler):
     """Writes what `_Decoder` reads."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """The replacement for an object that is not written itself: a primitive by its place, a function by nothing."""
+        """The replacement for an object that is not written itself, such as a primitive's place; None for others."""
         if isinstance(obj, core.Primitive):
             where = place(obj)
             if where is None:
@@ -184,7 +184,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
     def load_build(self) -> None:
-        """Sets the state of an object, which must be a new one."""
+        """Sets the state of an object, which must be new."""
         if _is_shared(self.stack[-2]):
             raise pickle.UnpicklingError(f"not to be changed: {type(self.stack[-2]).__name__}")
         super().load_build()
@@ -234,7 +234,7 @@ def _is_registry(obj: Any) -> bool:
 
 
 def _makes_objects(obj: Any) -> bool:
-    """True if it is one of the functions that make an object from its parts."""
+    """True if `obj` is one of the functions that make an object from its parts."""
     if not isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)):
         return False
     return obj in _MAKERS or (obj.__module__, obj.__name__) in _FUNCTIONS

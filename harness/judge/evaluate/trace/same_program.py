@@ -49,12 +49,12 @@ _NOT_THE_PROGRAM = ("name", "name_and_src_info", "cost_estimate", "metadata", "d
 
 
 def difference(small: Any, large: Any) -> str | None:
-    """The first place, in words, where `large` (a closed jaxpr) differs from `small` by more than sizes; else None.
+    """The first place, in words, where `large` (a closed jaxpr) differs from `small` in more than sizes; else None.
 
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
-    Other numbers may differ if sizes explain them: if both are in the ratio of the lengths of an axis of an array or
-    grid, or are one more or one less than such numbers. A kernel must not decide by a number that is equal at both
-    shapes, except -1, 0 and 1: perhaps only steps of the larger grid reach it.
+    Other numbers may differ if sizes explain them: their ratio is that of the two lengths of an axis of an array or
+    grid, or they are one more or one less than such numbers. A kernel must not decide by a number that is equal at both
+    shapes, except -1, 0 and 1: perhaps only steps of the larger grid reach this number.
     """
     return _ProgramComparison(small, large).difference()
 
@@ -180,7 +180,7 @@ class _ProgramComparison:
             self._texts(what, *(_ADDRESS.sub("", str(value)) for value in (small, large)))
 
     def _texts(self, what: str, small: str, large: str) -> None:
-        """Compares two parameters by their texts and the numbers in these, such as those of slices within a tree."""
+        """Compares two parameters by their texts and the numbers in the texts, such as slices within a tree."""
         self._require(_NUMBER.sub("N", small) == _NUMBER.sub("N", large), what, small, large)
         for number, other in zip(_NUMBER.findall(small), _NUMBER.findall(large), strict=True):
             self._require(number == other or self._is_size(int(number), int(other)), what, small, large)

@@ -70,7 +70,7 @@ def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def _refuse_context(equation: Equation) -> None:
-    """Raises Rejected if an operation runs elsewhere, or carries options for XLA that a CPU cannot check.
+    """Raises Rejected if an operation writes to the host's memory, or carries options for XLA that a CPU cannot check.
 
     Kinds: `refused-option`, `refused-primitive`.
     """
@@ -91,7 +91,7 @@ def _refuse_context(equation: Equation) -> None:
 
 
 def _is_of_jax(owner: type) -> bool:
-    """True if it is the same class that a module of JAX has under its name."""
+    """True if `owner` is the class that a module of JAX has under its name."""
     module = sys.modules.get(owner.__module__)
     return owner.__module__.startswith("jax.") and getattr(module, owner.__name__, None) is owner
 
@@ -240,7 +240,7 @@ def checks_left_out(call: Equation) -> tuple[str, ...]:
 
 
 def _refuse_options(call: Equation, chip: Chip) -> None:
-    """Raises Rejected `refused-option` for options of the compiler that are not known to leave results alone."""
+    """Raises Rejected `refused-option` for options of the compiler that may change results or checks."""
     options, usual = call.params["compiler_params"], pltpu.CompilerParams()
     if call.params.get("mesh") is not None:
         raise _refused(call, "pallas_call with a mesh: only programs for one core or device are judged")

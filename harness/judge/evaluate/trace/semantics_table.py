@@ -7,8 +7,8 @@ v7x. Facts that a schedule cannot show (how an instruction rounds) are named as 
 from dataclasses import dataclass
 from typing import Literal
 
-# same: both compute the same, up to the rounding of floats. modelled: the program that is checked is rewritten
-# (chip_model, undefined). guarded: another check sees a difference. refused: by name.
+# same: CPU and chip compute the same, up to the rounding of floats. modelled: the program that is checked is rewritten
+# (chip_model, undefined). guarded: another check sees a difference. refused: the operation is refused by its name.
 Kind = Literal["same", "modelled", "guarded", "refused"]
 
 
@@ -30,7 +30,7 @@ class SemanticsEntry:
 
 
 def entry(names: str, kind: Kind, on_cpu: str, on_chip: str, guard: str, **options: bool) -> SemanticsEntry:
-    """A row for the primitives of these names, with blanks between them."""
+    """A row for the primitives with these names, which are separated by blanks."""
     return SemanticsEntry(
         primitives=tuple(names.split()), kind=kind, on_cpu=on_cpu, on_chip=on_chip, guard=guard, **options
     )
@@ -362,14 +362,14 @@ SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
     ("Memory, copies, semaphores", MEMORY),
     ("Control", CONTROL),
 )
-# Options of pltpu.CompilerParams by which the chip makes fewer checks while it runs.
+# Options of pltpu.CompilerParams with which the chip makes fewer checks while it runs.
 CHECKS = {
     "disable_bounds_checks": "the chip does not halt at accesses beyond an array; the judge checks the kernel with "
     "these checks and times it without",
     "disable_semaphore_checks": "the chip does not halt at a semaphore that is not zero at the end; the judge checks "
     "the kernel with this check and times it without",
 }
-# Options of pltpu.CompilerParams that leave what is computed and checked alone, and what they change.
+# Options of pltpu.CompilerParams that change neither results nor checks, and what they do change.
 OPTIONS = {
     "dimension_semantics": "which axes cores share: races and parallel axes are checked",
     "vmem_limit_bytes": "how much memory the compiler may use",
@@ -384,7 +384,7 @@ OPTIONS = {
     **CHECKS,
     "allow_collective_id_without_custom_barrier": "for several devices; one is judged",
 }
-# Options without which several chips begin a kernel together: on a mesh they are refused.
+# Options that remove the barrier with which several chips begin a kernel together: on a mesh they are refused.
 OF_A_BARRIER = frozenset(("skip_device_barrier", "allow_collective_id_without_custom_barrier"))
 # Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that change neither results nor checks.
 FLAGS = {"XLA_TPU_FORCE_LP_LLO_SCHEDULER": "in which order instructions are issued"}

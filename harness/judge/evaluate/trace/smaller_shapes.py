@@ -1,6 +1,6 @@
 """The smaller shapes that a kernel is traced for, and the decision whether the full shape must be interpreted too.
 
-The number of grid steps above which the full shape is not interpreted stands here (`_INTERPRETED_STEPS`).
+`_INTERPRETED_STEPS` is the number of grid steps above which the full shape is usually not interpreted.
 """
 
 import math
@@ -16,12 +16,12 @@ from harness.sandbox.messages import Rejected
 # Operations that order reads and writes of memory in another way than the steps of a grid.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
 # A step in TPU interpret mode takes 1.5 ms in addition to its arithmetic, so this many steps take three seconds. More
-# are interpreted only if the steps of a reduced shape cannot stand for them.
+# steps are interpreted only if the steps of a reduced shape cannot stand for them.
 _INTERPRETED_STEPS = 2048
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """The smallest shape with several steps along each axis that has several at the full shape: position and trace.
+    """Position and trace of the smallest shape with several steps along each axis that has several at the full shape.
 
     If there is none, the position is None, the trace is that of the full shape, and the last result is the reason.
     Shapes that are too small for the full shape's blocks are tried last: they serve kernels that choose their blocks by
@@ -48,7 +48,7 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
-    """The place where `full` differs by more than sizes, True if it must be interpreted, and a warning if it is not.
+    """The place where `full` differs in more than sizes, True if it must be interpreted, and a warning if it is not.
 
     An interpretation at a small shape says nothing about steps that only the full grid has, nor about a program that
     kernel.py makes only for the full shape. If the time at which a step reads and writes memory matters, a kernel is
@@ -61,7 +61,7 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
     differences = (same_program.difference(program.closed, full.closed) for program in small)
     difference = next(filter(None, differences), "")
     steps = sum(call.steps for call in full.calls)
-    # On a GPU no step of a grid knows of another, so the first ones are like the last.
+    # On a GPU no step of a grid depends on another, so the first steps are like the last.
     if difference or (full.chip.platform == "tpu" and (steps <= _INTERPRETED_STEPS or _may_race(full))):
         return difference, True, ()
     if full.chip.platform != "tpu":
@@ -80,9 +80,9 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 def _may_race(traced: TracedKernel) -> bool:
     """True if it may matter when a step reads and writes memory.
 
-    That is so with copies by hand, several cores, an output aliased to an input, or an output block that may be visited
-    again after another one: its content is then in HBM, and not in the buffer that the step writes. It is so too if a
-    step computes where it writes: a late one may write beyond an array, and so over others.
+    It may matter with copies by hand, with several cores, with an output aliased to an input, and with an output block
+    that may be visited again after another block: its content is then in HBM, not in the buffer that the step writes.
+    It may also matter if a step computes where it writes: a late step may write beyond an array and over other arrays.
     """
     if traced.chip.cores > 1:
         return True
@@ -103,7 +103,7 @@ def _may_be_revisited(window: Window) -> bool:
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True if each block of the full shape fits, and several times along each axis where it does at the full shape.
+    """True if each block of the full shape fits, and does so several times along each axis that has several blocks.
 
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """
@@ -125,7 +125,7 @@ def second(
 ) -> tuple[TracedKernel | None, tuple[str, ...]]:
     """The trace for the second shape, or None; if no (other) shape is checked, a warning that says why.
 
-    `why` is the reason for the reduced shape.
+    `why` is the reason if there is no reduced shape.
     """
     if reduced is full:
         return None, (

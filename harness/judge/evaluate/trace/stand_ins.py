@@ -1,7 +1,7 @@
 """Stand-ins for modules that a package imports and its kernels do not need: STUBS of prepare.py names them.
 
-A package of a serving stack imports the whole stack for one kernel, and another starts a program when it is imported,
-which the sandbox forbids. A stand-in can be named, called and subclassed, so that such imports succeed; it cannot be
+One package imports its whole serving stack for one kernel. Another starts a program when it is imported, which the
+sandbox forbids. A stand-in can be named, called and subclassed, so that such imports succeed; it cannot be
 used to compute or to decide.
 """
 
@@ -25,7 +25,7 @@ class _Absent:
         return _Absent(f"{self._name}.{name}")
 
     def __call__(self, *arguments: object, **options: object) -> Any:
-        # A class that it decorates stays what it is, so that others can decorate it.
+        # A decorated class stays unchanged, so that other decorators can be applied to it.
         is_decorator = len(arguments) == 1 and isinstance(arguments[0], type) and not options
         return arguments[0] if is_decorator else self
 
@@ -39,7 +39,7 @@ class _Absent:
         return ()
 
     def __instancecheck__(self, _: object) -> bool:
-        # Nothing can be of a type that is not there.
+        # No object can have a type that does not exist.
         return False
 
     def __bool__(self) -> bool:
@@ -76,7 +76,7 @@ class _Finder(MetaPathFinder, Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Does nothing: it has no code."""
+        """Does nothing: a stand-in has no code."""
 
 
 def stand_in(names: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_c
     """One `pallas_call` equation as a record, traffic included, with this grid. Raises Rejected `dynamic-grid`.
 
     Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a block
-    is a place in memory that the kernel itself loads from; how often is unknown.
+    is a place in memory that the kernel itself loads from; it is unknown how often it does.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)
@@ -186,9 +186,9 @@ def _without_hints(jaxpr: Any) -> Any:
 
 
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
-    """Raises Rejected `overlapping-windows` if two windows of an output share elements, or may.
+    """Raises Rejected `overlapping-windows` if two windows of an output share elements, or may do so.
 
-    Each window is copied out while the next one is filled, so it is undetermined which of the two remains.
+    Each window is copied out while the next one is filled, so it is undetermined whose values remain.
     """
     extents = [type(extent).__name__ for extent in block.block_shape]
     axes = [axis for axis, extent in enumerate(extents) if extent == "Element"]
@@ -209,7 +209,7 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
 
 
 def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64]) -> str:
-    """The two windows that share elements, "" if none do. Places along `axes` are in elements, the others in blocks."""
+    """Words on two windows that share elements, or "". Places along `axes` are in elements, the others in blocks."""
     sizes = np.ones(len(shape), dtype=np.int64)
     sizes[axes] = [shape[axis] for axis in axes]
     # Along the axis with the most places the fewest windows are near each other.
@@ -252,7 +252,7 @@ def _scratch(aval: Any) -> Scratch:
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    """Bytes of an array in VMEM: the last axis padded to 128 lanes, the one before to whole sublanes."""
+    """Bytes of an array in VMEM: the last axis is padded to 128 lanes, the axis before it to whole sublanes."""
     itemsize: int = jnp.dtype(dtype).itemsize
     if not shape:
         shape = (1,)

@@ -1,9 +1,10 @@
-"""Refuses programs that use semaphores or memory of other chips' transfers twice: in kernels, scopes, calls or steps.
+"""Refuses programs that use semaphores or memory twice for other chips' transfers: in kernels, scopes, calls or steps.
 
-JAX's interpreter gives each kernel and each scope of `run_scoped` new ones, and a window one buffer, so no run shows
-such use. On a TPU the next kernel with the same `collective_id`, and the next call of the same kernel, have the same
-barrier semaphore; the next scope has the same addresses; a window has two buffers in turn. Signals and transfers of a
-chip that is ahead then count for, or overwrite, what its neighbour still waits for or reads.
+JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and a window one buffer,
+so no run shows such use. On a TPU the next kernel with the same `collective_id`, and the next call of the same kernel,
+have the same barrier semaphore; the next scope has the same addresses; a window has two buffers in turn. Then a signal
+of a chip that is ahead can end the wrong wait of its neighbour, and a transfer can overwrite memory that the neighbour
+still reads.
 """
 
 from collections.abc import Iterator

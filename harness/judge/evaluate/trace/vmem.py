@@ -1,9 +1,9 @@
 """Finds Pallas calls that cannot fit into VMEM: their blocks and scratch alone exceed it.
 
 The sum is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py
-does). It counts all blocks of a pipelined operand, twice if the block changes from step to step, and scratch that a
-step reads as the step before left it. It does not count padding, the values between operations, or scratch that is
-written before it is read, because libtpu may do without that.
+does). It counts all blocks of a pipelined operand, twice if the block changes from step to step, and scratch whose
+contents a step reads from the previous step. It does not count padding, the values between operations, or scratch that
+is written before it is read, because libtpu may do without them.
 """
 
 import math
@@ -19,7 +19,7 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr
 from harness.records import PallasCall, Window
 
 _MIB = 1 << 20
-# How many bits a number of another type takes in VMEM is not known.
+# The types whose numbers have a known size in VMEM.
 _WHOLE_BYTES = frozenset(
     (
         "float32",
@@ -35,7 +35,7 @@ _WHOLE_BYTES = frozenset(
         "float8_e5m2",
     )
 )
-# An operand of integers can be simplified away (0 * x is 0), one of floats cannot.
+# Only scratch of these types is counted: the compiler can simplify integers away (0 * x is 0), but not floats.
 _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 
 
@@ -79,7 +79,7 @@ def _carried_bytes(equation: Equation) -> int:
 
 
 def _live(jaxpr: Jaxpr) -> set[Any]:
-    """The values that something written depends on."""
+    """The values on which results or writes depend."""
     live = set(jaxpr.outvars)
     for equation in reversed(jaxpr.eqns):
         is_read = equation.primitive.name == "get"
@@ -97,7 +97,8 @@ def _is_read_first(jaxpr: Jaxpr, reference: Any, live: set[Any]) -> bool:
             if _is_whole(equation) and equation.outvars[0] in live:
                 return True
         elif name != "cond" or isinstance(equation.invars[0], core.Literal):
-            # Written, or handed to an operation that may write it. A branch that is perhaps not taken does not count.
+            # The reference is written, or handed to an operation that may write it. A branch that is perhaps not taken
+            # does not count.
             return False
     return False
 

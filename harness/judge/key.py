@@ -33,7 +33,7 @@ from harness.sandbox.environment import environment
 
 _PACKAGE = Path(harness.__file__).parent
 _MODULES = "harness."
-# Processes that are started by the name of their module are entry points of their own.
+# Modules that are started as processes, by their names, are entry points of their own.
 _OF_TIMING = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.latency",
@@ -65,7 +65,7 @@ _OF_JUDGE = (
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
 )
-# The modules of operators, with that of the problems that contests state themselves.
+# The modules of operators, and the module of the problems that contests state themselves.
 _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "harness.operators.formula")
 # The modules that run a prepare.py to get its problem, and the ways to import without an import statement.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
@@ -122,7 +122,7 @@ def key_digest(key: Key) -> str:
 
 
 def checks_digest(key: Key) -> str:
-    """Twelve hex digits, a hash of the checks key; "" for a record before schema 11, which has none."""
+    """Twelve hex digits, a hash of the checks key; "" for a record before schema 11, which has no such key."""
     if not key.checks:
         return ""
     parts = [key.checks, key.chip, key.jax, key.jaxlib, key.libtpu]

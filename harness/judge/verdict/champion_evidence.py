@@ -11,10 +11,10 @@ def known_evidence(
 ) -> Evidence | None:
     """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
-    It is the champion's own record, or the record of the first attempt in `since` under the same key that evaluated the
-    champion; `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's
-    record counts as its own. If `is_checked`, the champion is known to pass under the checks key of `key`, so only the
-    timing keys must be equal.
+    It comes from the champion's own record, or from the first attempt in `since` that evaluated the champion under the
+    same key; `commit` is the champion's commit on the branch. If a revoke gave the champion its title, the revoke's
+    record counts as the champion's own. If `is_checked`, the champion is known to pass under the checks key of `key`,
+    so only the timing keys must be equal.
     """
 
     def counts(other: Key) -> bool:

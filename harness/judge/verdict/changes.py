@@ -36,7 +36,7 @@ def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
 
 
 def _size(change: Change) -> float:
-    # +1: a count that comes up from zero is a large change, but not an infinite one.
+    # With +1, a count that rises from zero is a large change, but not an infinite one.
     return abs(math.log((change.after + 1) / (change.before + 1)))
 
 

@@ -66,7 +66,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 
 
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
-    """The number (from 1) of the next attempt, counting those since the last accept that luck could have accepted.
+    """The number (from 1) of the next attempt since the last accept; only attempts that luck could have accepted count.
 
     Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. An attempt that
     failed, or was judged by another source, had no chance: it was not timed against anything.

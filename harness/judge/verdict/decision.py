@@ -1,7 +1,7 @@
 """Accept, reject, inconclusive or failed, with reasons: only a proven, believable gain is accepted.
 
-The rule on two simulated times is in compare_simulated.py, with uncertain constants in compare_resimulated.py; the rule
-on measured pairs is in compare_measured.py. The least gain and all limits are in records/judging_limits.py.
+The rule for two simulated times is in compare_simulated.py, the rule for uncertain constants in compare_resimulated.py,
+the rule for measured pairs in compare_measured.py. The least gain and all limits are in records/judging_limits.py.
 """
 
 import math

@@ -75,7 +75,7 @@ def least_memory_seconds(work: Work, chip: Chip) -> float:
 def link_only_seconds(work: Work, chip: Chip) -> float | None:
     """The time for the bytes from other chips to reach a chip with the fewest links; None for a program on one chip.
 
-    Uses the published rate of all its links together.
+    Uses the published rate of all links of that chip together.
     """
     if not chip.mesh:
         return None
@@ -85,7 +85,7 @@ def link_only_seconds(work: Work, chip: Chip) -> float | None:
 
 
 def incoming_links(chip: Chip) -> int:
-    """The number of links to the chip with the fewest links: one for each axis of the slice, two if it is a ring."""
+    """The number of links to the chip with the fewest links: one along each axis of the slice, or two along a ring."""
     links = chips.row(chip.name).links
     assert links is not None, "a slice has links"
     sizes = (size for size in slice_shape(chip.devices, links) if size > 1)

@@ -46,8 +46,8 @@ def failure(evidence: Evidence) -> Failure | None:
 def doubts(evidence: Evidence) -> tuple[str, ...]:
     """The reason why it is unknown whether the program runs to its end and does what was checked; empty if it is known.
 
-    The interpreter looks for races as well, and a race there fails the attempt. If a race is in the schedule alone, one
-    of the two is wrong.
+    The interpreter looks for races as well, and a race there fails the attempt. If only the schedule has a race, the
+    simulator or the interpreter is wrong.
     """
     expected: dict[OffenceKind, str] = {
         "check-unknown": "the simulator cannot tell whether the chip halts: {}",

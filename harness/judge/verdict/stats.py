@@ -66,7 +66,7 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
 def _rank(pairs: int, error: float) -> int:
     """The r for which the r-th smallest of `pairs` ratios is above the true median with probability `error` or less.
 
-    That happens when fewer than r pairs, each a fair coin, fall below it. 0: there is no such r.
+    That happens when fewer than r pairs, each a fair coin, fall below the true median. 0: there is no such r.
     """
     # Importing scipy.special takes half a second, and only measured verdicts need it.
     from scipy import special

@@ -70,7 +70,7 @@ Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Write the CPU reference program of the program traced for that shape to `artifact`.
+    """Write to `artifact` the CPU reference program that is made from the trace for `shape`.
 
     Memory that nothing wrote holds `fill`.
     """
@@ -82,7 +82,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpretRequest:
-    """Run the trace for that shape in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`.
+    """Run the program traced for `shape` in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`.
 
     Unwritten memory holds `fill`, or NaN if it is None.
     """

@@ -10,7 +10,7 @@ from harness.sandbox.confinement import Confinement
 
 
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
-    """The paths that a child with this name may use; None for the timer on a device, whose driver needs unlisted ones.
+    """The paths that this child may use; None for the timer on a device, whose driver needs more than can be listed.
 
     The candidate reads the problem and writes to its own folder; its results are moved out of there. No other child
     runs kernel.py, but all of them handle data from it.
@@ -67,7 +67,7 @@ def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, .
     """The failure of a compiled program whose matrix units did less than the useful work; empty if they did all of it.
 
     The work is counted in the schedule that is timed, not taken from the report of the candidate's process. The
-    problem's matrix products must be computed in kernels, because elsewhere they are refused.
+    problem's matrix products must be computed in kernels, because they are refused elsewhere.
     """
     done = simulation.mean_mxu_flops
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:

@@ -38,7 +38,7 @@ class Request:
     (None: a device of the chip, if there is one).
 
     If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with
-    anything: the evidence can carry no verdict, and the contest's kernel.hlo.txt is left alone. The cost of each source
+    anything: the evidence can carry no verdict, and the contest's kernel.hlo.txt stays. The cost of each source
     line is then computed only if `with_lines`. `draws` are repeated, besides fresh ones, if a program of their shape
     exists. A program in the cache `programs` is not compiled or simulated again; a new program is added if children are
     confined. Without a cache, everything is compiled and simulated anew. `stubs` are the modules that the contest
@@ -79,7 +79,8 @@ class Listener:
 
     `progress` is called for each stage, `after_trace` with the trace; if the latter raises, the evaluation ends. If
     `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
-    names the checks that were left out (`unchecked`). For a suite, both are called for the whole suite.
+    names the checks that were left out (`unchecked`). For a suite, `after_trace` and `is_slower` are called for the
+    whole suite.
     """
 
     progress: Progress = silent

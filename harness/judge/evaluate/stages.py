@@ -373,7 +373,7 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
     draws = repeatable(plan.request.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
-        # Earlier versions of the judge ran a CPU reference program there.
+        # Earlier versions of the judge ran a CPU reference program at the second shape.
         draws += repeatable(plan.request.draws, plan.problem, "reduced", reduced=reply.reduced, is_second=True)
     for place, draw in enumerate(draws):
         if not draw.is_probe:
@@ -492,7 +492,7 @@ STAGES = (
           fail=_without_simulation),
     Stage("reduced shapes", rank=(REDUCED, 1), needs="shapes", child="candidate", failing="correctness",
           requests=_export_reduced, take=_exported, seconds=_of_checks),
-    # In a process that runs neither kernel.py nor a program made from it.
+    # The certificate is made in a process that runs neither kernel.py nor a program made from it.
     Stage("certificate", rank=(REDUCED, 2), needs="shapes", child="certifier", failing="correctness",
           requests=_certify, take=_certified, seconds=_of_checks),
     Stage("interpret", rank=(REDUCED, 0), needs="shapes", child="candidate", failing="correctness", requests=_interpret,

@@ -1,4 +1,4 @@
-"""The state of an evaluation, replaced by each answer of a process, the order of its steps, and a stage's type."""
+"""The state of an evaluation, which each answer of a process replaces; the order of its steps; the type of a stage."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The processes of one evaluation, started when first needed and chosen for each request, and their open requests."""
+"""The processes of one evaluation, each of which is started when it is first needed, and their open requests."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -98,12 +98,12 @@ class Workers:
 
     @property
     def is_compiling(self) -> bool:
-        """True while the chip's program is compiled or simulated; nothing waits for the compiler's other work."""
+        """True while the chip's program is compiled or simulated; other work of the compiler does not count."""
         return any(job.task in ("compile", "simulate") for job in self._jobs)
 
     @property
     def is_reduced_open(self) -> bool:
-        """True while a request at the reduced shapes is under way, other than one that waits for the compiler."""
+        """True while a request at the reduced shapes is under way, other than a request to the compiler."""
         return any(rank[0] == REDUCED and stage.child != "compiler" for stage, _, rank in self._jobs.values())
 
     def _is_late(self, child: Child) -> bool:

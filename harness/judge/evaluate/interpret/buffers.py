@@ -1,4 +1,4 @@
-"""Gives the buffers of TPU interpret mode three properties of a chip that JAX leaves out; notes reads before writes.
+"""Gives TPU interpret mode's buffers three properties of a chip that JAX leaves out; notes reads of unwritten memory.
 
 - A window has two buffers that are used in turn: after a block was written to HBM, the next step finds other contents.
 - A block is fetched while an earlier step runs: it misses the values that this step writes to the same array in HBM.
@@ -61,7 +61,7 @@ class Buffers:
     lock: Any = field(default_factory=threading.Lock)
 
     def of(self, memory: Any) -> _Memory:
-        """The buffers of this Pallas call. JAX's object for them is kept alive, so that no later one can replace it."""
+        """The buffers of this Pallas call. JAX's object is kept alive, so that no later object is mistaken for it."""
         with self.lock:
             for each, buffers in self.memories:
                 if each is memory:

@@ -82,7 +82,7 @@ def wait_with_others(semaphore: Any, value: int, core: int) -> None:
 
 
 def let_others_go_on(memory: Any, core: int) -> None:
-    """Waits until each other core has ended or waits for something that has not come, `_LATE_SECONDS` at most."""
+    """Waits, for at most `_LATE_SECONDS`, until every other core has ended or waits and cannot go on."""
     waits = memory.__dict__.setdefault("_waits_of_cores", _Waits())
     ends = time.monotonic() + _LATE_SECONDS
     while waits.is_one_late and waits.may_go_on(memory, core):

@@ -15,8 +15,8 @@ from jax._src.pallas.mosaic.interpret import shared_memory
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from numpy.typing import NDArray
 
-# The contents of buffers in VMEM and SMEM and of outputs in HBM, by the number of the kernel's call in the run and the
-# interpreter's key for the buffer. The interpreter numbers buffers from the same number in every call.
+# The contents of buffers in VMEM and SMEM and of outputs in HBM, keyed by the number of the kernel's call in the run
+# and the interpreter's key for the buffer. The interpreter numbers buffers from the same number in every call.
 Left = dict[tuple[int, Any], NDArray[Any]]
 IN_HBM = ("any", "hbm")
 
@@ -25,7 +25,7 @@ IN_HBM = ("any", "hbm")
 def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> Iterator[None]:
     """Within this context an interpreted program runs once; afterwards `left` holds what it leaves in memory.
 
-    If `is_found`, unwritten memory begins with what `left` held before: what the last run of the same program left.
+    If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left.
     Elsewhere floats in unwritten memory are `number`, unless it is None.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """

@@ -132,7 +132,7 @@ def _while(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
 
 
 def _run_scoped(equation: Equation, variables: Mapping[Asked, Any]) -> Equation:
-    """The equation with `variables` among the constants of its body, where all values from outside are."""
+    """The equation with `variables` among the constants of its body, which hold all values from outside."""
     body = equation.params["jaxpr"].replace(outvars=list(equation.params["jaxpr"].outvars))
     constvars = {query: core.Var(var.aval) for query, var in variables.items()}
     equations = _handed_down(body, constvars)

@@ -1,4 +1,4 @@
-"""The process that times exported programs on a device: in turn, on fresh inputs, every result waited for."""
+"""The process that times exported programs on a device: in turn, on fresh inputs, and waiting for every result."""
 
 import functools
 import math

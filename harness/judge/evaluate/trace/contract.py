@@ -61,8 +61,8 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
     """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
 
     `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code has these file
-    names in tracebacks and dumps, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import`,
-    `helper-name` (before any of it runs) or `import-error`.
+    names in tracebacks and dumps, wherever the files are. Raises Rejected `syntax-error`, `forbidden-import`
+    or `helper-name` before any of the code runs, or `import-error`.
     """
     names = {file.removesuffix(".py"): file for file in sources if file != FILE}
     _refuse_names(names)
@@ -123,7 +123,7 @@ class _Helpers(MetaPathFinder, Loader):
 
 
 def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
-    """The module's function `name`, to be called with the inputs in order; it gets them by name if its names match.
+    """The module's function `name`, to be called with the inputs in order; passes them by name if the names match.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """
@@ -161,7 +161,7 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
 def _called_by_name(
     function: Callable[..., Any], signature: inspect.Signature, names: Sequence[str], *arrays: Any
 ) -> Any:
-    """The function's result for arrays of these names, in its parameters' order: a jitted one may take no keywords."""
+    """The function's result for arrays of these names, passed by position: a jitted function may take no keywords."""
     call = signature.bind(**dict(zip(names, arrays, strict=True)))
     return function(*call.args, **call.kwargs)
 

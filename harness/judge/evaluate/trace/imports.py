@@ -3,7 +3,7 @@
 A kernel needs JAX, arithmetic and the standard library's pure parts. The rest is in three groups. Imports that only
 serve to leave the process, to reach into its memory or to avoid this check are refused. Imports with honest uses
 (`os.environ`, a package of helpers) are allowed and named in the report, so that a reader of a win sees them.
-Everything else passes. A check of names is not a barrier (`confinement` is), but it makes a way round it visible in the
+Everything else passes. A check of names is not a barrier (`confinement` is), but it makes ways around it visible in the
 diff.
 """
 

@@ -19,7 +19,7 @@ import jax
 from jax._src import monitoring
 
 # Imported for its effect: it adds rules for JAX's primitives on the SparseCore. Packages with kernels for both kinds of
-# core import it too, so these rules must be in the snapshot that is taken before.
+# core import it too, so the snapshot, which is taken earlier, must contain these rules.
 from jax.experimental.pallas import tpu_sc  # noqa: F401
 from jax.extend import core
 

@@ -111,7 +111,7 @@ def inner(equation: Equation) -> list[Jaxpr]:
 
 
 def is_in_hbm(block: Any) -> bool:
-    """True if the kernel gets the whole array of a block mapping, in HBM, and no window."""
+    """True if the kernel gets the whole array of a block mapping, in HBM, instead of a window."""
     return str(block.transformed_block_aval.memory_space).lower() in ("any", "hbm")
 
 
@@ -144,12 +144,12 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """The program's debug information without names, which JAX requires to be as many as the (changed) parameters."""
+    """The debug information without names, for a program whose parameters change: JAX compares the two numbers."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
 def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
-    """Every equation, also of programs inside equations, in order."""
+    """Every equation, including those of programs inside equations, in order."""
     for equation in jaxpr.eqns:
         yield equation
         if into_pallas or not is_pallas_call(equation):

@@ -1,4 +1,4 @@
-"""Inputs that a kernel writes over though the caller keeps them, so that XLA copies them first."""
+"""Inputs that a kernel overwrites although the caller keeps them, so that XLA copies them first."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -46,7 +46,7 @@ KNOWN_BUGS = (
             "pl.num_programs returns the grid size of an earlier trace of the same function: a kernel that is called "
             "with two grids, or traced at a second shape, gets a wrong size"
         ),
-        # In the trace the size of a grid is a plain number: only the source shows that it was asked for.
+        # In the trace the size of a grid is a plain number: only the source shows that the kernel asks for it.
         touches=_names("num_programs"),
         issue="https://github.com/jax-ml/jax/issues/40847",
         instead="hand the number of steps to the kernel with functools.partial",

@@ -97,7 +97,7 @@ def _is_of_jax(owner: type) -> bool:
 
 
 def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> SemanticsEntry:
-    """The entry of the operation. Raises Rejected if there is no entry, or if it is refused."""
+    """The entry of the operation. Raises Rejected if there is no entry, or if the entry refuses it."""
     name = equation.primitive.name
     entry = entries.get(name)
     if entry is None:

@@ -103,7 +103,7 @@ def _may_be_revisited(window: Window) -> bool:
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True if each block of the full shape fits, and does so several times along each axis that has several blocks.
+    """True if each block of the full shape fits, and several times along each axis with several at the full shape.
 
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """

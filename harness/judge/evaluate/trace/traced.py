@@ -27,7 +27,7 @@ class TracedKernel:
 
 
 def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> TracedKernel:
-    """The trace of the function for the problem's inputs. Raises Rejected if it does something forbidden."""
+    """The trace of the function for the problem's inputs. Raises Rejected if the program does something forbidden."""
     statement = problem.statement()
     closed, out = jax.make_jaxpr(function, return_shape=True)(*meshes.shapes(statement.inputs, None))
     closed = constants.taken_over(closed)

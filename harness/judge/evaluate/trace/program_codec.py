@@ -1,9 +1,9 @@
 """Writes a traced program as bytes, and reads it where kernel.py never ran: only classes, primitives and numbers.
 
 The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that are looked
-up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions with
-which numpy makes an array. Functions are not sent: they are rules for derivatives, which no lowering uses. Lines of
-source are not sent either.
+up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions that
+make an array or a sharding. Other functions are not sent: they are rules for derivatives, which no lowering uses.
+Lines of source are not sent either.
 """
 
 import enum

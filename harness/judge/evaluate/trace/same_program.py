@@ -52,8 +52,9 @@ def difference(small: Any, large: Any) -> str | None:
     """The first place, in words, where `large` (a closed jaxpr) differs from `small` in more than sizes; else None.
 
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
-    Other numbers may differ if sizes explain them: their ratio is that of the two lengths of an axis of an array or
-    grid, or they are one more or one less than such numbers. A kernel must not decide by a number that is equal at both
+    Other numbers may differ if sizes explain them. The ratio of two integers must be that of the two lengths of an axis
+    of an array or grid, or both may be one more or one less than such integers. The ratio of two floats may also be the
+    inverse of that ratio, or the square root of either. A kernel must not decide by a number that is equal at both
     shapes, except -1, 0 and 1: perhaps only steps of the larger grid reach this number.
     """
     return _ProgramComparison(small, large).difference()

@@ -131,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where dumps and results are kept")
     parser.add_argument("--jobs", type=int, default=1, help="problems at a time")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="begin nothing after so many seconds")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="start nothing after this many seconds")
     parser.add_argument("--predict", action="store_true", help="write down predictions")
     parser.add_argument("--write", action="store_true", help="write benchmarks/TABLES.md")
     options = parser.parse_args()

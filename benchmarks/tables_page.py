@@ -18,42 +18,42 @@ _KNOWN_BEFORE = 31
 
 _INTRO = """# Tuning without a TPU, against published winners
 
-The tokamax package publishes, for problems on v5e, v5p, v6e and v7x, the configuration of a kernel that was fastest
-when all were timed on the device. Here it and other configurations are compiled for the same chip without a TPU and
-simulated, and the fastest is our pick ({compiler}; which compiler the
-published winners were found with is not known).
+The tokamax package publishes, for problems on v5e, v5p, v6e and v7x, the fastest configuration of a kernel, found by
+timing on the device. Here this configuration and others are compiled for the same chip without a TPU and simulated, and
+the fastest in the simulator is our pick ({compiler}; the
+compiler with which the published winners were found is not known).
 
     uv pip install -e '.[bench]' && python benchmarks/tables.py --predict     # {problems} problems: about two hours
-    python benchmarks/tables.py --write                                       # this page, from what was predicted
+    python benchmarks/tables.py --write                                       # this page, from the predictions
 
 with Python 3.12 or newer. The figures of every candidate are in `data/tables_predictions.tsv`.
 """
 
 _PROTOCOL = """## How problems and candidates are chosen
 
-Problems are validation rows (see [FIDELITY.md](FIDELITY.md)): of each chip and operation those with the least SHA-256
-in turn, {problems} in all, without attention of more than 2e13 FLOP, which takes minutes to simulate. v5e has three
-such problems in the files, backward attention is published for v7x alone.
+Problems are validation rows (see [FIDELITY.md](FIDELITY.md)). The chips and operations take turns, and each gives its
+row with the least SHA-256: {problems} in all. Attention of more than 2e13 FLOP is left out, because it takes minutes to
+simulate. v5e has only three such problems in the files, and backward attention is published for v7x alone.
 
-The files list one configuration for each problem, so that the others come from the search space of tokamax's own
-autotuner: three beside the published one (one value changed, by one step), and two drawn from all of it, by hash; more
-are drawn where fewer lie beside it. Left out are tiles that cannot fit into VMEM, blocks of more than 2048 x 1024 that
-compile for minutes, and, of those drawn for grouped products, tiles that fill less than a quarter of VMEM. One more
-candidate is what tokamax takes untuned: blocks of 128, but 1024 for splash attention and the largest that fit into
-VMEM for grouped products on v7x.
+The files list one configuration for each problem, so the others come from the search space of tokamax's own
+autotuner: three neighbours of the published one (one value changed, by one step), and two drawn by hash from the whole
+space. If there are fewer neighbours, more are drawn. Three kinds are left out: tiles that cannot fit into VMEM, blocks
+of more than 2048 x 1024, which take minutes to compile, and drawn tiles of grouped products that fill less than a
+quarter of VMEM. One more candidate is the configuration that tokamax uses untuned: blocks of 128, or of 1024 for splash
+attention; for grouped products on v7x the largest tiles that fit into VMEM.
 
-Everything was predicted and committed before the published times of these problems were read, but for {before} that
-FIDELITY.md had before; no constant of the simulator was fitted to any of them. The published configuration was known
-when candidates were chosen: those beside it are the hardest for it to beat."""
+All times were predicted and committed before the published times of these problems were read, except for {before}
+problems, whose times had been read for FIDELITY.md. No constant of the simulator was fitted to any of them. The
+published configuration was known when candidates were chosen: its neighbours are the hardest for it to beat."""
 
 _LIMITS = """## What this does not show
 
-- Whether the published winner is the best of all: {median} candidates are simulated for a problem, tokamax's space has
-  2 to 720. It shows that the simulator does not prefer what lies beside the winner, nor the few drawn.
-- A search that does not know the winner: three of the candidates were chosen because they lie beside it.
-- What our pick would take on the device where it is not the published one: only winners have published times.
-- What today's simulator would pick: all was predicted before its last refit (FIDELITY.md), which moves most times by
-  a few percent, and stays as it was predicted.
+- Whether the published winner is the best of all: {median} candidates are simulated for a problem, and tokamax's
+  space has 2 to 720. The page only shows that the simulator prefers neither the winner's neighbours nor the few drawn.
+- A search that does not know the winner: three of the candidates were chosen because they are its neighbours.
+- How long our pick would take on the device if it is not the published one: only winners have published times.
+- What today's simulator would pick: its last refit (FIDELITY.md) moved most times by a few percent, but the
+  predictions here are older and stay as they were made.
 """
 
 
@@ -107,9 +107,10 @@ def _gaps(tuned: list[Problem]) -> str:
     return f"""## The published winner, in our simulator
 
 Of {len(gaps)} problems the published configuration is simulated within 3 % of our pick on {close} (aim {_percent(AIM)}:
-{reached}); {len(tuned) - len(gaps)} more has no simulated time. In {same} it is the pick.
-"Next best" is how much more time than the published one the best of the other candidates takes, in the median:
-the smaller, the harder to tell them apart. In {sum(abs(gap) <= WITHIN for gap in rivals)} problems that is within 3 %.
+{reached}); {len(tuned) - len(gaps)} more has no simulated time. In {same} problems it is the pick.
+"Next best" is how much longer than the published configuration the best of the other candidates takes, in the median:
+the smaller, the harder it is to tell the two apart. In
+{sum(abs(gap) <= WITHIN for gap in rivals)} problems they differ by at most 3 %.
 
 {_markdown(lines, head)}"""
 
@@ -132,21 +133,22 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     head = ("operation", "chip", "problems", "fastest picked", "within 5 %", "median loss", "90th percentile", "worst")
     return f"""## Where both have published times
 
-A problem has one published configuration, so our pick has a published time only if it is that one: {same} of
-{len(tuned)}, with nothing lost, which the table above says already. Grouped products are published for two
-implementations of one problem, each with its winner (for one problem the older one has two). Of these the pick is the
-one that is faster in the simulator, and the loss is how much longer it takes on the device than the one that is faster
-there. Of {len(losses)} such problems {_percent(share(losses, LOSS))} lose at most 5 % (aim all: {reached}). Always
-taking the newer implementation, or always the older one, would come to the shares in the last column: our picks are
-worse than always the newer one. {len(rivals) - len(losses)} more problems are not counted: the newer one has no
-simulated time there, without which its published time is not read; the pick is the older one.
+A problem has one published configuration, so our pick has a published time only if it is that one: in {same} of
+{len(tuned)}
+problems, which lose nothing. Grouped products, however, are published for two implementations of one problem, each with
+its own winner (for one problem the older implementation has two). The pick is the implementation that is faster in the
+simulator, and the loss is how much longer it takes on the device than the faster one there. Of {len(losses)} such
+problems {_percent(share(losses, LOSS))} lose at most 5 % (aim: all, {reached}). The last column has this share if the
+newer implementation, or the older one, is always chosen: always the newer one would be better than our picks.
+{len(rivals) - len(losses)} more problems are not counted, because the newer implementation has no simulated time there,
+and without one its published time may not be read; the pick is the older one.
 
 {_markdown(lines, (*head, "within 5 % with always the newer, older"))}
 
-No pick can be surer than the published times themselves. Five samples of a row lie within
-{_percent(float(np.median([row.spread for row in winners])))} in the median; problems that were published twice for v7x,
-months and compilers apart, differ by 4.0 % in the median and 6.5 % at the 90th percentile (backward passes: 3.4 % and
-14 %). For other chips no time was published twice."""
+No pick can be more certain than the published times. The five samples of a row lie within
+{_percent(float(np.median([row.spread for row in winners])))} in the median. But some problems were published
+twice for v7x, months apart and with different compilers: these two times differ by 4.0 % in the median and 6.5 % at the
+90th percentile (backward passes: 3.4 % and 14 %). For other chips no time was published twice."""
 
 
 def _fixed(problem: Problem, published: dict[str, Published], word: str) -> float | None:
@@ -171,7 +173,7 @@ def _untuned(tuned: list[Problem]) -> str:
     head = ("operation", "chip", "problems", "within 3 %", "median, times the pick", "worst")
     return f"""## What tokamax takes untuned, in our simulator
 
-The same comparison for the configuration that tokamax takes if it has no tuned one.
+The same comparison for the configuration that tokamax uses if it has no tuned one.
 
 {_markdown(lines, head)}"""
 
@@ -198,38 +200,37 @@ def _misses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
         if (problem.loss(published) or 0.0) > 0
     ]
     head = ("row", "chip", "problem", "first: simulated, published, error", "second", "loss")
-    return f"""## Where the pick is another
+    return f"""## Problems whose pick is not the published winner
 
-Problems whose pick is not the published winner; "waits" are the shares of the simulated time spent waiting for
-transfers and for units.
+"Waits" are the shares of the simulated time that is spent waiting for transfers and for units.
 
 {text}
 
-Pairs of implementations whose slower one was picked:
+Pairs of implementations in which the slower one was picked:
 
 {_markdown(wrong, head)}
 
 {_WHY}"""
 
 
-_WHY = """What is known of these:
+_WHY = """What is known about these:
 
-- No other pick is simulated more than 1.7 % faster than the published winner, which is less than the spread of repeated
-  published times of v7x; nothing here says that the simulator is wrong. Four of the seven exchange the layout of K on
-  v7x or the number of a product's buffers.
-- Two pairs are lost to the newer grouped product, whose simulated time is half of its published one (v5p, 1536 x 4096;
-  v6e, 4096 x 14336). Its configuration names no tiles: the package's own rule chooses them when it is called. Other
-  rows of it are off by 9 % at most on the same chips, so that other tiles than today's were probably measured; that is
-  not known. In both, the newer one lost to the older one on the device and would not lose with its simulated time.
-- One is lost because the simulator has no time for the newer one: it takes a wait on a sync flag for a deadlock, "it
-  has 0 and no transfer is under way". Six more candidates for v7x, one published winner among them, end the same way.
-  That was a fault, of delay slots behind a loop's jump, and is mended; predictions stay as they were made. Simulated
-  again, the newer one takes 9.784 ms (published: 9.755), so that 19 of the 22 pairs are within 5 %, and the published
-  winner of splash attention 2.563 ms.
-- The last is 5.9 % on v7x: the older product comes out 7.5 % too fast, the newer one is right. That grouped products on
-  v7x come out too fast is known and not explained ([FIDELITY.md](FIDELITY.md)). In most
-  pairs both implementations are off alike, so that the pick is right; here the older one waits for units in 48 % of its
-  simulated time, the newer one in 39 %, and the two times are 1.8 % apart."""
+- A pick that is not the published winner is simulated at most 1.7 % faster. This is less than the spread of repeated
+  published times on v7x, so nothing here says that the simulator is wrong. Four of the seven picks differ from the
+  winner in the layout of K on v7x, or in the number of a product's buffers.
+- In two pairs the simulated time of the newer grouped product is half of its published time (v5p, 1536 x 4096; v6e,
+  4096 x 14336). Its configuration names no tiles: the package's own rule chooses them when the product is called. The
+  product's other rows on these chips are off by at most 9 %, so the measured tiles were probably not today's; this is
+  not known. In both pairs the newer product is slower than the older one on the device, and faster in the simulator.
+- One pair is lost because the simulator has no time for the newer product: it takes a wait on a sync flag for a
+  deadlock ("it has 0 and no transfer is under way"). Six more candidates for v7x, one of them a published winner, end
+  in the same way. The cause was an error in the delay slots after a loop's jump. It is mended, but the predictions
+  stay as they were made. Simulated again, the newer product takes 9.784 ms (published: 9.755 ms), so 19 of the 22 pairs
+  are within 5 %, and the published winner of splash attention takes 2.563 ms.
+- The last pair loses 5.9 % on v7x: the older product is simulated 7.5 % too fast, the newer one correctly. Grouped
+  products on v7x are simulated too fast for an unknown reason ([FIDELITY.md](FIDELITY.md)). In most pairs both
+  implementations have about the same error, so the pick is right. Here the older one waits for units in 48 % of its
+  simulated time and the newer one in 39 %, and the two simulated times are 1.8 % apart."""
 
 
 def _both(candidate: Predicted, published: dict[str, Published]) -> str:
@@ -281,8 +282,8 @@ def _each(tuned: list[Problem], published: dict[str, Published]) -> str:
         lines.append([_id(mine), problem.chip, _name(mine), text, f"{timed} of {len(problem.rows)}", *cells])
     head = ("row", "chip", "operation", "problem", "timed", "simulated", "published", "error", "over pick", "next best")
     return (
-        "## Each problem\n\nSimulated and published are the published winner's times; untuned is a multiple of the "
-        "pick's time.\n\n" + _markdown(lines, (*head, "untuned"))
+        "## Each problem\n\nThe columns simulated and published have the published winner's times; untuned is "
+        "a multiple of the pick's time.\n\n" + _markdown(lines, (*head, "untuned"))
     )
 
 

@@ -23,11 +23,11 @@ ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
 # The column of errors, and what it is.
 ERROR = "error"
-FOUND = """Error is the worst of a contender's outputs over inputs drawn from the judge's space (attention sinks, scores
-that rise along the keys, common directions, mixtures of scales), in units of the judge's tolerance: above 1 the judge
-refuses the kernel. It is that of the CPU reference program, which rounds as the chip does, of the best configuration
-at a length of 4096 or 8192 with one head or one group. `--errors N` finds it on N inputs. Kernels of ours that fail
-have no figures."""
+FOUND = """The column error has the largest error of a contender's outputs over inputs drawn from the judge's space
+(attention sinks, scores that rise along the keys, common directions, mixtures of scales), in units of the judge's
+tolerance: above 1 the judge refuses the kernel. The best configuration runs as the CPU reference program, which rounds
+as the chip does, at a length of 4096 or 8192 with one head or one group. `--errors N` determines the error on N inputs.
+Kernels of ours that fail have no figures."""
 
 
 # Our time over the best peer's, by chip and problem, and by the change in the machine.
@@ -74,20 +74,21 @@ Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our cham
 `flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own configurations,
 compiled by the real TPU compiler without a TPU ({plan.compiler.name}{other})
 and executed by this project's simulator.
-**All times are simulated**, except where the column says published. How near the simulator comes to real chips is in
-[FIDELITY.md](FIDELITY.md). This page is written by one command, with Python 3.12 or newer:
+**All times are simulated**, except where the column says published. [FIDELITY.md](FIDELITY.md) says how near the
+simulator comes to real chips. One command writes this page, with Python 3.12 or newer:
 
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write
 
-It takes hours on two cores, can be stopped, and goes on where it was. The second compiler needs the `libtpu.so` of
-another release: `--library PATH --library-name 'libtpu 0.0.42.1'`. `--sensitivity` adds other machine constants.
+The command takes hours on two cores. It can be stopped, and then continues where it was. A second compiler needs the
+`libtpu.so` of another release: `--library PATH --library-name 'libtpu 0.0.42.1'`. `--sensitivity` repeats the best
+programs with other machine constants.
 
-The same for all: operands [heads, sequence, head_dim] in their default layouts, the result too; the time is that of the
-whole module, with every copy and fusion around the kernel. Work that a contender's interface requires counts as its
-own: splash attention and tokamax get queries already scaled, so the multiplication runs before them; JAX's flash
-attention knows no shared key/value heads, so they are repeated before it. Its scale was tried both in the kernel and
-before it. VMEM limits are those that each sets itself; where too little VMEM is the compiler's reason to refuse a
-configuration, it is compiled once more with three quarters of the chip's.
+All contenders get operands [heads, sequence, head_dim] in their default layouts, and give the result in its default
+layout. The time is that of the whole module, with every copy and fusion around the kernel. Work that a contender's
+interface requires is counted: splash attention and tokamax expect scaled queries, so the multiplication runs before
+the kernel; JAX's flash attention does not support shared key/value heads, so these are repeated before the kernel. Its
+scale was tried both in the kernel and before. Each contender sets its own VMEM limit. If the compiler refuses a
+configuration for lack of VMEM, it is compiled once more with a limit of three quarters of the chip's VMEM.
 
 {plan.search}
 
@@ -153,9 +154,9 @@ def _aims(plan: Plan, entries: Entries) -> str:
         head.append(f"ratio, {plan.other.name}")
     return f"""## Against the aims
 
-An aim is the most that our time may be, as a ratio to the best peer's; aims were set before the first attempt. Times
-and ratios are simulated. The uncertainty of a ratio is one standard deviation; that of a time is larger, because most
-of it is common to all kernels (FIDELITY.md).
+An aim is the largest acceptable ratio of our time to the best peer's. Aims were set before the first attempt. Times and
+ratios are simulated. The uncertainty of a ratio is one standard deviation. A single time is less certain than a ratio,
+because most of its error is common to all kernels (FIDELITY.md).
 
 {table(lines, head)}"""
 
@@ -175,10 +176,10 @@ def operators() -> str:
     head = ["contest", "ours", "best peer", "which", "ours / best peer", "aim", "verdict", "how"]
     return f"""## Other operators
 
-Champions of the other contests beside what others ship for the same operands at the same shape, whole module, both
-simulated. Ours is the champion's time on the newest scale. Peers get a few to some dozens of configurations each (the
-last column). `python benchmarks/peers_operators.py --write` makes this table, in the environment that the contests were
-judged in.
+The champions of the other contests, next to the kernels that others ship for the same operands at the same shape. Both
+times are simulated, for the whole module. Ours is the champion's time on the newest scale. Peers get a few to some
+dozens of configurations each (the last column). `python benchmarks/peers_operators.py --write` makes this table, in the
+environment in which the contests were judged.
 
 {table(lines, head)}"""
 
@@ -207,9 +208,9 @@ def _sensitivity(entries: Entries, ratios: Ratios) -> str:
     head = ["chip", "problem", "ratio", "preps wait", "lowest", "highest"]
     return f"""## If the machine is another
 
-The same two programs on each of the machines that the chip might be, on which a gain has to be there before it is
-accepted (SIMULATOR.md); "preps wait" is the rule that the compiler's own spacing decides against: that half a row pair
-waits for the weight port. Simulated.
+The ratio of the same two programs, simulated with each variation of the chip's constants under which the judge requires
+a gain (SIMULATOR.md). "Preps wait" is the variation of a rule: half a row pair waits for the weight port, which the
+compiler's own spacing contradicts.
 
 {table(lines, head)}"""
 
@@ -303,10 +304,10 @@ def _published(plan: Plan, entries: Entries, look: Look) -> str:
     head = ["chip", "problem", "published configuration", "published", "simulated", "best here", "simulated"]
     return f"""## Beside published times
 
-Device times that the tokamax package publishes for its kernel on the same problem, without the scaling of the queries
-(benchmarks/data/measured_attention.tsv). The published times
-contain XLA's copies of operands in another layout, the simulated ones do not. The best here is the fastest of all that
-were simulated; where it is another one than the published, only a device can tell which of them is faster.
+The tokamax package publishes device times of its kernel on the same problem, without the scaling of the queries
+(benchmarks/data/measured_attention.tsv). The published times contain XLA's copies of operands into another layout, the
+simulated ones do not. "Best here" is the fastest configuration in the simulator; if it is not the published one, only a
+device can tell which of the two is faster.
 
 {table(lines, head)}"""
 
@@ -321,8 +322,8 @@ def _counts(plan: Plan, entries: Entries) -> str:
     listed = "\n".join(f"- {count} times: {text}" for text, count in reasons.most_common(12))
     return f"""## How many configurations
 
-The configurations that were tried, and those of them that were refused: by the contender, by the compiler, for taking
-too long, or because the simulator has no time for them.
+The number of configurations that were tried, and of those that were refused: by the contender, by the compiler, for
+taking too long, or because the simulator has no time for them.
 
 {table(lines, ["chip", "contender", *plan.problems])}
 
@@ -351,21 +352,22 @@ def _doubts(plan: Plan) -> str:
     uncertainties = ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in plan.chips)
     return f"""## What not to trust
 
-- No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
-  {uncertainties}.
-  It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. Few of them
-  compute the same thing in two ways, which is what is compared here, and none of those is attention. For v5e only
-  times of grouped products are published.
+- No time here was taken on a device. The uncertainty of a ratio is one standard deviation: {uncertainties}. It was
+  derived from published times of one family of kernels, tokamax's, in other shapes and blocks. The page compares two
+  programs for the same problem. Few of the published times form such a pair, and none of these pairs is attention. For
+  v5e only times of grouped products are published.
 - The best of many simulated configurations is more likely than the others to have an error in its favour. All
-  contenders are chosen in this way: the peers from 24 configurations or more, ours from a few besides the champion's
-  own, which the loop had chosen on one chip before. A row of ours with other constants than its champion's is not the
-  champion as it stands.
-- Useful FLOPs are those of the two matmuls over pairs that are not masked, as a share of the peak of what one program
-  occupies: the chip; on v7x one of its two cores.
-- The grouped problem is not causal. Around the kernel counts operations of the module outside of Pallas kernels and its
-  top-level program. Spills are executed vector register stores. VMEM is the scoped memory of the largest kernel.
-- Neither an autotuner nor its authors chose the peers' configurations here: a better one may exist outside of the list
-  in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim 128."""
+  contenders are chosen in this way: the peers from 24 configurations or more, ours from the champion's own, which the
+  loop had chosen on one chip before, and a few others. If a row of ours has constants that its champion does not have,
+  it does not show the champion as it stands.
+- The column useful has the FLOPs of the two matmuls over pairs that are not masked, as a share of the peak of the
+  hardware that one program occupies: the chip; on v7x one of its two cores.
+- The grouped problem is not causal. The column around has the time of the module's operations outside of Pallas kernels
+  and of its top-level program. Spills are executed vector register stores. VMEM is the scoped memory of the largest
+  kernel.
+- The peers' configurations here were chosen by no autotuner and by none of the peers' authors: a better one may exist
+  outside of the list in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim
+  128."""
 
 
 def table(lines: list[list[str]], head: list[str]) -> str:

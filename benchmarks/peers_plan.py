@@ -68,11 +68,11 @@ class Plan:
     @property
     def search(self) -> str:
         """Text for the page that says how the best was found."""
-        return f"""How the best was found: every configuration of a contender with one head, full, on v6e; 24 of them
-on the other chips, the published winners among them. The best {self.keep} of these, and some more that suit the
-problem, with the causal mask and with grouped heads; the best one with 16 heads, which is the same program for each
-head, and the one of which a device time is published. Where another file of ours is meant for a problem, it gets all of
-its configurations there. With the second compiler: the two best of each problem."""
+        return f"""With one head and no mask, every configuration of a contender is tried on v6e, and 24 on each other
+chip, which include the published winners. The best {self.keep} of these, and some more that suit the problem, are tried
+with the causal mask and with grouped heads. With 16 heads, which run the same program for each head, two are tried: the
+best one, and the one of which a device time is published. If we have another kernel file for a problem, all of its
+configurations are tried there. The second compiler gets the two best configurations of each problem."""
 
     def tasks(self, chip: str, problem: str, contender: str, look: Look) -> list[Task]:
         """The tasks of one contender at one problem on one chip."""

@@ -65,11 +65,11 @@ class Again(Plan):
     @property
     def search(self) -> str:
         """Text for the page that says how the best was found."""
-        return """How the best was found: when this page was first made, every configuration of a contender was tried
-with one head, full, on v6e, and 24 of them on the other chips, the published winners among them; four of these, and
-some more that suit the problem, with the causal mask and with grouped heads; the best one with 16 heads. That choice
-was made with earlier constants of the simulator. The configurations that were chosen are simulated anew here
-(`--again`); ours are the champions as they stand."""
+        return """The best configurations were found when this page was first made, with earlier constants of the
+simulator. With one head and no mask, every configuration of a contender was tried on v6e, and on each other chip 24 of
+them, which include the published winners. The best four, and some more that suit the problem, were tried with the
+causal mask and with grouped heads; the best one was tried with 16 heads. The chosen configurations are simulated anew
+here (`--again`); ours are the champions as they stand."""
 
 
 def best(text: str) -> dict[tuple[str, str, str], Configuration]:

@@ -134,14 +134,13 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     return f"""## Where both have published times
 
 A problem has one published configuration, so our pick has a published time only if it is that one: in {same} of
-{len(tuned)}
-problems, which lose nothing. Grouped products, however, are published for two implementations of one problem, each with
-its own winner (for one problem the older implementation has two). The pick is the implementation that is faster in the
-simulator, and the loss is how much longer it takes on the device than the faster one there. Of {len(losses)} such
-problems {_percent(share(losses, LOSS))} lose at most 5 % (aim: all, {reached}). The last column has this share if the
-newer implementation, or the older one, is always chosen: always the newer one would be better than our picks.
-{len(rivals) - len(losses)} more problems are not counted, because the newer implementation has no simulated time there,
-and without one its published time may not be read; the pick is the older one.
+{len(tuned)} problems, which lose nothing. Grouped products, however, are published for two implementations of one
+problem, each with its own winner (for one problem the older implementation has two). The pick is the implementation
+that is faster in the simulator, and the loss is how much longer it takes on the device than the faster one there. Of
+{len(losses)} such problems {_percent(share(losses, LOSS))} lose at most 5 % (aim: all, {reached}). The last column has
+this share if the newer implementation, or the older one, is always chosen: always the newer one would be better than
+our picks. {len(rivals) - len(losses)} more problems are not counted, because the newer implementation has no simulated
+time there, and without one its published time may not be read; the pick is the older one.
 
 {_markdown(lines, (*head, "within 5 % with always the newer, older"))}
 

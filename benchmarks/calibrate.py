@@ -4,18 +4,18 @@
 
 in an environment with Python 3.12 or newer. Programs are compiled once, into the cache of `fidelity.py`, and executed
 with about a hundred sets of constants: milliseconds to seconds each. Only rows for fitting are read. The best set is
-the likeliest one: errors follow Student's distribution, every operation counts alike, and the constants of today are
-the prior. The slopes of the errors, with each constant up and down, are measured at today's constants, and the
-likeliest set by these slopes is found; both steps are then repeated once from there. A fit is judged by its
-predictions: each operation is left out in turn, and its error under the constants that the others give is printed
-beside today's. The switches of the simulator's structure are compared in the same way. Nothing in harness/chips is
-changed: that is done by hand, after a look at the page.
+the likeliest one: errors follow Student's distribution, every operation has the same weight, and the prior is centred
+on today's constants. First the slopes of the errors are measured at today's constants, with each constant moved up and
+down. Then the likeliest set by these slopes is found. Both steps are repeated once from there. A fit is judged by its
+predictions: each operation is left out in turn, and its error under constants that are fitted to the others is printed
+next to today's. The values of the switches of the simulator's structure are compared by their errors. harness/chips is
+not changed: this is done by hand, after a look at the page.
 
 `--intervals` keeps the fit and only finds how far each constant can be moved, in a third of the time. `--free NAMES`
-moves only these constants in the fit, separated by commas: the errors of left-out operations show which of them are
-worth moving. `--each N` takes the N cheapest rows of each operation, `--seconds S` leaves out those that take longer
-than that to execute. With `--write` the results are kept in data/calibration.json and CALIBRATION.md is written from
-all of them; `--pages` only writes the page.
+lets the fit move only these constants (separated by commas): the errors of left-out operations show which of them are
+worth moving. `--each N` uses the N cheapest rows of each operation. `--seconds S` leaves out rows that take longer than
+S to execute. `--write` keeps the results in data/calibration.json and writes CALIBRATION.md from all of them; `--pages`
+only writes the page.
 """
 
 import argparse
@@ -61,17 +61,18 @@ SPACE: dict[str, tuple[float, float, float]] = {
 }
 # Errors of a good simulator: their scale as a logarithm, and the degrees of freedom of their tails.
 _SCALE, _FREEDOM = 0.03, 4
-# A constant may be moved until the rows are less likely by this much: twice that is 95 % of a chi-squared distribution.
+# A constant may be moved until the log-likelihood of the rows has fallen by this much: twice this value is the 95 %
+# quantile of a chi-squared distribution.
 _LESS_LIKELY = 1.92
-# If rows constrain a constant, its end lies between a value that they allow and one that they do not; this range is
-# halved so often.
+# If rows constrain a constant, the end of its interval lies between a value that they allow and one that they do not.
+# This range is halved this many times.
 _HALVINGS = 4
-# A slope is measured over this much of a constant, as a logarithm; a share of the bandwidth has less room, and
+# To measure a slope, a constant is moved by this much, as a logarithm. A share of the bandwidth has less room, and
 # matmul_slowdown moves by 1/64.
 _STEP, _STEP_OF_SHARES, _STEP_OF_SLOWDOWN = 0.2, 0.07, 0.0157
 # The distance up to which slopes are used, and the number of times that they are measured.
 _REACH, _TURNS = 0.35, 2
-# Switches of the simulator's structure: the value that each chip does not have is compared with what it has.
+# Switches of the simulator's structure, with both values: the value that a chip does not have is compared with its own.
 SWITCHES: dict[str, tuple[int, int]] = {"matmul_queue": (0, 1)}
 _RUN_SECONDS = 600.0
 # The schedules of a compiled program, and how long they may be.
@@ -94,16 +95,16 @@ class Case:
     measured_seconds: float
 
 
-# Read by the processes that are forked when all cases are prepared.
+# Read by the processes, which are forked when all cases are prepared.
 _CASES: list[Case] = []
 
 
 def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool = False) -> list[Case]:
-    """The rows for fitting of a chip with a latency, the cheapest of each operation.
+    """The cheapest rows for fitting of each operation on a chip, if they have a latency.
 
     Rows that the cache lacks are compiled, unless `dry`: then they are left out.
     """
-    # Rows that were fitted to before and have a stricter twin are not.
+    # `purpose` is no longer "fit" if a row has a stricter twin.
     every = [row for row in fidelity.chosen(10**6) if row.chip == chip and row.purpose == "fit"]
     if dry:
         # Long schedules take long to execute, so the rows with the smallest ones are chosen.
@@ -138,7 +139,7 @@ def possible(name: str, value: float) -> float:
     """The nearest value that the simulator takes."""
     if name == "transfer_bytes_per_cycle":
         return round(value)
-    # A sum of powers of two, so that the units come back to the same states.
+    # Multiples of 1/64 are sums of powers of two, so the units return to the same states.
     return round(value * 64) / 64 if name == "matmul_slowdown" else value
 
 
@@ -150,7 +151,7 @@ def prior_interval(name: str, value: float) -> tuple[float, float]:
 
 
 def error(case: Case, constants: Constants) -> float:
-    """Simulated over measured under these constants, as a logarithm; infinite without a time."""
+    """The logarithm of simulated over measured time under these constants; infinite without a simulated time."""
     values: dict[str, Any] = {name: possible(name, value) for name, value in constants.items()}
     machine = machine_of(chip_named(case.chip), Calibrated(**values))
     seconds = mean_seconds(case.prepared, machine, _RUN_SECONDS)
@@ -164,7 +165,7 @@ def _error(task: tuple[int, dict[str, float]]) -> float:
 class Fit:
     """The errors of some cases under any constants, and the constants that make them most likely.
 
-    Those that are not `free` stay what they are.
+    Constants that are not in `free` keep today's values.
     """
 
     def __init__(self, fitting_cases: Sequence[Case], jobs: int, free: Sequence[str] = tuple(SPACE)) -> None:
@@ -176,7 +177,7 @@ class Fit:
         self._pool = multiprocessing.get_context("fork").Pool(jobs) if jobs > 1 else None
 
     def errors(self, constants: Constants) -> list[float]:
-        """The errors of every case; each set of constants is simulated once."""
+        """The error of each case under these constants; each set of constants is simulated once."""
         key = tuple(constants[name] for name in (*SPACE, *SWITCHES))
         if key not in self._errors_of:
             tasks = [(place, dict(constants)) for place in range(len(self.cases))]
@@ -190,7 +191,7 @@ class Fit:
             if case.kind != without:
                 by_kind.setdefault(case.kind, []).append(-float(stats.t.logpdf(off / _SCALE, _FREEDOM)))
         rows = sum(map(len, by_kind.values()))
-        # Every operation counts alike, however many rows it has; together they count as many as there are.
+        # Every operation has the same weight, however many rows it has; the weights add up to the number of rows.
         return rows * float(np.mean([np.mean(values) for values in by_kind.values()]))
 
     def far(self, constants: Constants) -> float:
@@ -243,7 +244,7 @@ class Fit:
             at, slopes = fitted, self.slopes(fitted)
             fitted = self.nearest(at, slopes)
             kinds = dict.fromkeys(case.kind for case in self.cases)
-            # An operation that is the only one is predicted by nothing.
+            # If there is only one operation, no other operation can predict it.
             left_out = {kind: self.nearest(at, slopes, kind) for kind in kinds if len(kinds) > 1}
         return fitted, left_out
 
@@ -285,7 +286,7 @@ class Fit:
 
 
 def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
-    """The interval in which each constant can be moved, at least up to its `fitted` value, and the open switches."""
+    """The interval in which each constant can be moved, widened to its `fitted` value, and which switches are open."""
     constants = {}
     for name in SPACE:
         low, high, opposing_kind = fit.interval(name)
@@ -296,7 +297,7 @@ def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calibrate(fit: Fit) -> dict[str, Any]:
-    """A chip's fitted constants, and each operation's errors with these, with today's, and without its own rows."""
+    """A chip's fitted constants, and each operation's error with these, with today's, and left out of the fit."""
     fitting_cases = fit.cases
     fitted, left_out = fit.best(fit.prior)
     sets = {"today": fit.prior, "fitted": fitted}
@@ -322,21 +323,21 @@ def calibrate(fit: Fit) -> dict[str, Any]:
 
 _INTRO = """# Constants fitted all at once
 
-`python benchmarks/calibrate.py --chip CHIP --write` executes the compiled programs of published rows for fitting with
-a hundred sets of constants, and looks for the set that makes their errors most likely (`calibrate.py` has the
-formulas). The simulator uses today's constants; this page says how firm they are, and whether others would be better.
-What was tried besides is in [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md).
+`python benchmarks/calibrate.py --chip CHIP --write` simulates the compiled programs of published rows for fitting with
+a hundred sets of constants, and finds the set that makes their errors most likely (`calibrate.py` has the formulas).
+The simulator uses today's constants. This page says how certain they are, and whether others would be better.
+[CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) lists what else was tried.
 
-"Can be moved" is a 95 % interval around today's value, moved alone: the prior's, narrowed where the rows' likelihood
-falls by a factor of 6.8, and as wide as to hold the fitted value. "Held by" is the operation that speaks most against
-more, "the prior" where none does. The ends stand in the chip's row (`Intervals` in harness/chips). A simulated gain has
-to be there at each end, and with each switch that the rows leave open the other way, before it is accepted
-(`harness/judge/simulate/machine_variants.py`)."""
+"Can be moved" is the 95 % interval of a constant if only this constant is moved. It begins as the prior's interval, is
+cut off where the likelihood of the rows falls by a factor of 6.8, and always contains the fitted value. "Held by" is
+the operation that most opposes moving the constant further, or "the prior" if none does. The chip's row has the ends of
+the interval (`Intervals` in harness/chips). The judge accepts a simulated gain only if it exists at both ends, and with
+both values of each switch that the rows leave open (`harness/judge/simulate/machine_variants.py`)."""
 _ERRORS = """## Errors
 
-A fit is worth what it predicts: "left out" is the error of an operation under the constants that the other operations
-give. Where it is larger than today's, the fit has only learnt its own rows. The last column has today's constants with
-a switch of the simulator's structure the other way."""
+A fit is judged by its predictions. "Left out" is the error of an operation under constants that are fitted to all other
+operations. If it is larger than today's error, the fit has only learnt its own rows. The last column has the error with
+today's constants if a switch of the simulator's structure has its other value."""
 
 
 def page(results: Mapping[str, Any]) -> str:
@@ -360,7 +361,7 @@ def page(results: Mapping[str, Any]) -> str:
         tabulate(lines, head, tablefmt="github", disable_numparse=True)
         for lines, head in zip((constants, operations, wholes), heads, strict=True)
     ]
-    nearer = '"Nearer" are operations that come nearer than today when they are left out.'
+    nearer = '"Nearer" counts the operations whose error is smaller than today\'s when they are left out of the fit.'
     return "\n\n".join([_INTRO, "## Constants", tables[0], _ERRORS, tables[1], nearer, tables[2]]) + "\n"
 
 
@@ -411,14 +412,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chip", choices=[name for name in chips.names() if chips.row(name).calibrated is not None])
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where compiled programs are kept")
-    parser.add_argument("--dry", action="store_true", help="compile nothing: what the cache has")
-    parser.add_argument("--each", type=int, default=6, help="so many rows of each operation")
-    parser.add_argument("--seconds", type=float, default=0.3, help="leave out what takes longer to execute once")
+    parser.add_argument("--dry", action="store_true", help="compile nothing: use only what the cache has")
+    parser.add_argument("--each", type=int, default=6, help="the number of rows of each operation")
+    parser.add_argument("--seconds", type=float, default=0.3, help="leave out rows that take longer to execute once")
     parser.add_argument("--free", default=",".join(SPACE), help="the constants that the fit may move")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="keep the results and write the page")
     parser.add_argument("--intervals", action="store_true", help="no fit: only how far constants can be moved")
-    parser.add_argument("--pages", action="store_true", help="write the page from what is kept")
+    parser.add_argument("--pages", action="store_true", help="write the page from the kept results")
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if not options.pages:

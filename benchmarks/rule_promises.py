@@ -1,18 +1,19 @@
 """Compares, for each rule of `diagnose`, the promised gain with that of the recorded attempts that followed it.
 
     python benchmarks/rule_promises.py           writes benchmarks/RULES.md
-    python benchmarks/rule_promises.py --check   says whether the page is that of the present rules; writes nothing
+    python benchmarks/rule_promises.py --check   says whether the page is up to date; writes nothing
 
-The rules are those of today: they look at the recorded evidence of the champion that an attempt was compared with. An
-attempt follows a rule that stops the search, whatever it changes; a rule that advises another block, if that block
-moves in the advised direction; any other rule, if benchmarks/data/rules_followed.tsv says so, a list made by hand from
-the attempts' hypotheses and recorded block shapes. Its gain is the recorded ratio of times, both simulated by the judge
-of that day. Nothing is compiled.
+Today's rules are applied to the recorded evidence of the champion that an attempt was compared with. If the rule stops
+the search, every attempt follows it. If the rule advises another block, an attempt follows it if this block changes in
+the advised direction. Any other rule is followed by the attempts that benchmarks/data/rules_followed.tsv lists: this
+list was made by hand from the attempts' hypotheses and recorded block shapes. The gain of an attempt comes from the
+recorded ratio of its time to the champion's, both simulated by the judge of that day. Nothing is compiled.
 """
 
 import argparse
 import statistics
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from harness.units import percent
 PROJECT = Path(__file__).parent.parent
 PAGE = Path(__file__).parent / "RULES.md"
 FOLLOWED = Path(__file__).parent / "data" / "rules_followed.tsv"
-# A bound is kept up to the least difference of two simulated times that counts (the judge's minimum effect).
+# A gain may exceed its bound by this much: the judge's minimum effect, below which a difference does not count.
 SLACK = 0.01
 _STOPS = "ceiling"
 
@@ -37,8 +38,9 @@ _STOPS = "ceiling"
 class Pair:
     """One rule's promise about one champion, and the gain of the attempt that followed it, as fractions of the time.
 
-    `promised` is None if the rule calls the gain unknown, `cost` is the share that the observed cause takes.
-    `is_block`: the advice was another block.
+    `promised` is None if the rule calls the gain unknown. `cost` is the share of the time that the observed
+    cause takes.
+    `is_block`: the rule advised another block.
     """
 
     contest: str
@@ -57,7 +59,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """All pairs, and the attempts that the list names although the rule does not speak about their champion."""
+    """All pairs, and, in `silent`, listed attempts that followed a rule that does not apply to their champion now."""
 
     pairs: tuple[Pair, ...]
     silent: tuple[tuple[str, int, str, float], ...]
@@ -160,19 +162,20 @@ def page(results: Promises) -> str:
     """The text of benchmarks/RULES.md."""
     names = [rule.name for rule in RULES]
     lines = [
-        "# What the rules of `diagnose` promised, and what was got",
+        "# The gains that the rules of `diagnose` promised, and the gains of attempts",
         "",
         "Written by `python benchmarks/rule_promises.py` from the ledgers of this repository; its docstring says how.",
-        f"{results.attempts} attempts with a time were held against a champion; the rules of today, asked about those",
-        f"champions, make {len(results.pairs)} pairs of a promise and a result. All times are simulated.",
+        f"{results.attempts} attempts with a time were compared with a champion. Today's rules are applied to these",
+        f"champions, which gives {len(results.pairs)} pairs of a promise and a result. All times are simulated.",
         "",
-        "- *at most*: the bounds that the rule gave, as a share of the time. *unknown*: it gives none. A larger block",
-        "  saves steps, rescalings and re-reads at once, so that no one cause bounds it: `diagnose` simulates such an",
-        "  edit if it is one constant, and that result takes the place of a bound.",
-        "- *cost*: what the observed cause took, which ranks a hint without a bound. *got*: less time, median (range).",
-        "- *beyond*: attempts that gained more than the bound, by more than 1 % of the time. Such a bound is wrong.",
-        "- *part*: the gain over the bound (over the cost if there is no bound), in the median.",
-        "- A rule that advised some attempts to change a block and others to change code has a line for each.",
+        "- *at most*: the bounds on the gain that the rule gave, as a share of the time. *unknown*: the rule gives no",
+        "  bound. A larger block saves steps, rescalings and re-reads at once, so no single cause bounds its gain. If",
+        "  the edit changes only one constant, `diagnose` simulates it, and shows the result in place of a bound.",
+        "- *cost*: the share of the time that the observed cause took; it ranks hints that have no bound.",
+        "- *got*: the share of the time that attempts saved, median (range).",
+        "- *beyond*: the attempts whose gain exceeds the bound by more than 1 % of the time. Such a bound is wrong.",
+        "- *part*: the gain divided by the bound (by the cost if there is no bound), in the median.",
+        "- A rule has two lines if it advised some attempts to change a block and others to change code.",
         "",
         "| rule | followed by | at most | cost | got | beyond | part |",
         "|---|---|---|---|---|---|---|",
@@ -186,9 +189,13 @@ def page(results: Promises) -> str:
             lines.append(_line(f"{name}: another block", blocks))
     lines += [
         "",
-        "Not followed by any attempt, so that nothing is known about them: "
-        + ", ".join(name for name in names if not any(pair.rule == name for pair in results.pairs))
-        + ".",
+        textwrap.fill(
+            "No attempt followed these rules, so their promises are untested: "
+            + ", ".join(name for name in names if not any(pair.rule == name for pair in results.pairs))
+            + ".",
+            120,
+            break_on_hyphens=False,
+        ),
         "",
         "## Every pair",
         "",
@@ -201,10 +208,10 @@ def page(results: Promises) -> str:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += [
         "",
-        "## Changes of the code that a rule advises, where it did not speak",
+        "## Attempts that made a rule's change of code, although the rule does not advise it for their champion",
         "",
-        "Records from before runs were taken apart lack what some rules look at; elsewhere the rule saw no case, or",
-        "advises another block now.",
+        "Old records lack the breakdown of the run that some rules read. In the other cases the rule finds nothing in",
+        "the champion, or advises another block now.",
         "",
         "| contest | attempt | rule | got |",
         "|---|---|---|---|",
@@ -248,7 +255,7 @@ def main() -> int:
     text = page(promises(contests()))
     if options.check:
         is_same = PAGE.read_text() == text
-        print("the page is that of the present rules" if is_same else f"{PAGE.name} is out of date")
+        print(f"{PAGE.name} is {'up to date' if is_same else 'out of date: run python benchmarks/rule_promises.py'}")
         return 0 if is_same else 1
     PAGE.write_text(text)
     print(text.partition("## Every pair")[0])

@@ -2,8 +2,8 @@
 
     python benchmarks/several_chips.py          # writes benchmarks/SEVERAL_CHIPS.md, about ten minutes
 
-Nothing on the page is measured. The bound of a row is the time of its busiest link's bytes at the rate that transfers
-reach (harness/chips). The published permutation is the only time that a row is compared with.
+Nothing on the page is measured. The bound of a row is the time that its busiest link needs for its bytes at the rate
+that transfers reach (harness/chips). Only permutations are compared with a published time.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _MIB = 1 << 20
 _PUBLISHED = {"v5p": (4.55e-6, 86.3e9), "v6e": (2.29e-6, 86.8e9)}
 _CONFIG = re.compile(r'"collective_algorithm_config":\{(.*?)\}')
 _ALGORITHM = re.compile(r'"(?:emitter|strategy)":"(\w+)"')
-# Rows above this are simulated once: the excess over the bound is the same for each part that VMEM holds.
+# Larger rows are simulated only once: each part that VMEM holds adds the same excess over the bound. In MiB.
 _EXPLAINED = 128
 # A factor so large that the faster part takes no time.
 _FAST = 1_000_000
@@ -42,33 +42,36 @@ _FAST = 1_000_000
 _HEAD = """# Several chips: what their links carry, and how long that takes
 
 Made by `python benchmarks/several_chips.py`. Every time is simulated; nothing is measured. Bytes are those of one
-direction of the busiest link. The bound is what that link needs for them at the rate that transfers reach, 86 % of the
-link's own (harness/chips, with sources).
+direction of the busiest link. The bound is the time that this link needs for these bytes at the rate that transfers
+reach, 86 % of the link's own rate (harness/chips has the sources).
 
-What is over the bound is explained by running the same schedule with hops that take no time, and then with transfers
-within a chip that take none either: `hops` and `HBM` are what that saves, `rest` is what remains (arithmetic, barriers,
-links that wait for each other), each in percent of the bound.
+To explain the time over the bound, the same schedule is simulated with hops that take no time, and then also with
+transfers within a chip that take no time. `hops` and `HBM` are the time that each of these saves, `rest` is the time
+that remains (arithmetic, barriers, links that wait for each other), each in percent of the bound.
 
-The published time is a line through measurements of others; its fixed part on v6e is what a hop there is fitted to, so
-that it proves the rate and nothing else. That of v5p was used for the rate alone. The algorithm is the compiler's word
-for what it chose (`collective_algorithm_config`); it says none for permutations. What is modelled:
-[docs/SEVERAL_CHIPS.md](../docs/SEVERAL_CHIPS.md).
+The published time comes from a straight line through measurements of others. On v6e the time of a hop is fitted to the
+fixed part of this line, so the published time confirms only the rate. On v5p the line was used for the rate alone. The
+algorithm is the compiler's name for its choice (`collective_algorithm_config`); for permutations it names none.
+[docs/SEVERAL_CHIPS.md](../docs/SEVERAL_CHIPS.md) says what is modelled.
 
 """
 
 _NOTES = """
-- **The bytes of an algorithm.** An all-gather along a ring through all chips brings half of the other shards each way;
-  on 2x2 it goes along both axes at once. An all-reduce gives each of four colours a quarter of the array: two go along
-  the one axis first, two along the other. Along an axis of k chips a colour sends 2 (k - 1) / k of what it still has
-  there, and the ring is folded (0, 1, 3, 2) as long as the axis does not close: each link carries two of its transfers.
-  The longer axis k beside one of j chips carries (k - 1) / k x (1 + 1 / j) of the array. Its parts are padded to whole
-  tiles: those are the bytes over it. An all-to-all sends a part to each other chip, along x and then along y: of a row
-  of k chips, k / 2 send to k k / 2 chips across the middle.
+- **The bytes of an algorithm.**
+  - An all-gather along a ring through all chips sends half of the other shards in each direction; on 2x2 it uses both
+    axes at once.
+  - An all-reduce splits the array into four colours, a quarter each: two colours go along one axis first, two along the
+    other. Along an axis of k chips, a colour sends 2 (k - 1) / k of the data that it still has there. As long as the
+    axis has no wraparound, the ring is folded (0, 1, 3, 2), so each link carries two of the ring's transfers. With axes
+    of j and k chips, k the longer, the axis of k carries (k - 1) / k x (1 + 1 / j) of the array. The parts of the array
+    are padded to whole tiles, which explains the bytes beyond that.
+  - An all-to-all sends a part to each other chip, along x and then along y: in a row of k chips, k / 2 chips send to
+    k k / 2 chips across the middle.
 - **All-reduces wait for hops.** In each phase the last piece travels around a ring, on 4x4 over up to 5 links, and the
-  next phase begins with it. VMEM holds a part of the array at a time, and its parts follow each other without overlap:
-  each costs the same hops, and reading and writing it, so that larger arrays come no nearer to the bound.
+  next phase begins with this piece. VMEM holds one part of the array at a time, and the parts do not overlap: each
+  costs the same hops, one read and one write, so larger arrays come no nearer to the bound.
 - **The all-gather of 2x2** (`2DAllGatherOnMajorDim`) copies its own shard into the result, block by block, before it
-  sends anything: that is its `HBM`.
+  sends anything: this copy is its `HBM`.
 """
 
 
@@ -99,7 +102,7 @@ _CASES = (
         function="pairs", title="permutation of neighbours (XLA)", by_hand=lambda _, shard: shard, more_chips=("v5p",)
     ),
     Case(function="permuted", title="permutation to the next number, by a kernel", by_hand=lambda _, shard: shard),
-    # On 2x2 along both axes at once; else around one ring through all chips, half of the shards one way.
+    # On 2x2 along both axes at once; on other slices around one ring through all chips, half of the shards one way.
     Case(
         function="gathered",
         title="all-gather (XLA)",
@@ -128,13 +131,13 @@ def lowered(function: str, chip_name: str, chips: int, shard_bytes: int, dumps: 
 
 def spent_there(simulation: Simulation) -> float:
     """The seconds of the collective alone, without the copies around it."""
-    # A permutation of XLA's is part of the top-level program: what the chips wait for is all of it.
+    # XLA's permutation is part of the top-level program: its time is the time that the chips wait for links.
     collectives = [op.seconds for op in simulation.ops if not op.name.startswith("copy")]
     return sum(collectives) or simulation.link_wait_cycles / simulation.clock_hz
 
 
 def explained(prepared: Prepared, took: float, bound: float) -> list[str]:
-    """Time over the bound, as percent of the bound, due to hops, to transfers within a chip, and to all else."""
+    """The time over the bound, in percent of the bound: due to hops, to transfers within a chip, and to all else."""
 
     def without(machine: Machine) -> float:
         return spent_there(run_prepared(prepared, machine=machine, deadline_seconds=600, with_lines=False))
@@ -211,7 +214,7 @@ def _rows() -> Iterator[list[str]]:
 
 
 def processor_seconds(chip_name: str, chips: int) -> float:
-    """The least of three CPU times of simulating a product of gathered rows; for one chip, of the product alone."""
+    """The least of three CPU times of simulating the product of gathered rows; for one chip, of the product alone."""
     target, rows, columns = chip(chip_name), 4096, 512
     with tempfile.TemporaryDirectory() as folder:
         dumps, mesh = Path(folder), {"x": chips} if chips > 1 else None
@@ -228,7 +231,7 @@ def processor_seconds(chip_name: str, chips: int) -> float:
 
 
 def _cost() -> str:
-    """A table of how much longer the simulation of many chips takes than that of one, in one run."""
+    """A table that compares the CPU time of simulating many chips with that of one, in one run."""
     rows = []
     for chip_name in ("v5e", "v6e"):
         one_seconds = processor_seconds(chip_name, 1)
@@ -262,9 +265,9 @@ def page() -> str:
         disable_numparse=True,
     )
     cost = (
-        "\n## What simulating several chips costs\n\nProcessor time of simulating XLA's product of gathered rows "
-        "(`multiplied` in benchmarks/sharded_programs.py)\nand of the same product alone on one chip, the least of "
-        "three each, in one run. Aim: at most 10 for 16 chips.\n\n"
+        "\n## What simulating several chips costs\n\nCPU time of simulating XLA's product of gathered rows "
+        "(`multiplied` in benchmarks/sharded_programs.py), and of the\nsame product alone on one chip: each the least of "
+        "three simulations, all in one run. Aim: a ratio of at most 10 for 16\nchips.\n\n"
     )
     return f"{_HEAD}{table}\n{_NOTES}{cost}{_cost()}\n"
 

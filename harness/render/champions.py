@@ -19,9 +19,9 @@ _HEAD = """\
 # Champions
 
 Every contest's champion, checked again by `./ratchet.sh champions --page FILE --commit`. Times are simulated
-{versions}. `x floor` is the time over the least time that the chip needs for the useful work (FLOPs at peak, each
-array moved once, on several chips the bytes over the links). The column `checks` has the number of checks that passed,
-of all that ran.
+{versions}. `x floor` is the time divided by the shortest possible time for the useful work
+(FLOPs at peak, each array moved once, on several chips the bytes over the links). The column `checks` has the number of
+checks that passed, of all that ran.
 """
 
 

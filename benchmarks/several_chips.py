@@ -266,8 +266,8 @@ def page() -> str:
     )
     cost = (
         "\n## What simulating several chips costs\n\nCPU time of simulating XLA's product of gathered rows "
-        "(`multiplied` in benchmarks/sharded_programs.py), and of the\nsame product alone on one chip: each the least of "
-        "three simulations, all in one run. Aim: a ratio of at most 10 for 16\nchips.\n\n"
+        "(`multiplied` in benchmarks/sharded_programs.py), and of the\nsame product alone on one chip: each the "
+        "least of three simulations, all in one run. Aim: a ratio of at most 10 for 16\nchips.\n\n"
     )
     return f"{_HEAD}{table}\n{_NOTES}{cost}{_cost()}\n"
 

@@ -1,11 +1,11 @@
-"""Latencies of each unit, read off the TPU compiler's own schedules, against the simulator's constants.
+"""Compares the latency of each unit in the TPU compiler's own schedules with the simulator's constants.
 
     uv pip install -e '.[bench]' && python benchmarks/compiler_latencies.py
 
-Small kernels, in which each operation waits for the one before, are compiled for every chip. In the last pass that
-still has the empty bundles which the hardware's interlocks replace (`packed-bundles-post-ra`), the fewest bundles
-between two operations are the wait of the second one. Prints one line for each figure, and exits with 1 if one
-differs from what the rows of harness/chips have.
+Small kernels, in which each operation waits for the previous one, are compiled for every chip. Their schedules are read
+after `packed-bundles-post-ra`, the last pass that keeps the empty bundles which the hardware's interlocks replace:
+there the smallest number of bundles between two operations is the latency. Prints one line for each figure, and exits
+with 1 if a figure differs from the rows of harness/chips.
 """
 
 import os
@@ -61,7 +61,7 @@ def expected(chip_name: str, field: str) -> float:
 
 
 def compile_kernels(chip_name: str) -> None:
-    """Compiles all kernels for the chip; the compiler dumps where its flags say. A child does this."""
+    """Compiles all kernels for the chip, in a child process whose flags say where the compiler dumps."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import pallas as pl
@@ -118,7 +118,7 @@ def compile_kernels(chip_name: str) -> None:
 
 
 def operations(text: str) -> Iterator[tuple[int, str]]:
-    """The bundle's number and the opcode of each vector operation of a schedule."""
+    """The bundle number and the opcode of each vector operation in a schedule."""
     for line in text.splitlines():
         bundle = _BUNDLE.match(line)
         if bundle is None:
@@ -130,7 +130,7 @@ def operations(text: str) -> Iterator[tuple[int, str]]:
 
 
 def fewest(bundle_operations: list[tuple[int, str]], first: str, second: str) -> int | None:
-    """The fewest bundles between two operations of one kind, or from the first of one kind to the other kind."""
+    """The smallest number of bundles between two operations, of one kind or from the first kind to the other kind."""
     ones = [number for number, opcode in bundle_operations if re.search(first, opcode)]
     if first == second:
         return min((b - a for a, b in pairwise(ones)), default=None)

@@ -1,10 +1,10 @@
-"""Prints what fewer fusions do to the CPU programs of the checks: compiling, running, and how far their outputs differ.
+"""Prints how fewer fusions change the CPU programs of the checks: compile time, run time and outputs.
 
     .venv/bin/python benchmarks/cpu_fusions.py [template:BQ/BKV | FOLDER ...]
 
-Seconds of CPU measured on this machine, for the program of each kernel at the contest's own shape: with XLA's settings
-as they are, and with those of `environment.checking` for large programs. A verdict compiles two such programs, and runs
-that of the full shape two or three times.
+Measures CPU seconds on this machine, for each kernel's program at the contest's own shape: with XLA's default settings,
+and with those of `environment.checking` for large programs. A verdict compiles two such programs, and runs the one of
+the full shape two or three times.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def measured(artifact: Path, inputs: Path, outputs: Path) -> tuple[float, float]
 
 
 def main() -> None:
-    """Judges each kernel once to get its program, then runs that with each setting in a process of its own."""
+    """Judges each kernel once to get its program, then runs the program with each setting, in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kernels", nargs="*", default=("template:2048/1024", "."), metavar="KERNEL")
     parser.add_argument("--program", nargs=3, type=Path, help=argparse.SUPPRESS)

@@ -1,12 +1,13 @@
-"""Prints how many kernels that are one program on a CPU and another on the chip are refused, and how many honest ones.
+"""Counts the refused kernels: those that are one program on a CPU and another on the chip, and honest ones.
 
     .venv/bin/python benchmarks/divergences.py [--planted] [FOLDER ...] [--only TEXT] [--show] [--every N]
 
-The kernels are made here from a small one: each way in which one kernel.py can become two programs, at each place where
-an operation can stand, and ways to write the same program. Each is traced and lowered by the judge's own processes and
-certified, as in a judgement; nothing is compiled, run or simulated. FOLDER: the champions of these contests instead,
-`--planted`: the good ones among the planted kernels; all of them are honest. `--only` takes those with that text in
-their names, `--every` one in N, `--show` prints each with its outcome.
+The kernels are variants of a small one. Divergent ones combine each way in which one kernel.py can become two programs
+with each place where an operation can stand. Honest ones write the same program in another way. Each is traced and
+lowered by the judge's own processes and certified, as in a judgement; nothing is compiled, run or simulated. With
+FOLDER the champions of these contests are examined instead, with `--planted` the good planted kernels; all of them are
+honest. `--only` examines the kernels with that text in their names, `--every` one kernel in N. `--show` prints each
+kernel with its outcome.
 """
 
 import argparse
@@ -128,8 +129,8 @@ def _case(name: str, *, is_honest: bool, **parts: str) -> Case:
     return Case(name=name, files={"kernel.py": source(**parts).encode()}, is_honest=is_honest)
 
 
-# Where an operation may stand around the kernel: `away(x)` is nothing where it is checked, and something else (or no
-# operation at all) on the chip.
+# Places around the kernel for an operation: `away(x)` does nothing where the kernel is checked, and something else (or
+# is no operation at all) on the chip.
 _AROUND = {
     "keys": "return attention(q, away(k), v)",
     "values": "return attention(q, k, away(v))",
@@ -155,7 +156,7 @@ _MOSAIC = (
     "from jax._src.pallas.mosaic import lowering\n"
     "for _table in lowering.lowering_rules.values():\n    _table[{}] = lambda ctx, x: x\n"
 )
-# A primitive with the name of another one, which is nothing on the chip.
+# A primitive that has the name of another primitive and does nothing on the chip.
 _OWN = (
     "from jax.extend import core\n" + _RULE + "negated = core.Primitive('neg')\n"
     "negated.def_abstract_eval(lambda x: x)\nnegated.def_impl(lambda x: -x)\n"
@@ -209,7 +210,8 @@ _WAYS = {
 }
 
 
-# Within the kernel, and of an index map: `away(x)` is nothing where it is checked, and something else on the chip.
+# Places within the kernel and its index maps: `away(x)` does nothing where the kernel is checked, and something else on
+# the chip.
 _WITHIN = {
     "queries": {"BEFORE": "q = away(q)"},
     "scores": {"SCORES": "scores = away(scores)"},
@@ -230,7 +232,7 @@ _WAYS_WITHIN = {
     "blind: rule of Mosaic": _BLIND + _MOSAIC.format("jax.lax.neg_p") + _TWICE,
     "blind: own primitive": _WAYS["blind: own primitive"],
 }
-# The chip's own random bits; keys of every make; draws.
+# The chip's own random bits, keys of every kind, and draws.
 _RANDOM = (
     "jax.random.normal(jax.random.PRNGKey(0), v.shape, v.dtype)",
     "jax.random.normal(jax.random.key(0, impl='rbg'), v.shape, v.dtype)",
@@ -315,7 +317,7 @@ _HANDS_OVER = {
         "    return _honest(closed, interpret, *words, **more)\n\n\n_module.runnable = _runnable\n"
     ),
 }
-# Programs that are less work, or other work, than `attention`.
+# Programs that do less work than `attention`, or other work.
 _CHEAPER = {
     "fewer keys": "lambda q, k, v: attention(q, k[:128], v[:128])",
     "another constant": "lambda q, k, v: attention(q * 1.0009765625, k, v)",
@@ -326,10 +328,10 @@ _CHEAPER = {
 
 
 def divergences() -> Iterator[Case]:
-    """Kernels that are two programs, or that nobody can show to be one."""
+    """Kernels that are two programs, or that cannot be shown to be one program."""
     for (way, prelude), (place, call) in itertools.product(_WAYS.items(), _AROUND.items()):
         if (way, place) in (("exported", "vmap"),):
-            # JAX batches no exported program.
+            # JAX cannot batch an exported program.
             continue
         yield _case(f"{way}, {place}", is_honest=False, PRELUDE=prelude, CALL=call)
     for (way, prelude), (place, parts) in itertools.product(_WAYS_WITHIN.items(), _WITHIN.items()):

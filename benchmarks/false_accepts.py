@@ -1,10 +1,10 @@
-"""How often a change without a gain is accepted, and how often one with a real gain: noise through the real decision.
+"""Passes noise through the real decision, and counts accepted changes: those without a gain, and those with a real
+gain.
 
-Every attempt is a paired benchmark of the ratchet's own (its loop over looks, its ruling on the pairs); only
-the seconds come from `false_accepts_noise` in place of a device. Goals: at most 0.1 % of 10,000
-attempts that gain nothing are accepted, on any machine; at least 95 % of true gains of 3 % are at
-the spread that published device times have.
-Run: python benchmarks/false_accepts.py [--write] [ATTEMPTS]    (minutes; --write needs matplotlib, extra `bench`)
+Every attempt is the ratchet's own paired benchmark (its loop over looks, its ruling on the pairs); only the seconds
+come from `false_accepts_noise` instead of a device. Goals: on every machine, at most 0.1 % of 10,000 attempts without a
+gain are accepted; at the spread of published device times, at least 95 % of true gains of 3 % are accepted. Run: python
+benchmarks/false_accepts.py [--write] [ATTEMPTS]    (minutes; --write needs matplotlib, extra `bench`)
 """
 
 import argparse
@@ -13,7 +13,7 @@ import false_accepts_replays as replays
 
 
 def main() -> None:
-    """Prints the figures; with --write makes the page and its plot too. Exit code 1 where a goal is missed."""
+    """Prints the figures, and with --write writes the page and its plot. Exits with 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attempts", nargs="?", type=int, default=replays.NULL_ATTEMPTS)
     parser.add_argument("--write", action="store_true")

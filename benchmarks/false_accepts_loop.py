@@ -1,8 +1,8 @@
-"""Makes attempts that change nothing, by the whole ratchet on this machine's CPU: their outcomes and their noise.
+"""Runs the whole ratchet on this machine's CPU for attempts that change nothing, and records their outcomes and noise.
 
-A scratch contest with a small problem gets one more comment in kernel.py before each attempt, judged with `--on cpu
---again`. The raw seconds of all paired benchmarks are written to benchmarks/data/cpu_pairs.tsv. Run: python
-benchmarks/false_accepts_loop.py [ATTEMPTS] (about a minute each)
+Before each attempt, the kernel.py of a scratch contest with a small problem gets one more comment; the attempt is
+judged with `--on cpu --again`. The raw seconds of all paired benchmarks are written to benchmarks/data/cpu_pairs.tsv.
+Run: python benchmarks/false_accepts_loop.py [ATTEMPTS] (about a minute each)
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Machines whose noise is known, and this one's as it was recorded: how much slower each call of a round is."""
+"""Models of machines with known noise, and this machine's recorded noise: the slowdown of each call of a round."""
 
 import csv
 from collections.abc import Callable
@@ -23,9 +23,9 @@ BLOCK = 20
 class Machine:
     """`slowdown(random, rounds)`: [rounds, 3] log slowdowns of the calls of each round, in the order of time.
 
-    `slots` are log slowdowns of champion, control and candidate that have nothing to do with their
-    programs; `load_spread` draws such slowdowns anew for each attempt. `tick` is that of the
-    clock, as a fraction of a call.
+    `slots` are log slowdowns of champion, control and candidate that do not depend on their programs. `load_spread` is
+    the spread of such slowdowns that are drawn anew for each attempt. `tick` is the clock's tick, as a fraction of a
+    call.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Machine:
     tick: float = 0.0
 
     def seconds(self, random: Random, rounds: int, ratio: float) -> Array:
-        """[rounds, 3] seconds of champion, control and a candidate that truly takes `ratio` of the champion's time."""
+        """[rounds, 3] seconds of champion, control and a candidate that truly takes `ratio` times as long."""
         logs = random.permuted(self.slowdown(random, rounds), axis=1)
         logs = logs + self.slots + self.load_spread * random.normal(size=3)
         seconds = np.exp(logs) * (1.0, 1.0, ratio)
@@ -81,7 +81,7 @@ def _cold_start(random: Random, rounds: int) -> Array:
 
 
 def recorded(path: Path = DATA) -> Machine:
-    """This machine's CPU under load: blocks of rounds from real paired benchmarks of a program with itself, mixed."""
+    """The noise of this machine's CPU under load: shuffled blocks of rounds of paired benchmarks of equal programs."""
     with path.open() as file:
         lines = list(csv.DictReader(file, delimiter="\t"))
     names = ("champion_seconds", "control_seconds", "candidate_seconds")
@@ -96,7 +96,7 @@ def recorded(path: Path = DATA) -> Machine:
 
 QUIET = Machine(name="0.3 % spread, as published", slowdown=spread(PUBLISHED_SPREAD))
 
-# Nothing about the candidate is faster on any of these.
+# The candidate is not faster on any of these machines.
 MACHINES = (
     QUIET,
     Machine(name="3 % spread", slowdown=spread(0.03)),

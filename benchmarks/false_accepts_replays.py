@@ -1,4 +1,4 @@
-"""Passes noise through the real decision: attempts without a gain, or with a known one, in place of a device."""
+"""Passes noise instead of device times through the real decision, for attempts without a gain or with a known gain."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +54,7 @@ class Tally:
 def attempt(
     machine: Machine, random: Random, ratio: float, attempts_since_accept: int
 ) -> tuple[PairedBenchmark, Ruling]:
-    """One paired benchmark on that machine, looked at until it is settled, and its ruling."""
+    """One paired benchmark on that machine, with looks until it is settled, and its ruling."""
     seconds = machine.seconds(random, POLICY.looks[-1], ratio)
 
     def rule(paired: PairedBenchmark) -> Ruling:
@@ -115,7 +115,7 @@ def ratcheted(machines: Sequence[Machine], attempts: int) -> int:
 
 
 def naive(machine: Machine, attempts: int) -> tuple[float, float]:
-    """The accept rates of two usual rules on this noise: one time each and `<`; medians of three and 1 % less."""
+    """The accept rates of two usual rules on this noise: one time each, compared by `<`; medians of three, 1 % less."""
     random = np.random.default_rng(SEED)
     single = threes = 0
     for _ in range(attempts):

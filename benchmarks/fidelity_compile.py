@@ -2,9 +2,9 @@
 
     python benchmarks/fidelity_compile.py INTO UNTIL < ROWS.json
 
-Each row is the operation with the published operands and configuration, wrapped as tokamax wraps it to measure it. A
-row's dump is moved to INTO/ROW when it is complete; if that fails, the reason is in INTO/ROW/failed.txt. UNTIL is the
-time, in seconds since 1970, after which no more are begun.
+Each row is the operation with the published operands and configuration, wrapped as in tokamax's own measurements. When
+a row's dump is complete, it is moved to INTO/ROW; if the row fails, the reason is in INTO/ROW/failed.txt. No row is
+begun after the time UNTIL, in seconds since 1970.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _OLDER_DIALECT = 13
 def environment(directory: Path, library: Path | None = None, flags: str = "") -> dict[str, str]:
     """The environment in which the compiler (`library`, if not the own one) dumps into `directory`, without a TPU.
 
-    `flags` are more of the compiler's, each after a space.
+    `flags` are further compiler flags, each after a space.
     """
     chosen = {} if library is None else {"TPU_LIBRARY_PATH": str(library)}
     return (
@@ -64,8 +64,8 @@ def environment(directory: Path, library: Path | None = None, flags: str = "") -
 def write_for_older_compilers() -> None:
     """Makes jax write Mosaic programs as older releases of libtpu read them. Found with jax 0.12.0.1, libtpu 0.0.42.1.
 
-    As text, because they do not know all of today's bytecode; in an older version of the TPU
-    dialect; without the table of source lines, for which they have no field.
+    The program is written as text, because older releases do not know all of today's bytecode; in an older version of
+    the TPU dialect; and without the table of source lines, for which they have no field.
     """
     import jax
     from jax._src import tpu_custom_call
@@ -95,9 +95,9 @@ def _operation(row: Row) -> Any:
     return getattr(importlib.import_module(f"tokamax._src.ops.{module}"), name)(bypass_device_check=True)
 
 
-# Today's tokamax takes the tile_k of a product with transposed weights for the tile of its columns and tile_n for that
-# of what is summed over. So do the rows of v5p and v6e. Those of v5e and v7x are older and mean the reverse: read in
-# reverse, the tiles of all but one of them divide the arrays; read as today, most do not.
+# For a product with transposed weights, today's tokamax uses tile_k as the tile of the columns and tile_n as the tile
+# of the contraction. The rows of v5p and v6e mean the same. The rows of v5e and v7x are older and mean the reverse:
+# read in reverse, the tiles of all rows but one divide the arrays; read as today, most do not.
 _OLDER_TILES = ("v5e", "v7x")
 _TRANSPOSED_WEIGHTS = [[1], [2]]
 
@@ -188,7 +188,7 @@ def _tables_as_constants(group_sizes: Any) -> Iterator[None]:
 
     def make_from_known_sizes(**arguments: Any) -> Any:
         full_arguments = arguments | {"group_sizes": group_sizes.astype(np.int32), "start_group": 0}
-        # In a thread of its own, where nothing is traced, so that arrays have values.
+        # Runs in a separate thread, in which nothing is traced, so that arrays have values.
         return jax.tree.map(
             np.asarray,
             thread.submit(

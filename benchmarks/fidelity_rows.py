@@ -76,8 +76,9 @@ _READ_EARLY = (
     "v6e-triangle_multiplication-5141304356",
     "v6e-triangle_multiplication-51a2c0f511",
 )
-# The simulator that predictions are written down for, by chip: one more whenever a constant or rule that moves the
-# chip's times has changed since rows were read. Predictions of an earlier simulator validated that one.
+# The number of the simulator whose predictions are written down, by chip. It grows by one when a constant or rule that
+# moves the chip's times has changed since rows were read. Predictions of an earlier simulator validated only that
+# simulator.
 MODELS = {"v5e": 4, "v5p": 5, "v6e": 5, "v7x": 4}
 
 
@@ -134,8 +135,9 @@ class Row:
 
         For chunked cross-entropy with residuals the compiler makes two loops, one for the loss and one for the
         residuals, each with all the matmuls; the published times are those without residuals. For gated linear units of
-        bfloat16 libtpu 0.0.50.1 writes the product twice, as bfloat16 and as float32, 0.0.42.1 once: on v5p the bytes
-        of either take longer at the published bandwidth than the published time. Float32 ones both compile alike.
+        bfloat16, libtpu 0.0.50.1 writes the product twice, as bfloat16 and as float32, and 0.0.42.1 writes it once: on
+        v5p, at the published bandwidth, the bytes of either program take longer than the published time. Both compile
+        float32 units alike.
         """
         key = json.loads(self.key)
         if self.operation == _GATED:
@@ -162,7 +164,7 @@ def rows(*, chip: str = "", operation: str = "") -> Iterator[Row]:
 
 
 def _by_digit(operation: str, key: str) -> Purpose:
-    """The purpose by the first hexadecimal digit of a problem's hash; for flash attention, only 1 is for fitting."""
+    """The purpose by the first hexadecimal digit of a problem's hash; only 1 puts flash attention into fitting."""
     digit = hashlib.sha256(key.encode()).hexdigest()[0]
     if digit in "ace3":
         return "validation"

@@ -209,7 +209,7 @@ _FREEDOM = 4
 
 
 def log_error(point: Point) -> float:
-    """The error as a logarithm, so that twice and half the time are as far off."""
+    """The error as a logarithm, so that twice and half the time are equally far off."""
     return float(np.log1p(point.error))
 
 
@@ -236,7 +236,7 @@ def spread(row_points: Iterable[Point]) -> Spread:
 
 
 def scores(row_points: Iterable[Point]) -> Vector:
-    """Each row's error over the error to expect from the other rows."""
+    """Each row's error, divided by the error to expect from the other rows."""
     rows = list(row_points)
     return np.array([abs(log_error(row)) / spread(p for p in rows if p is not row).of(row) for row in rows])
 

@@ -59,7 +59,7 @@ KERNELS = (
             Waste(after="    m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)\n", ref="m_ref[8:16, :]"),
         ),
         wrong=(
-            # Sums relative to the old maximum stay so.
+            # The sums stay relative to the old maximum.
             ("acc_ref[...] = acc_ref[...] * rescale + values", "acc_ref[...] = acc_ref[...] + values"),
             # The last block of keys is never seen.
             ("grid=(sequence // BQ, kv_sequence // BKV)", "grid=(sequence // BQ, kv_sequence // BKV - 1)"),
@@ -90,7 +90,7 @@ KERNELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """One change of one contest, and the outcomes of `ci` that are right."""
+    """One change of one contest, and the correct outcomes of `ci`."""
 
     contest: str
     kernel: Kernel
@@ -101,7 +101,7 @@ class Edit:
 
 
 def edits(folder: Path, share: int | None) -> Iterator[Edit]:
-    """All edits, of contests in `folder`; `share` of each sort of each kernel, None: all."""
+    """The edits of the contests in `folder`: `share` edits of each sort for each kernel, or all if it is None."""
     for kernel in KERNELS:
         base = folder / "base" / kernel.template
         scaffold.scaffold(base, kernel.template, kernel.sizes)
@@ -213,7 +213,7 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
 
 
 def _figures(contest: object) -> object:
-    """The findings on a contest, without ids of commits and without the size of errors on inputs just drawn."""
+    """The findings on a contest, without commit ids and without the sizes of errors on newly drawn inputs."""
     figures = json.loads(msgspec.json.encode(contest))
     if figures["outcome"] == "wrong":
         figures["reason"] = ""

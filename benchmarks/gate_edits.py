@@ -18,7 +18,7 @@ WASTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waste:
-    """A place for needless work in a kernel: behind the line `after`, with the part `ref` of a buffer, `[8, 128]`."""
+    """A place for needless work in a kernel: after the line `after`, on the part `ref` of a buffer, `[8, 128]`."""
 
     after: str
     ref: str
@@ -41,7 +41,7 @@ class Waste:
 
 
 def neutral(source: str, count: int, seed: int) -> list[tuple[str, str]]:
-    """`count` different texts of the same meaning, each with what was done: comments, new names, another order."""
+    """`count` different texts with the same meaning, each with its change: comments, new names, another order."""
     drawn = random.Random(seed)
     kinds = [list(_commented(source)), list(_renamed(source)), list(_reordered(source))]
     for kind in kinds:
@@ -120,7 +120,7 @@ def _are_independent(statement: ast.stmt, other: ast.stmt) -> bool:
 
 
 def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """The names that a statement writes, a buffer that it stores into among them, and those that it reads."""
+    """The names that a statement writes (also buffers that it stores into), and those that it reads."""
     stored = {statement.name} if isinstance(statement, ast.FunctionDef) else set()
     read: set[str] = set()
     for node in ast.walk(statement):

@@ -59,7 +59,7 @@ def explained(origin: str, case: str, chip_name: str) -> str:
 
 
 def assumed(origin: str, case: str) -> Assumption | None:
-    """The assumption on a case's branches that read vectors' contents, which its inputs fulfil; None if it has none."""
+    """The assumption about a case's branches on vectors' contents, which its inputs fulfil; None if it has none."""
     assumption: Assumption | None = _table(origin, "ASSUMED").get(case)
     return assumption
 
@@ -102,9 +102,9 @@ def called(
 
 
 def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """The gradient of the function's sum to its first `count` operands, the forward pass with it."""
+    """The gradient of the function's sum with respect to its first `count` operands, with the forward pass."""
 
-    # With the function's own names for its operands, by which their contents are given.
+    # Keeps the function's own names for its operands, because contents are looked up by these names.
     @wraps(function)
     def total(*operands: Any) -> jax.Array:
         return function(*operands).astype(jnp.float32).sum()

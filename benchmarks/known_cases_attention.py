@@ -1,4 +1,4 @@
-"""Kernels of packages for attention and its linear kin, called by their interfaces, at shapes of served models.
+"""Kernels of packages for attention and its linear variants, called by their interfaces, at shapes of served models.
 
 All of these packages need Python 3.12.
 """
@@ -217,7 +217,8 @@ def _maxtext_gathered() -> Program:
     return called("maxtext.kernels.ragged.ragged_gather", "ragged_gather", operands)
 
 
-# Kernels with a guard that never runs on ordinary scores: these lie less than 60 above the largest of the first block.
+# These kernels have a guard branch that never runs on ordinary scores: they exceed the largest score of the first block
+# by less than 60.
 _GUARDED = (
     "flash causal",
     "flash, window",
@@ -244,7 +245,7 @@ _PRODUCTS = (
     "the package multiplies with XLA around its kernel; no operator's statement allows that yet. The compiler takes "
     "one minute for v6e and more than eight for v7x"
 )
-# By reading the packages.
+# Found by reading the packages.
 EXPLAINED = {
     "flywheel-tpu": dict.fromkeys(_GUARDED, _GUARD),
     "gdn2-pallas": {"gated delta rule 2": _PRODUCTS},

@@ -17,7 +17,7 @@ def _of(kernel: str, operands: dict[str, Any], **options: Any) -> Program:
 
 
 def _tables(queries: list[int]) -> dict[str, Any]:
-    """Lengths, pages and starts of sequences with so many queries; those that decode come first."""
+    """Lengths, pages and starts of sequences with these numbers of queries; decoding sequences come first."""
     count, decoding = len(queries), queries.count(1)
     return {
         "kv_lens": integers([max(number, 640 + 70 * place) for place, number in enumerate(queries)]),
@@ -47,7 +47,7 @@ def _ragged_v2(queries: list[int]) -> Program:
         "query_start_loc": tables["query_start_loc"],
         "num_seqs": integers([len(queries)]),
     }
-    # Its two buffers of 32 pages fill the half of it that a kernel of v5e gets by default.
+    # Its two buffers of 32 pages fill the half of VMEM that a v5e kernel gets by default.
     return _of("ragged_page_attention_v2", operands, softmax_scale=0.088, vmem_limit_bytes=32 << 20)
 
 
@@ -141,7 +141,7 @@ _OLD = "the package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat 
 _NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
 _XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
 _SLOW = "the compiler's: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"
-# By reading the package; a reason that holds on one chip alone is under the kernel and the chip.
+# Found by reading the package. A reason that holds on only one chip is under the kernel and the chip.
 EXPLAINED: dict[str | tuple[str, str], str] = {
     "flash causal": _OLD,
     ("flash causal", "v5e"): f"{_OLD}. A limit of the simulator: the libtpu of 0.10.1 does not write which result of a "

@@ -21,7 +21,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from known_cases import Case, Program, gradient, integers, of
 
 HEADS, SEQUENCE, HEAD_DIM = 8, 4096, 128
-# Blocks that fit the VMEM of every chip; the kernels' own defaults are 128, which no one runs.
+# Blocks that fit the VMEM of every chip; the kernels' own defaults are 128, which nobody uses.
 _BLOCK, _COMPUTE = 1024, 512
 _ATTENTION = {name: of(HEADS, SEQUENCE, HEAD_DIM) for name in "qkv"}
 
@@ -126,7 +126,7 @@ def _paged(*, quantized: bool = False, inline: bool = True) -> Program:
 
 
 def _ragged_paged(query_lengths: list[int], *, window: int | None = None) -> Program:
-    """Each sequence's newest tokens, against all keys of its own: one token while decoding, many in a prefill."""
+    """Attention of each sequence's newest tokens over all of its keys: one token while decoding, many in a prefill."""
     starts = integers(np.concatenate([[0], np.cumsum(query_lengths)]))
     lengths = np.maximum(_LENGTHS, query_lengths)
 

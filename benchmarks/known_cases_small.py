@@ -1,4 +1,4 @@
-"""Kernels of packages with few of them, called by their interfaces, at sizes of models and ciphers that are used."""
+"""Kernels of packages that have only a few, called by their interfaces, at sizes of models and ciphers in use."""
 
 from functools import partial
 from typing import Any
@@ -44,7 +44,7 @@ def _whole_numbers() -> Program:
 
 
 _NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
-# By reading the packages.
+# Found by reading the packages.
 EXPLAINED = {"jaxite": {"product of polynomials": _NAMED}}
 # By package.
 CASES: dict[str, dict[str, Case]] = {

@@ -27,7 +27,7 @@ from tokamax._src.ops.router_topk import pallas_mosaic_tpu as router
 from tokamax._src.ops.triangle_multiplication.base import TriangleMultiplication
 
 _BLOCK, _COMPUTE = 1024, 512
-# Compiled ahead of time there is no device to ask.
+# In ahead-of-time compilation there is no device to ask.
 _AHEAD = {"bypass_device_check": True}
 _LAYOUTS = {f"{name}_layout": splash.QKVLayout.HEAD_DIM_MINOR for name in "qkv"}
 _FORWARD = {"block_q": _BLOCK, "block_kv": _BLOCK, "block_kv_compute": _COMPUTE, "use_experimental_scheduler": False}
@@ -155,7 +155,7 @@ def _hyper_connections(kind: str) -> Program:
 
 
 def _batched_paged(query_lengths: list[int]) -> Program:
-    """Decoding sequences first, then those in their prefill, as the operation asks for."""
+    """Decoding sequences first, then prefilling ones, as the operation requires."""
     count, page, each = len(query_lengths), 256, 8
     lengths = [max(length, 640 + 100 * number) for number, length in enumerate(query_lengths)]
     starts = np.concatenate([[0], np.cumsum(query_lengths)])

@@ -12,14 +12,14 @@ from known_cases import Case, Program, called, integers, of
 
 _HEADS, _KV_HEADS, _HEAD_DIM, _PAGE, _SEQUENCES, _EACH = 32, 8, 128, 64, 16, 32
 _LATENT, _ROPE = 512, 64
-# What a call changes in place: its caller hands it over.
+# The operands that a call changes in place: its caller donates them.
 _STATE = ("kv_cache", "cache_kv", "initial_state", "recurrent_state", "conv_state")
 
 
 def _called(
     module: str, function: str, operands: Mapping[str, Any], positional: tuple[str, ...] = (), **options: Any
 ) -> Program:
-    """A kernel of the package, as of `called`."""
+    """A kernel of the package, called as by `called`."""
     program = called(f"tpu_inference.kernels.{module}", function, operands, positional, **options)
     return replace(program, donated=tuple(name for name in operands if name in _STATE))
 
@@ -48,7 +48,7 @@ def _quantized(
 
 
 def _tables(queries: list[int], *, is_flat: bool = True) -> dict[str, Any]:
-    """Lengths, pages and starts of sequences with so many queries; those that decode come first."""
+    """Lengths, pages and starts of sequences with these numbers of queries; decoding sequences come first."""
     count = len(queries)
     pages = np.arange(count * _EACH).reshape(count, _EACH)
     lengths = [max(number, 640 + 70 * place) for place, number in enumerate(queries)]
@@ -62,7 +62,7 @@ def _tables(queries: list[int], *, is_flat: bool = True) -> dict[str, Any]:
 
 
 _DECODE, _MIXED = [1] * _SEQUENCES, [1] * 14 + [300, 198]
-# As the package's tests ask for; a kernel of v5e gets half of it by default, which its two buffers of 32 pages fill.
+# The limit of the package's tests. By default a v5e kernel gets half of it, which its two buffers of 32 pages fill.
 _V2_VMEM = 32 << 20
 
 
@@ -85,7 +85,7 @@ def _ragged(
 ) -> Program:
     tokens = sum(queries)
     newest = of(tokens, _KV_HEADS, head_dim)
-    # Keys and values of a head lie beside each other where both fit into 128 lanes.
+    # Keys and values of a head lie next to each other if both fit into 128 lanes.
     cache = of(512, _PAGE, _KV_HEADS, 2, _HEAD_DIM) if head_dim == _HEAD_DIM else of(512, _PAGE, _KV_HEADS // 2, 2, 128)
     # There the keys of a page lie along the lanes.
     cache = of(512, 2 * _KV_HEADS, _HEAD_DIM, 2 * _PAGE) if is_turned else cache
@@ -243,7 +243,7 @@ _ROWS_V5E = (
     "the package's: it asks for no more VMEM than a kernel gets by default, 16 MiB on v5e (causal_conv1d.py line 542); "
     "its buffers of 64 rows take 14 MiB, and what else lies in VMEM does not fit"
 )
-# By reading the package; a reason that holds on one chip alone is under the kernel and the chip.
+# Found by reading the package. A reason that holds on only one chip is under the kernel and the chip.
 EXPLAINED: dict[str | tuple[str, str], str] = {
     "quantized matmul by blocks, int8": "the package's: sums of int32 do not fit its scratch buffer of bfloat16 "
     "(blockwise_kernel.py lines 110 and 214), and where it has no tuned blocks it computes none (line 130)",

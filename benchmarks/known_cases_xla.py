@@ -26,7 +26,7 @@ def _normalised(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def _block(weights: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    """One layer of a transformer, its attention causal."""
+    """One layer of a transformer, with causal attention."""
     heads = (_normalised(x, weights["scales"][0]) @ weights["qkv"]).reshape(len(x), 3, _HEADS, -1)
     q, k, v = heads[:, 0], heads[:, 1], heads[:, 2]
     logits = jnp.einsum("qhd,khd->hqk", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])

@@ -19,8 +19,8 @@ _RAGGED = ("q", "kv_pages", "kv_lens", "page_indices", "cu_q_lens", "num_seqs")
 class Contest:
     """A template with its constants, and the package's function with the call that computes the template's outputs.
 
-    Where known_problems has a file of the name `like`, that is the statement, and there is no template. `before` are
-    lines of kernel_fn in front of that call, in which the function is called `existing`.
+    If known_problems has a file with the name `like`, this file is the statement, and there is no template. `before`
+    are lines of kernel_fn in front of that call, in which the function is called `existing`.
     """
 
     like: str
@@ -36,7 +36,7 @@ class Contest:
 
     @property
     def statement(self) -> Path | None:
-        """The file of the problem that is this contest's own; None for an operator's."""
+        """The file of this contest's own problem; None if the problem is an operator's."""
         path = _PROBLEMS / f"{self.like.replace('-', '_')}.py"
         return path if path.is_file() else None
 
@@ -158,7 +158,7 @@ _WEIGHTS = Contest(
     function="quantized_matmul_kernel",
     call="existing(a, q.T, scales.reshape(-1))",
 )
-# It rounds rows of activations to the weights' type itself, which leaves values of that type unchanged.
+# The kernel itself rounds rows of activations to the weights' type, which leaves values of that type unchanged.
 _ROUNDING = replace(
     _WEIGHTS,
     like="quantized-matmul-int8",
@@ -166,7 +166,7 @@ _ROUNDING = replace(
     before=("c = existing(a.astype(jnp.float32), q.T, scales.reshape(-1), x_q_dtype=q.dtype)",),
     call="(c * row_scales).astype(jnp.bfloat16)",
 )
-# All blocks of a column have its scale.
+# All blocks of a column have the column's scale.
 _BY_BLOCKS = replace(
     _ROUNDING,
     module="tpu_inference.kernels.quantized_matmul.blockwise_kernel",
@@ -330,7 +330,7 @@ _EJKERNEL: dict[str, Contest] = {
         imports=(_JNP,),
         before=_GATHERED,
     ),
-    # On v6e XLA hands a part of their tables to the SparseCore, and there is no latency.
+    # On v6e XLA hands a part of their tables to the SparseCore, so there is no latency.
     "grouped matmul": _grouped(f"{_EJ}.grouped_matmul", "grouped_matmul", chip="v5e"),
     "grouped matmul v2": _grouped(f"{_EJ}.grouped_matmulv2", "grouped_matmulv2", chip="v5e"),
     "grouped matmul v3": _grouped(f"{_EJ}.grouped_matmulv3", "grouped_matmulv3"),
@@ -431,7 +431,7 @@ def _pool(module: str, function: str, arguments: str = "", **settings: Any) -> C
 
 
 def _fused_pool(module: str, function: str, **settings: Any) -> Contest:
-    """The same with the convolution in front of it, which has states of its own."""
+    """As `_pool`, with the convolution before it, which has its own states."""
     arrays = "qkv, b, a, tails, states, weights, bias, a_log, dt, starts, at, counts, lengths, at"
     return Contest(
         like="packed-delta",
@@ -460,7 +460,7 @@ _TPU_INFERENCE["causal convolution"] = Contest(
     like="ragged-convolution",
     module="tpu_inference.kernels.causal_conv1d.causal_conv1d",
     function="ragged_causal_conv1d",
-    # On v6e XLA hands its copies to the SparseCore, of which no latency is known.
+    # On v6e XLA hands its copies to the SparseCore, which has no known latency.
     chip="v5e",
     before=("y, after = existing(x, states, w, b, starts, at, counts, has != 0, kernel_size=w.shape[-1])",),
     call="y, after.reshape(len(x), -1)",
@@ -609,7 +609,7 @@ def _maxtext_decode(function: str, kv_heads: int) -> Contest:
         settings=_WHOLE | {"KV_HEADS": kv_heads},
         module="maxtext.kernels.attention.ragged_attention",
         function=function,
-        # It has no scale of its own, and leaves the division by its sums to the caller.
+        # The kernel has no scale of its own, and leaves the division by its sums to the caller.
         before=(*_GATHERED, f"o, _, sums = existing((q * {_SCALE!r}).astype(q.dtype)[:, None], k, v, lengths)"),
         call="(o / sums).reshape(q.shape).astype(q.dtype)",
     )

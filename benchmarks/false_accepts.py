@@ -1,10 +1,9 @@
-"""Passes noise through the real decision, and counts accepted changes: those without a gain, and those with a real
-gain.
+"""Passes noise through the real decision, and counts how many changes without and with a real gain are accepted.
 
 Every attempt is the ratchet's own paired benchmark (its loop over looks, its ruling on the pairs); only the seconds
 come from `false_accepts_noise` instead of a device. Goals: on every machine, at most 0.1 % of 10,000 attempts without a
-gain are accepted; at the spread of published device times, at least 95 % of true gains of 3 % are accepted. Run: python
-benchmarks/false_accepts.py [--write] [ATTEMPTS]    (minutes; --write needs matplotlib, extra `bench`)
+gain are accepted; at the spread of published device times, at least 95 % of true gains of 3 % are accepted.
+Run: python benchmarks/false_accepts.py [--write] [ATTEMPTS]    (minutes; --write needs matplotlib, extra `bench`)
 """
 
 import argparse

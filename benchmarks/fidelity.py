@@ -3,11 +3,12 @@
     uv pip install -e '.[bench]' && python benchmarks/fidelity.py --write
 
 in an environment with Python 3.12 or newer. Results are kept in benchmarks/.cache (or `--cache DIR`), so that a stopped
-run can be continued; all rows take many hours on an idle core, `--each 5` takes the five cheapest of each operation,
-chip and purpose, `--only WORD` those with it in their name; without a validation row there is no page. `--add` keeps
-the rows of the pages that the cache lacks, of chips whose other rows come out as they did. `--dry` works with what the
-cache has. `--predict` writes down the simulated times of validation rows before their published times are read: commit
-them, then `--write`. `--check` compiles and simulates twenty rows anew, and compares them with the page.
+run can be continued: all rows take many hours on an idle core. `--each 5` compiles the five cheapest rows of each
+operation, chip and purpose, `--only WORD` the rows with this word in their name; without a validation row no page is
+written. `--add` keeps the pages' rows that the cache lacks, if the chip's other rows have the same times as before.
+`--dry` only uses what the cache has. `--predict` writes down the simulated times of validation rows before their
+published times are read: commit them, then `--write`. `--check` compiles and simulates twenty rows anew, and compares
+them with the page.
 """
 
 import argparse
@@ -53,7 +54,7 @@ _AS_PREDICTED = 1e-3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One row simulated: seconds, or None with the reason first in `unknown`; and where the time goes.
+    """A simulated row: its seconds, or None with the reason first in `unknown`; and where the time goes.
 
     `calls` are the HLO operations that run, `waits_...` shares of the time.
     """
@@ -282,7 +283,7 @@ def check() -> int:
             differing += seconds is None or abs(seconds / point.simulated_seconds - 1) > _SAME
             measured = f"{1e3 * point.measured_seconds:.3f} ms"
             print(f"{point.row:70} measured {measured}, error {point.error:+.1%}, change {change}")
-    print(f"{len(cheap)} rows, {differing} of them otherwise than on the page")
+    print(f"{len(cheap)} rows, {differing} of them with another time than on the page")
     return int(differing > 0)
 
 
@@ -290,10 +291,10 @@ def main() -> int:
     """Runs everything and prints the page; with --write also writes page, figures and plot into benchmarks/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
-    parser.add_argument("--each", type=int, default=10**6, help="so many rows per operation, chip and purpose")
+    parser.add_argument("--each", type=int, default=10**6, help="the number of rows per operation, chip and purpose")
     parser.add_argument("--only", default="", help="rows with this in their name")
     parser.add_argument("--add", action="store_true", help="keep the rows of the pages that the cache lacks")
-    parser.add_argument("--dry", action="store_true", help="compile nothing: what the cache has")
+    parser.add_argument("--dry", action="store_true", help="compile nothing: use only what the cache has")
     parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
     parser.add_argument("--predict", action="store_true", help="write down predictions of validation rows")
     parser.add_argument("--check", action="store_true", help="compile and simulate twenty rows anew")

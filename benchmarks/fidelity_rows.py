@@ -164,7 +164,7 @@ def rows(*, chip: str = "", operation: str = "") -> Iterator[Row]:
 
 
 def _by_digit(operation: str, key: str) -> Purpose:
-    """The purpose by the first hexadecimal digit of a problem's hash; only 1 puts flash attention into fitting."""
+    """The purpose by the first hexadecimal digit of a problem's hash; flash attention is fitted only with digit 1."""
     digit = hashlib.sha256(key.encode()).hexdigest()[0]
     if digit in "ace3":
         return "validation"
@@ -196,7 +196,7 @@ def read_before() -> dict[str, str]:
 
 
 def use_of(row: Row) -> Purpose:
-    """The row's use: `fit` or validation as when it was read, else its purpose."""
+    """The use of the row: `fit` or validation by its purpose when it was read, or its purpose now if it is unread."""
     before = read_before().get(row.name)
     if before is None:
         return row.purpose

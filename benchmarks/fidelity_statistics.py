@@ -201,8 +201,8 @@ class Spread:
 
 # Programs whose operations take less than this on average are short: a fetch and a store are much of each operation.
 SHORT_SECONDS = 20e-6
-# Likeliest is 0.11 us an operation, with which 59 % of the short rows lie within 68 %, each operation left out in turn.
-# With as much as this 69 % do, and no chip is covered worse: CALIBRATION_HISTORY.md.
+# The most likely value is 0.11 us an operation, but then only 59 % of the short rows lie within the 68 % interval, each
+# operation left out in turn. With the value here 69 % do, and no chip is covered worse: CALIBRATION_HISTORY.md.
 LEAST_OPERATION_SECONDS = 0.25e-6
 # Errors have longer tails than a normal distribution: they follow Student's, with this many degrees of freedom.
 _FREEDOM = 4
@@ -288,7 +288,10 @@ FEW = 10
 
 
 def unfitted(row_points: Iterable[Point]) -> list[Point]:
-    """The rows that show the error to expect of one more: today's errors, where no constant was fitted to them."""
+    """The rows that show the error to expect of a new row, with today's errors.
+
+    These are the rows that no constant was fitted to, and all rows of a chip with few of these.
+    """
     rows = as_of_today(row_points)
     free = Counter(point.chip for point in rows if point.purpose != "fit")
     return [point for point in rows if point.purpose != "fit" or free[point.chip] < FEW]

@@ -247,11 +247,11 @@ def page(planned_edits: Sequence[Edit], gate: Gate, again: int, differ: Sequence
     here = environment()
     return "\n".join(
         [
-            "# What raises an alarm of `ci`",
+            "# The edits that `ci` reports, and those that it does not",
             "",
-            f"By `benchmarks/gate.py`, jax {here.jax}, libtpu {here.libtpu}; times are simulated for v5e. The "
-            "templates of attention, matmul and RMSNorm, the default threshold of 1 %, one `ci` for all edits. "
-            "Elsewhere: another clone, home, locale and time zone, one CPU of the same machine.",
+            f"By `benchmarks/gate.py`, jax {here.jax}, libtpu {here.libtpu}; times are simulated for v5e. One run of",
+            "`ci` with the default threshold of 1 % judged edits of the templates of attention, matmul and RMSNorm.",
+            '"Elsewhere" is another clone with another home, locale and time zone, on one CPU of the same machine.',
             "",
             tabulate(table, ["what", "count"], "pipe"),
             "",

@@ -37,13 +37,13 @@ from harness.loop import scaffold
 
 HERE = Path(__file__).parent
 _MADE_BY = (
-    "Made by `python benchmarks/known_judged.py {arguments}`. If the operation of a kernel of "
-    "[KNOWN_KERNELS.md](KNOWN_KERNELS.md) is an operator's, or stated by a formula (`benchmarks/known_problems`), the "
-    "kernel is called, unchanged, by a thin kernel.py in a contest of that operation at a small shape "
-    "(`benchmarks/known_contests.py`), and judged with all checks for v6e, or for the chip beside the operation. "
-    "*right*: accepted. *refused rightly*: the package's fault, which was read in the file and line that are named. "
-    "*refused wrongly*: the kernel is right, or nothing shows that it is not. Times are simulated, at those small "
-    "shapes. With `--keep` and words after `--only` those rows are judged anew, the others by an earlier judge."
+    "Made by `python benchmarks/known_judged.py {arguments}`. A kernel of [KNOWN_KERNELS.md](KNOWN_KERNELS.md) is "
+    "judged if an operator or a formula (`benchmarks/known_problems`) states its operation. A contest of this "
+    "operation at a small shape (`benchmarks/known_contests.py`) has a thin kernel.py that calls the unchanged "
+    "kernel, and is judged with all checks for v6e, or for the chip named after the operation. *right*: accepted. "
+    "*refused rightly*: the package has a fault, in the file and line that are named. *refused wrongly*: the "
+    "kernel is right, or nothing shows that it is wrong. Times are simulated, at these small shapes. With "
+    "`--keep` and words after `--only`, only those rows are judged anew; an earlier judge judged the others."
 )
 _NOT_TRIED = ("not stated", "not tried")
 _LONGEST = 300
@@ -51,9 +51,9 @@ _JUDGED_NOW: set[Path] = set()
 
 
 def environment_of(origin: str, cache: Path, python: str) -> Path:
-    """The interpreter of an environment with the packages and everything that `python` has.
+    """The interpreter of an environment with the packages and everything in the environment of `python`.
 
-    The judge takes imports only of what is installed beside JAX, so it is a copy of that environment, by links.
+    The judge only admits imports of packages that are installed next to JAX, so this environment is a copy by links.
     """
     packages = known_kernels.installed(origin, cache, python)
     folder = packages.parent.with_name(packages.parent.name.replace("packages", "environment"))
@@ -70,7 +70,7 @@ def environment_of(origin: str, cache: Path, python: str) -> Path:
 
 
 def _link(source: str, target: str) -> None:
-    """Links a file, or copies it where links cannot be; what is there stays."""
+    """Links a file, or copies it if links are impossible; an existing file stays."""
     if not os.path.exists(target):
         try:
             os.link(source, target)
@@ -83,7 +83,7 @@ def _printed(python: str, program: str) -> str:
 
 
 def make(contest: Contest, folder: Path, stubs: tuple[str, ...]) -> None:
-    """Writes the contest into `folder`, a repository of its own, in place of what is there."""
+    """Writes the contest into `folder`, which becomes a repository; its former contents are deleted."""
     shutil.rmtree(folder, ignore_errors=True)
     settings = {"CHIP": contest.chip, **contest.settings}
     if contest.statement is None:
@@ -124,7 +124,7 @@ def judge(folder: Path, python: Path, seconds: float) -> dict[str, Any]:
 
 
 def judged(origin: str, contest: Contest, options: argparse.Namespace, pythons: list[str]) -> dict[str, Any]:
-    """The judge's document on a contest, by the first of the interpreters whose JAX traces it, else by the last."""
+    """The judge's document on a contest, by the first interpreter whose JAX traces it, or by the last one."""
     for python in pythons:
         document = _judged_by(origin, contest, options, python)
         failure = document["verdict"]["failure"] if "verdict" in document else None
@@ -218,16 +218,19 @@ def render(rows: list[list[str]], arguments: str) -> str:
 
 
 def main() -> int:
-    """Judges the chosen rows one after the other; exit code 1 if a refusal is wrong or was not looked into."""
+    """Judges the chosen rows one after the other; exit code 1 if a refusal is wrong or was not examined."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="rows whose package and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=known_kernels.CACHE, help="where packages and contests are kept")
     parser.add_argument(
-        "--also", action="append", default=[], help="an interpreter of another environment, for what needs another JAX"
+        "--also",
+        action="append",
+        default=[],
+        help="an interpreter of another environment, for kernels that need another JAX",
     )
-    parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
-    parser.add_argument("--again", action="store_true", help="judge what is kept, too")
-    parser.add_argument("--minutes", type=float, default=10.0, help="stop judging a kernel after so long")
+    parser.add_argument("--install", action="store_true", help="install packages of rows that are missing here")
+    parser.add_argument("--again", action="store_true", help="also judge kernels whose judgement is kept")
+    parser.add_argument("--minutes", type=float, default=10.0, help="stop judging a kernel after this many minutes")
     parser.add_argument("--page", type=Path, help="write the table for people to this file")
     parser.add_argument(
         "--keep", action="store_true", help="keep the page's other rows, as an earlier judge judged them"

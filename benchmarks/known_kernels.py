@@ -1,4 +1,4 @@
-"""Compiles programs that nothing here was written for: which ones the judge admits, and which ones have a latency.
+"""Compiles programs that this project was not written for, and says which the judge admits and which have a latency.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
         [--also PYTHON ...] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md [--keep]]
@@ -7,8 +7,8 @@ JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use
 the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules that
 it was not written for, that the times are physically possible, and whether the judge would take the kernel. A case
 whose package is missing is left out, with a message; `--install` installs those that are rows of PACKAGES beside the
-dumps. Dumps are kept in benchmarks/.cache or `--cache`. A case with a dump is not compiled again, nor is one that once
-took longer than it may now, and it is simulated again only if the code has changed: a stopped run continues where it
+dumps. Dumps are kept in benchmarks/.cache or `--cache`. A case is not compiled again if it has a dump, or if it once
+took longer than the limit, and it is simulated again only if the code has changed: a stopped run continues where it
 was. Packages are written for one JAX: a case that the JAX of this environment does not trace, or whose package needs a
 newer Python, is tried by each `--also`, the interpreter of another environment with the same project in it. `--keep`
 makes the chosen rows of the page anew and leaves its others as they are.
@@ -451,10 +451,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose origin and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
     parser.add_argument(
-        "--also", action="append", default=[], help="an interpreter of another environment, for what needs another JAX"
+        "--also",
+        action="append",
+        default=[],
+        help="an interpreter of another environment, for kernels that need another JAX",
     )
-    parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
-    parser.add_argument("--compile-minutes", type=float, default=30.0, help="leave out what takes longer to compile")
+    parser.add_argument("--install", action="store_true", help="install packages of rows that are missing here")
+    parser.add_argument(
+        "--compile-minutes", type=float, default=30.0, help="leave out cases that take longer to compile"
+    )
     parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")
     parser.add_argument("--keep", action="store_true", help="keep the page's rows of cases that are not chosen")
     parser.add_argument("--on-tensorcore", action="store_true", help="keep all work off the SparseCore")

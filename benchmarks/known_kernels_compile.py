@@ -37,7 +37,7 @@ def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
 
 
 def aimed(target: Chip) -> AbstractContextManager[Any]:
-    """Within this context any JAX traces for that chip."""
+    """A context within which any JAX traces for that chip."""
     if jax.__version_info__ >= _OLDEST_AIMED:
         return aiming_at(target)
     device = AbstractDevice(device_kind=target.device_kinds[0], num_cores=target.cores)

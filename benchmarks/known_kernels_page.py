@@ -15,14 +15,14 @@ _COLUMNS = ("enters", "simulated", "steps")
 _REASONS = "## Reasons and remarks"
 _LONGEST_REASON = 400
 _MADE_BY = (
-    "Made by `python benchmarks/known_kernels.py {arguments}`. With `--keep` and fewer words after `--only` it "
-    "makes those rows anew and keeps the others, which may be of another limit of minutes. A kernel *enters* if "
-    "the judge's static rules take it (`?`: not known); its results are checked in a contest "
-    "([KNOWN_KERNELS_JUDGED.md](KNOWN_KERNELS_JUDGED.md)), not here. Times are simulated; `*`: something was not "
-    "understood or is assumed, `†`: compiled otherwise than it is shipped, `‡`: compiled by another JAX than this "
-    "environment's, which does not trace it, `none`: there is no latency. `steps` are those of its grids, which show "
-    "where a package takes other blocks on another chip. A row of its own says whose fault a reason is, found by "
-    "reading the package."
+    "Made by `python benchmarks/known_kernels.py {arguments}`. With `--keep` and fewer words after `--only`, the "
+    "command makes only those rows anew; the rows that it keeps may have been made with another limit of minutes. "
+    "A kernel *enters* if the judge's static rules admit it (`?`: not known). Its results are not checked here, "
+    "but in a contest ([KNOWN_KERNELS_JUDGED.md](KNOWN_KERNELS_JUDGED.md)). Times are simulated; `*`: something "
+    "was not understood or is assumed, `†`: not compiled as it is shipped, `‡`: compiled by another JAX, because "
+    "this environment's JAX does not trace it, `none`: there is no latency. `steps` are the steps of the kernel's "
+    "grids: they show if a package uses other blocks on another chip. In the table of reasons, a separate row "
+    "says whose fault a reason is, found by reading the package."
 )
 
 

@@ -1,4 +1,4 @@
-"""Times the table with 10,000 attempts: from the log, and in a plain clone that has experiments/ only.
+"""Times the table of 10,000 attempts: from the log, and in a plain clone, which has only experiments/.
 
 Targets (process start included): `results` under 1 s, all rows and the table of them printed.
 Run: python benchmarks/ledger_scale.py [ATTEMPTS]

@@ -2,13 +2,14 @@
 
     .venv/bin/python benchmarks/peers_operators.py --jobs 2 --write
 
-in the environment that the contests were judged in. Each peer computes the problem of the contest, at its shape, in its
-best of the configurations listed here, whole module; tables (group sizes) hold what the contest's problem states for
-calls that are timed, and the mean of those calls counts, as for ours. Our time is the champion's on the newest scale
-(`rescale`). Peers are compiled to stay on the TensorCore: by default XLA hands scatters before megablox's kernel to the
-SparseCore of v6e, which has no simulated time. Dumps are kept in benchmarks/.cache or `--cache`: a run that was stopped
-goes on. `--write` puts each contest's best peer into data/peers.tsv, which `report --all --peers` and PEERS.md show.
-`--again` times only the peers that are listed there, after a change of the simulator: some minutes instead of hours.
+in the environment that the contests were judged in. Each peer computes the contest's problem at its shape, in the best
+of the configurations listed here; the time is that of the whole module. Tables (group sizes) have the contents that the
+contest's problem states for timed calls, and the mean over these calls counts, as for our kernels. Our time is the
+champion's on the newest scale (`rescale`). Peers are compiled to stay on the TensorCore: by default XLA hands scatters
+before megablox's kernel to the SparseCore of v6e, which has no simulated time. Dumps are kept in benchmarks/.cache or
+`--cache`: a run that was stopped can be continued. `--write` puts each contest's best peer into data/peers.tsv, which
+`report --all --peers` and PEERS.md show. `--again` times only the peers that are listed there, after a change of the
+simulator: some minutes instead of hours.
 """
 
 import argparse
@@ -62,10 +63,10 @@ def _as_given(problem: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose.
+    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; a configuration () has no choice.
 
-    `operands` gives the problem whose inputs the kernel takes: the contest's contents, perhaps in another layout,
-    without a charge for the change. `flags` are more of the compiler's, each after a space.
+    `operands` gives the problem whose inputs the kernel takes: the contest's contents, perhaps in another layout; the
+    change of layout is not timed. `flags` are further compiler flags, each after a space.
     """
 
     name: str
@@ -249,7 +250,7 @@ _EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 7
 _SMALL_EXPERTS = _grid((64, 128, 256, 512), (1024, 2048), (256, 512))
 _DEPTHS = (256, 512, 1024, 2048, 3584, 7168, 14336)
 _XLA = "XLA"
-# With XLA's own 32 MiB it fetches all of Q before its product begins.
+# With XLA's own 32 MiB, XLA fetches all of Q before the product begins.
 _MORE_VMEM = " --xla_tpu_scoped_vmem_limit_kib=98304"
 # By the contest's folder.
 PEERS: dict[str, tuple[Peer, ...]] = {

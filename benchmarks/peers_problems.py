@@ -23,7 +23,7 @@ Configuration = tuple[tuple[str, str], ...]
 class Problem:
     """Attention of q [heads, sequence, 128] over k, v [kv_heads, sequence, 128], bfloat16, scaled by 1/sqrt(128).
 
-    Of the configurations only the `kept` best at the problem `ranked_by` are tried (all of them where it is empty).
+    Only the `kept` best configurations of the problem `ranked_by` are tried, or all configurations if it is empty.
     """
 
     name: str
@@ -191,7 +191,7 @@ def published(problem: Problem, chip: str) -> dict[str, str] | None:
 
 
 def published_configuration(problem: Problem, chip: str) -> Configuration | None:
-    """The configuration that the published time was taken with."""
+    """The configuration of the published time."""
     row = published(problem, chip)
     return None if row is None else _of_row(row)
 
@@ -265,7 +265,7 @@ AIMS = {
     ("v5p", "full16"): 0.88,
     ("v5p", "causal16"): 0.80,
 }
-# The same for champions of other operators, by the contest's folder; None where nothing was aimed at.
+# The same for champions of other operators, by the contest's folder; None if there is no aim.
 OPERATOR_AIMS: dict[str, float | None] = {
     "examples/attention-backward": None,
     "examples/attention-backward-causal-v6e": 0.85,

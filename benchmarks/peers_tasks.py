@@ -25,8 +25,7 @@ from harness.judge.simulate.module import run_module
 HERE = Path(__file__).parent
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
-# The compiler's words for a kernel that needs more VMEM than it may have, and the share of the chip's that it then
-# gets.
+# The compiler's message if a kernel exceeds its VMEM limit, and the share of the chip's VMEM that the kernel then gets.
 _TOO_MUCH_VMEM = "exceeded scoped vmem limit"
 _RAISED_VMEM_LIMIT = 0.75
 # The compiler stopped itself: its refusal of a configuration that it did not foresee.
@@ -107,7 +106,7 @@ def cached_outcome(task: Task, cache: Path) -> Outcome | None:
 
 @functools.cache
 def _simulator() -> str:
-    # Once: the source may be edited while its older state runs.
+    # Computed once, because the source may be edited while its older state runs.
     return fingerprint()
 
 
@@ -135,7 +134,7 @@ def outcome(task: Task, cache: Path, limit_seconds: float) -> Outcome:
 
 
 def _compiled(task: Task, directory: Path, limit_seconds: float) -> str:
-    """Leaves the dump in `directory`; returns "", or the text of the refusal, which is kept and not asked for again.
+    """Leaves the dump in `directory`; returns "", or the text of the refusal, which is kept.
 
     If the compiler's own limit of VMEM is too low, it is raised, and the kernel is compiled once more.
     """

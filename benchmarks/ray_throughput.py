@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/ray_throughput.py [--settings 24] [--repeat 3]
 
-The cluster has three machines, all of them this one, on the loopback: one that holds it together and two with a CPU
-each. Both screen the same settings of the naive attention template, compiled and simulated anew, by turns; seconds
-measured on this machine. `between answers` leaves out what processes and actors take to begin.
+The cluster has three nodes, all on this machine's loopback: a head node and two nodes with a CPU each. Processes and
+cluster take turns to screen the same settings of the naive attention template, which are compiled and simulated anew.
+The seconds are measured on this machine; `between answers` leaves out the start of processes and actors.
 """
 
 import argparse
@@ -31,8 +31,10 @@ _ENVIRONMENT = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABL
 def main() -> None:
     """Runs both by turns and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--settings", type=int, default=24, help="screened in each run (24, at most 49)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each (3)")
+    parser.add_argument(
+        "--settings", type=int, default=24, help="settings screened in each run (default 24, at most 49)"
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each (default 3)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch:
         os.environ.update(_ENVIRONMENT, XDG_CACHE_HOME=f"{scratch}/cache")

@@ -5,7 +5,7 @@
 
 Each problem is one that `table` or `tune` searches, with the settings that it would allow; if there are more than 200,
 200 are drawn by a fixed seed. `--measure` continues where it stopped. The searches are those of the product
-(harness.loop.search), by different seeds; every setting that they ask for counts, also one that does not compile.
+(harness.loop.search), by different seeds; every setting that they ask for counts, even if it does not compile.
 """
 
 import argparse
@@ -43,7 +43,7 @@ AIM, NEAR = 40, 0.02
 _MOST = 100
 _SEEDS = 11
 _MEMORY = Path("/dev/shm")
-# If the compiler aborts a child, another one does the rest.
+# If the compiler aborts a child, another child does the rest.
 _ABORTED = "the compiler aborted"
 
 
@@ -232,7 +232,7 @@ def _keep(problem: Problem, settings: Settings, seconds: float | None, why: str)
 
 
 def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
-    """The number of settings that ran out of VMEM, and how many of these exceed some fitting setting in no constant."""
+    """The number of settings that ran out of VMEM, and of those no larger in any constant than one that fits."""
     sizes = {line: [int(word.partition("=")[2]) for word in line.settings.split()] for line in lines}
     short = [line for line in lines if "VmemOom" in line.why]
     fits = [sizes[line] for line in lines if line.seconds is not None]

@@ -1,4 +1,4 @@
-"""Functions that run on several chips as one would write them: remote copies, XLA's collectives, and a mistake."""
+"""Functions for several chips: remote copies, XLA's collectives, and mistakes."""
 
 from typing import Any
 
@@ -53,10 +53,10 @@ beyond = _to_the_right(2, beyond=True)
 
 
 def _twice_around(*, are_semaphores_used_again: bool) -> Any:
-    """A kernel that sends its shard on to the next chip until it has gone twice around the ring, but for two steps.
+    """A kernel that passes its shard from chip to chip, two steps less than twice around the ring.
 
-    Each step has memory of its own. `are_semaphores_used_again`: the second round has the semaphores of the first one,
-    so that a chip that is ahead may end a neighbour's wait in the first round.
+    Each step has its own memory. `are_semaphores_used_again`: the second round uses the semaphores of the first, so a
+    chip that is ahead may end a neighbour's wait in the first round.
     """
 
     def body(x_ref: Any, o_ref: Any, room: Any, sent: Any, received: Any) -> None:
@@ -107,7 +107,7 @@ def pairs(x: jax.Array) -> jax.Array:
 
 
 def beside(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The permutation of `pairs`, beside work that does not need it."""
+    """The permutation of `pairs`, next to work that does not need it."""
 
     def shard(part: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.lax.ppermute(part, "x", [(0, 1), (1, 0), (2, 3), (3, 2)]), jax.numpy.tanh(part @ part.T)
@@ -125,7 +125,7 @@ def gathered(x: jax.Array) -> jax.Array:
 
 
 def gathered_and_scaled(x: jax.Array) -> jax.Array:
-    """The same beside a constant of floating-point numbers, which lies in the executable before XLA's tables."""
+    """The all-gather and a constant of floating-point numbers, which lies before XLA's tables in the executable."""
     scales = np.arange(3000, dtype=np.float32).reshape(3, 1000)
     return gathered(x)[:3, :1000] * scales
 
@@ -146,7 +146,7 @@ def exchanged(x: jax.Array) -> jax.Array:
 
 
 def multiplied(left: jax.Array, right: jax.Array) -> jax.Array:
-    """XLA's product of rows that are split over the chips with columns that are: it gathers the rows first."""
+    """XLA's product of rows and columns that are both split over the chips: XLA gathers the rows first."""
     return jax.shard_map(
         lambda rows, columns: jax.lax.all_gather(rows, "x", tiled=True) @ columns,
         in_specs=(P("x", None), P(None, "x")),
@@ -156,5 +156,5 @@ def multiplied(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 def product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """The product alone, of what one chip of `multiplied` has once the rows are gathered."""
+    """The product alone, of the operands that one chip of `multiplied` has after the gather."""
     return left @ right

@@ -59,7 +59,7 @@ def _draw(axes: Axes, spans: list[Span], rows: list[str], clock_hz: float, betwe
 
 
 def draw(drawn_timeline: Timeline, picture: Path) -> None:
-    """Writes the picture: above the first steps, below the window that is known bundle by bundle."""
+    """Writes the picture: the first steps at the top, and at the bottom the window that is known bundle by bundle."""
     core_spans = [span for span in drawn_timeline.spans if span.row.startswith("core 0 ")]
     steps = [span for span in core_spans if _row(span) == "steps" and span.name.startswith("step")]
     end = steps[min(_FIRST_STEPS, len(steps)) - 1].end if steps else drawn_timeline.cycles

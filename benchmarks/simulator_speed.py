@@ -1,10 +1,10 @@
-"""Prints what reading and running a compiled schedule costs, in CPU seconds, for champions long and short.
+"""Prints the CPU seconds of reading and running a compiled schedule, for long and short champions.
 
     .venv/bin/python benchmarks/simulator_speed.py [--repeat 3] [--dumps FOLDER] [CONTEST ...]
 
 Compiles each contest's kernel.py as a judgement does (the root champion takes half a minute), unless FOLDER has its
-schedule from an earlier time; nothing is recorded. The number of static bundles decides the cost; that of executed
-cycles hardly matters.
+schedule from an earlier run; nothing is recorded. The cost depends on the number of static bundles, and hardly on the
+number of executed cycles.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("contests", nargs="*", type=Path, metavar="CONTEST")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--dumps", type=Path, help="keep the schedules there, and take those that are there")
+    parser.add_argument("--dumps", type=Path, help="keep the schedules in this folder, and reuse those that it has")
     options = parser.parse_args()
     table = []
     with tempfile.TemporaryDirectory() as scratch:

@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/streaming.py [--chips v5e,v6e]
 
-XLA's own programs for an array of 16384 x 4096 bfloat16, compiled by the real TPU compiler; nothing
-is measured. Programs that are bound by memory should land between 70 and 100 % of the bandwidth that
-is published for the chip: more is impossible, less would say that the simulator's transfers are too slow.
+XLA's own programs for an array of 16384 x 4096 bfloat16, compiled by the real TPU compiler; nothing is measured.
+Programs that are bound by memory should reach between 70 and 100 % of the chip's published bandwidth: more is
+impossible, and less means that the simulator's transfers are too slow.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def simulated(name: str, chip_name: str) -> tuple[float, int, int]:
 
 
 def main() -> int:
-    """Prints the table; exit code 1 where a share lies outside what is plausible."""
+    """Prints the table; exit code 1 if a share is outside the plausible range."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chips", default="v5e,v5p,v6e,v7x")
     parser.add_argument("--compile", default=None, choices=PROGRAMS, help=argparse.SUPPRESS)

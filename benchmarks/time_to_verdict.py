@@ -1,4 +1,4 @@
-"""Prints where the time of a verdict goes: wall clock and CPU, by process and stage, beside libtpu alone.
+"""Prints where the time of a verdict goes: wall clock and CPU, by process and stage, next to libtpu alone.
 
     .venv/bin/python benchmarks/time_to_verdict.py [--repeat 5] [--rejected] [template:BQ/BKV | FOLDER ...]
 

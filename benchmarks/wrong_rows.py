@@ -1,9 +1,10 @@
-"""Measures, by operator, how surely a few wrong rows of an output are detected, and how often honest ones are refused.
+"""Measures, by operator, how often a few wrong rows of an output are detected, and honest outputs refused.
 
 PYTHONPATH=. .venv/bin/python benchmarks/wrong_rows.py [SEEDS]
 
-Outputs are honest ones, rounded; in some rows, which are not among those drawn, they are a tenth too small, those of
-another row, or zero over half of their columns. A wrong row that equals a right one by chance counts as missed.
+Outputs are honest and rounded. Some rows, which are not among the drawn ones, are then made wrong: a tenth too small,
+replaced by another row, or zero in half of their columns. A wrong row that equals a right one by chance counts as
+missed.
 """
 
 import sys
@@ -30,7 +31,7 @@ from harness.operators import (
 from harness.operators.outputs import row_count, spans
 from harness.operators.survey import standing_out
 
-# Of each operator about the smallest problem of which not all rows are compared.
+# For each operator, about the smallest problem for which not all rows are compared.
 BY_ROWS: tuple[Any, ...] = (
     Matmul(m=24576, n=512, k=512),
     Matmul(m=24576, n=512, k=512, dtype="float32"),

@@ -49,10 +49,10 @@ rows.{ran}
 
 _FLOOR = """## How well the published times repeat
 
-Five samples of a row repeat to {spread} in the median. A time cannot be known that well: problems that were
-published twice for v7x, months and compilers apart, differ by 4.0 % in the median and 6.5 % at the 90th percentile
-(backward passes: 3.4 % and 14 %). On v7x no prediction can be better than that. For other chips nothing was published
-twice."""
+The five samples of a row repeat to {spread} in the median. But a time cannot be known that well: some problems were
+published twice for v7x, months apart and with different compilers, and these two times differ by 4.0 % in the median
+and 6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be better than that. For
+other chips nothing was published twice."""
 
 _DIFFERENCES = """## How the compiled programs differ from the measured ones
 
@@ -134,7 +134,7 @@ _TRIED = """## What was tried and did not help
   each run of bytes; a slower single read; short transfers that arrive sooner. v7x: one matmul that waits.
 - v6e fitted again: nearer for operations left out of the fit, further off for most rows that nothing was fitted to.
 - All constants fitted at once: of operations left out, {joint} come nearer.
-- An uncertainty by what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all errors."""
+- An uncertainty that depends on what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all errors."""
 
 
 def page(points: list[Point], compiler: str) -> str:
@@ -290,7 +290,7 @@ def _sealed(validation: list[Point]) -> str:
     """The errors of an earlier simulator on rows that were kept from it."""
     whole, *_ = statistics.sealed()
     return (
-        f"Of {whole.rows} other times, which an earlier simulator predicted before it was compared with them, the "
+        f"Of {whole.rows} other times, which an earlier simulator predicted before the comparison, the "
         f"error was {_in_words(whole)} ({_in_short(_sealed_alone(validation))}). {whole.within_one} % lay within one "
         f"plus/minus as it then was, {whole.within_two} % within two."
     )
@@ -369,13 +369,13 @@ def _aims(points: list[Point]) -> str:
         _aim("median", _MEDIAN, error_summary.median),
         _aim("90th percentile", _MOST, error_summary.most),
         _aim(f"worst of {len(long)} rows above 100 us", _WORST_OF_LONG, max(long, default=0.0)),
-        _aim("median of v6e, as of other chips,", max(others, default=0.0), of_chip.get("v6e", 0.0)),
+        _aim("median of v6e, no larger than of other chips,", max(others, default=0.0), of_chip.get("v6e", 0.0)),
     )
     return (
-        f"Aims, at most: {'; '.join(aims)}. Of two programs of one problem the faster one is told in at least "
-        f"{_percent(_ORDERED, 0)} ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of {len(apart)} pairs that "
-        f"differ by {_percent(_APART, 0)}); of all {len(pairs)} pairs, the ratio of {near} is off by no more than the "
-        "larger plus/minus."
+        f"Aims, at most: {'; '.join(aims)}. The simulator should name the faster of two programs for one problem in at "
+        f"least {_percent(_ORDERED, 0)} of the pairs ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of "
+        f"{len(apart)} pairs that differ by {_percent(_APART, 0)}). In {near} of all {len(pairs)} pairs the ratio is off "
+        "by no more than the larger plus/minus."
     )
 
 
@@ -465,15 +465,16 @@ def _uncertainty(points: list[Point]) -> str:
 
 {_markdown(lines, head)}
 
-The judge compares two times with the error within which one more row lies with 68 % probability
+To compare two times, the judge uses the error within which a new row lies with 68 % probability
 (`harness/judge/simulate/uncertainty.py`): the share "used" of the time and
 {1e6 * once * likely.operation_seconds:.2f} us for each HLO operation, added as squares. The plus/minus of a single time
-is {plus_minus_seconds(1, 1, is_understood=True):g} times that, as the sealed rows require. The share is "earned" by
-today's errors of rows that no constant was fitted to, each left out in turn (of all rows, on a chip with fewer than
-{statistics.FEW} such rows); 95 % lie within {mostly / once:.1f} times as much, not twice. Short operations take less
-than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out": the rows of an operation ({len(left_out)} in all)
-that lie within what the others predict (aim: {low}, {high}; {_but_for(outside)}). "Over fitted": an operation's error
-with constants fitted to the others, divided by its error in a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
+is {plus_minus_seconds(1, 1, is_understood=True):g} times this error, as the sealed rows require. The share "earned"
+follows from today's errors of the rows that no constant was fitted to, each left out in turn (of all rows, on a chip
+with fewer than {statistics.FEW} such rows); 95 % of the errors lie within {mostly / once:.1f} times as much, not twice.
+Short operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the share of an
+operation's rows ({len(left_out)} in all) within the error that the other operations predict (aim: {low}, {high};
+{_but_for(outside)}). "Over fitted" is an operation's error with constants fitted to the others, divided by its error in
+a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
 
 
 def _is_of_chip(chip: str, point: Point) -> bool:
@@ -605,7 +606,7 @@ def _not_shown(points: list[Point]) -> str:
     purposes = Counter(point.purpose for point in points if point.kind == "normalization")
     return f"""## What these rows cannot show
 
-- Plain matmuls by XLA of 1024 rows and more, and int8 matmuls: only the sealed rows held any. Normalization:
+- Plain matmuls by XLA of 1024 rows and more, and int8 matmuls: only the sealed rows include any. Normalization:
   {purposes["earlier"]} of {purposes["earlier"] + purposes["validation"]} rows had been read by earlier simulators.
 - How near a kernel comes to the peak: simulated shares of it above 93 % may be some percent too good.
 - How much of its bandwidth {" and ".join(unbound)} reaches: no row there is bound by it. Reads and writes elsewhere

@@ -105,7 +105,7 @@ _NEWEST = "newest[..., :d], newest[..., d:]"
 
 
 def _updating(module: str, function: str, arguments: str, cache: str, back: str, **changes: Any) -> Contest:
-    """Ragged attention that writes the newest keys and values; `cache` turns our pages into its, `back` reverses it."""
+    """Ragged attention that writes the newest keys and values; `cache` and `back` convert our pages to its and back."""
     tables = "kv_lens, page_indices.reshape(-1), cu_q_lens, distribution"
     return Contest(
         like="ragged-paged-attention-update",

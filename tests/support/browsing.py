@@ -16,7 +16,7 @@ REQUIRED = "RATCHET_REQUIRE_BROWSER"
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """The browser; skips where there is none, and fails where one is required."""
+    """The browser; skips the test if there is none, and fails if one is required."""
     if CHROMIUM is None:
         missing = "there is no program called chromium: apt-get install chromium"
         if os.environ.get(REQUIRED):
@@ -54,7 +54,7 @@ class Watched:
 
 @contextmanager
 def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
-    """A page of its own, checked at the end."""
+    """A new page in the browser, checked at the end."""
     watched = Watched(browser, address, **options)
     yield watched.page
     watched.check()

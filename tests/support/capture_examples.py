@@ -116,7 +116,7 @@ ALL_GATHER_DONE: Instruction = (
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One event: its name, start and length in microseconds; for an instruction, by the device's own clock too."""
+    """One event: its name, start and length in microseconds; for an instruction, also by the device's own clock."""
 
     what: Instruction | str
     start: float
@@ -383,7 +383,7 @@ def _value(value: int | float | str | bytes) -> str:
 def serialized(text: str) -> bytes:
     """The bytes of an XSpace in text form."""
     data = ProfileData.text_proto_to_serialized_xspace(text)
-    # A mistake in the text is only logged: the end shows if all of it was read.
+    # A mistake in the text is only logged: the end of the data shows whether the whole text was read.
     assert data.endswith(HOST.encode()), "not the text form of an XSpace"
     return bytes(data)
 

@@ -20,7 +20,7 @@ _DRAWS = 20
 
 
 def table() -> str:
-    """One row for each template, as its constants are."""
+    """One row for each template, with the template's own constants."""
     lines = [
         "| like | rows of an output | compared, drawn | share | all rows are looked at by |",
         "|---|--:|--:|--:|---|",

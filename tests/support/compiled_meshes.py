@@ -1,7 +1,8 @@
 """Compiles functions of a file for four chips, one after the other, with the dumps of each in a folder of its own.
 
-A child of a test: `python compiled_meshes.py FILE CHIP ARGUMENT FOLDER NAME...`; by its environment the compiler dumps
-into FOLDER/dumps. lower_program does the same in a process for each, which imports JAX.
+A child of a test: `python compiled_meshes.py FILE CHIP ARGUMENT FOLDER NAME...`; its environment makes the compiler
+dump into FOLDER/dumps. lower_program does the same, but starts a process for each function, which imports JAX each
+time.
 """
 
 import sys

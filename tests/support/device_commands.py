@@ -1,4 +1,4 @@
-"""Command lines of the ratchet's on the device that tests are for: limits, logs, the contents of documents."""
+"""Runs the ratchet's command lines for tests on a device: time limits, logs, the contents of documents."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Document = dict[str, Any]
 Note = Callable[[str, object], None]
 
 STEP_SECONDS, KERNEL_SECONDS = 180.0, 300.0
-# A CPU stands in for the chip to try the tests themselves: sizes that it computes in seconds.
+# Sizes that a CPU computes in seconds, if it replaces the chip to try the tests themselves.
 ON_A_CPU = {
     "attention": (("SEQUENCE", "512"),),
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
@@ -141,7 +141,7 @@ class Commands:
 
 @contextmanager
 def started(words: tuple[str, ...], folder: Path, stdout: Path, stderr: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A command line of the ratchet's that runs in `folder`; ended with all that it started when the block ends."""
+    """Runs a command line of the ratchet in `folder`; when the block ends, ends the command and all that it started."""
     with stdout.open("wb") as out, stderr.open("wb") as complaints:
         process = subprocess.Popen(
             (sys.executable, "-P", "-m", "harness", *words),
@@ -170,7 +170,7 @@ def waited(process: "subprocess.Popen[bytes]", limit: float) -> bool:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process and what it started, which is in a group of its own."""
+    """Ends a process and all that it started: they form a process group."""
     # The second signal is for processes that outlive the first one.
     for sign in (signal.SIGINT, signal.SIGKILL):
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):

@@ -35,7 +35,7 @@ NOT_RUN = {
     "./ratchet.sh table": "takes minutes, and tests/loop/test_tuning_table.py runs it",
     "./ratchet.sh test": "is the tests themselves",
 }
-# Commands with a placeholder, or that would take minutes: the commands that run instead, in the folder of the first.
+# By command that has a placeholder or would take minutes: the command that runs instead, in the same folder.
 INSTEAD = {
     "new DIR --like attention [--set SEQUENCE=4096]": "new DIR --like attention --set SEQUENCE=512",
     "drive.py mine --attempts 10": "drive.py mine --attempts 2",
@@ -54,7 +54,7 @@ INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line as it is printed in `page`, without the remark behind it; `is_shown` with what it prints."""
+    """A command line as `page` prints it, without the remark behind it; `is_shown`: the page also shows its output."""
 
     page: str
     line: int

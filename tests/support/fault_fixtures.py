@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Answer = dict[str, Any]
-# The git command of somebody else in a race, by default.
+# The default git command that somebody else runs in a race.
 COMMIT = ("commit", "-q", "--allow-empty", "--only", "-m", "race")
 
 

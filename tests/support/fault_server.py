@@ -68,10 +68,10 @@ def recover(contest: Path) -> None:
 
 
 class Injector:
-    """Breaks this process at the `at`-th write whose description has `before`.
+    """Breaks this process at the `at`-th write whose description contains `before`.
 
-    `kill`: ended before it. `full`: no space from it on. `race`: somebody runs the git command
-    `command` before each of the first `at`.
+    `kill`: the process ends before this write. `full`: the disk is full from this write on. `race`: somebody runs the
+    git command `command` before each of the first `at` writes.
     """
 
     def __init__(self, order: dict[str, Any], report: int) -> None:
@@ -141,9 +141,9 @@ def serve() -> None:
 
 
 def obey(order: dict[str, Any], report: int) -> int:
-    """0 done, 4 a refusal with a kind, 5 a bug."""
+    """The exit code: 0 if the action is done, 4 for a refusal with a kind, 5 for a bug."""
     contest = Path(order["contest"])
-    # For hooks of git, which may end us too.
+    # For hooks of git, which may also end this process.
     os.environ["RATCHET_PID"] = str(os.getpid())
     Injector(order, report)
     try:

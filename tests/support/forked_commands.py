@@ -2,8 +2,8 @@
 
 Run as a program it is that process: a line of JSON on stdin is a command, a line on stdout how it ended. A fork gets
 the command's folder, environment, files and arguments before the harness has read any of them. Commands that judge run
-in one fork, which saves each the second in which JAX is imported; the server of MCP runs them so, too. `serving` is for
-commands of a copy of the harness.
+in one fork, which saves each of them the second in which JAX is imported; the MCP server also runs them in this way.
+`serving` is for commands of a copy of the harness.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 _PROJECT = Path(__file__).parents[2]
-# Read when Python starts, or when a library is loaded: if they differ, a command gets its own process.
+# These are read when Python starts or a library is loaded: if they differ, a command gets its own process.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OPENBLAS_", "OMP_")
 # The verbs that judge, and the word before a hypothesis.
 _JUDGING = {"experiment", "judge", "replay", "rescale", "champions", "sweep"}
@@ -151,7 +151,7 @@ def _serve() -> None:
 
 
 class _Judge:
-    """A fork for all commands that judge: its process that has imported JAX for its children serves them one by one."""
+    """The fork that runs all commands that judge, one by one: its child that has imported JAX serves all of them."""
 
     def __init__(self) -> None:
         self._pipes: tuple[TextIO, TextIO] | None = None

@@ -1,4 +1,4 @@
-"""The inside of a child that runs whatever it is sent, as kernel.py is run, but without JAX: a start costs a moment."""
+"""A child that runs the code that it is sent, as kernel.py is run, but without JAX, so that it starts quickly."""
 
 import contextlib
 import os

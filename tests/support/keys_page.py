@@ -18,7 +18,7 @@ from harness.sandbox.environment import environment
 PACKAGE = Path(harness.__file__).parent
 ROOT = PACKAGE.parent
 PAGE = ROOT / "docs" / "KEYS.md"
-# A contest of each operator on board, those of v6e and of a suite too; more would only repeat them.
+# A contest of each built-in operator, one of v6e and one of a suite; more would only repeat these.
 CONTESTS = {
     "attention": ROOT,
     "attention on v6e": ROOT / "examples/attention-v6e",
@@ -33,7 +33,7 @@ CONTESTS = {
     "SwiGLU": ROOT / "examples/swiglu",
 }
 _STATEMENT = contests.load(ROOT).problem.statement()
-# These do not change with a file of the harness, and each is needed hundreds of times or more.
+# Results that do not change with a file of the harness, and are needed hundreds of times or more.
 _ENVIRONMENT = environment()
 _graph = cache(keys._graph)
 _code_digest = cache(keys._code_digest)

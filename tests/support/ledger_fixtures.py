@@ -38,7 +38,7 @@ NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
 SETTING = NAIVE.replace(b"BQ = 128", b"BQ = 512")
 PREPARE = b'CHIP = "v5e"\n'
 OWN_KEY = replace(KEY, problem=problem_digest(statement()), timing="0" * 16, checks="0" * 16)
-# The time of an attempt with that outcome over the champion's: each gain is more than the simulator's uncertainty.
+# The time of an attempt with that outcome, divided by the champion's: each gain exceeds the simulator's uncertainty.
 _TIME_RATIO = {"accept": 0.95, "reject": 1.05}
 
 
@@ -116,7 +116,7 @@ def new_repository(folder: Path, *, contest: str = "") -> Path:
 
 
 def identify(repository: Path) -> None:
-    """Says who commits here."""
+    """Sets the author of the repository's commits."""
     git(repository, "config", "user.name", "A User")
     git(repository, "config", "user.email", "user@example.org")
 
@@ -298,14 +298,14 @@ def without_ours(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:
-    """The numbers in the table, of which nothing may have been skipped."""
+    """The attempt numbers in the table; fails if a row was skipped."""
     rows, skipped = history.rows(ledger.place, limit)
     assert skipped == ()
     return [row.number for row in rows]
 
 
 def four_attempts(ledger: Ledger) -> None:
-    """Baseline, a win, a loss, a win; copied into a repository in its initial state, recorded in any other."""
+    """Makes a baseline, a win, a loss and a win: copies them into a new repository, records them in any other."""
     root = ledger.place.root
     began, recorded = _recorded_attempts()
     if _beginning(root) == began:
@@ -316,7 +316,7 @@ def four_attempts(ledger: Ledger) -> None:
 
 
 def _beginning(repository: Path) -> tuple[dict[str, str], bytes, int]:
-    """Files, settings and the number of commits: they decide the end of attempts there."""
+    """The files, settings and number of commits, which determine the result of attempts there."""
     git_folder = repository / ".git"
     commits = len((git_folder / "logs" / "HEAD").read_bytes().splitlines())
     return hashes(repository), (git_folder / "config").read_bytes(), commits

@@ -41,7 +41,7 @@ def event(
 
 
 def events(reserved: int = 9 * GIGABYTE) -> list[Ran]:
-    """16 GB in all; 1, then 3 GB are allocated, then 2 GB given back."""
+    """Events of a memory of 16 GB: 1 GB, then 3 GB are allocated, then 2 GB are freed."""
     free = 16 * GIGABYTE - reserved
     return [
         event(0.0, GIGABYTE, free - GIGABYTE, "jit(step)/attention/dot_general", GIGABYTE, reserved=reserved),

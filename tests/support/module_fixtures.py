@@ -1,4 +1,4 @@
-"""The saved HLO modules of tests/fixtures/modules: which there are, and which this jaxlib can read inside."""
+"""Lists the saved HLO modules of tests/fixtures/modules, and those whose kernels this jaxlib can read."""
 
 from importlib.metadata import version
 from pathlib import Path

@@ -72,7 +72,7 @@ def attention(
     exp: np.ufunc = np.exp
     if "base 2" in variation:
         exp, factor = np.exp2, np.float32(factor / np.log(2))
-    # In the units of the scores, which are smaller powers in base 2.
+    # The cap in the units of the scores, which are smaller in base 2.
     cap = None if soft_cap is None else np.float32(soft_cap * (factor / np.float32(scale)))
     if "queries scaled before" in variation:
         q, factor = _rounded(q * factor, dtype), np.float32(1)

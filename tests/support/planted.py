@@ -27,12 +27,12 @@ MEMORY = 16 << 30
 
 
 def naive(*edits: tuple[str, str]) -> str:
-    """The contest's kernel with each text replaced, which must be there."""
+    """The contest's kernel with each text replaced; the kernel must contain each text."""
     return _edited(NAIVE, edits)
 
 
 def norm(*edits: tuple[str, str]) -> str:
-    """The kernel of a norm with each text replaced, which must be there."""
+    """The kernel of a norm with each text replaced; the kernel must contain each text."""
     return _edited(scaffold.text("rmsnorm", "kernel.py").decode(), edits)
 
 
@@ -103,7 +103,7 @@ class Tracer:
     def failure(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> Failure:
         reply = self.trace(source, problem, chip)
         assert isinstance(reply, Failure), reply
-        # What is stored must be text that JSON can hold.
+        # A failure is stored, so JSON must be able to hold its text.
         json.dumps([reply.message, reply.detail])
         return reply
 

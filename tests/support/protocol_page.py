@@ -65,7 +65,7 @@ export LIBTPU_INIT_ARGS="--xla_tpu_enable_async_collective_fusion=true \\
   --xla_tpu_enable_sparse_core_collective_offload_all_gather=true"
 """
 
-# A call with a misspelt argument, after what opens a session.
+# A call with a misspelt argument, after the messages that open a session.
 _CALLS = """\
 {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"page","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}

@@ -38,7 +38,7 @@ class Nodes:
         return str(self._cluster.address)
 
     def begin(self, **environment: str) -> Any:
-        """Another machine."""
+        """Starts another machine."""
         env = {**self._environment, **environment}
         return self._cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1", env_vars=env)
 
@@ -112,7 +112,7 @@ def befall(cluster: Nodes, blows: int, seed: int) -> list[str]:
 
 
 def listening(pids: list[int]) -> set[str]:
-    """The addresses at which these processes listen, as Linux writes them: hexadecimal, its bytes in words turned."""
+    """The addresses at which these processes listen, as Linux writes them: hexadecimal, each word's bytes reversed."""
     sockets: set[str] = set()
     for pid in pids:
         with suppress(OSError):

@@ -13,7 +13,7 @@ from harness.operators import Attention
 from harness.records import Champion, Evidence, Failure, RefusedSetting, ScreenedSetting, Sweep, Verdict
 
 HOSTILE = "<script>alert(1)</script></script><img src=x onerror=alert(2)>"
-# A comment that would end a script element, and one that turns the text after it around.
+# A comment that would end a script element, and one that reverses the direction of the text after it.
 HOSTILE_KERNEL = NAIVE + b"# </script><script>alert(3)</script>\n# \xe2\x80\xae turned\n"
 MEASURED = replace(KEY, source="measured", machine="TPU v5 lite, 1 chip")
 

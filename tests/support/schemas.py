@@ -19,7 +19,7 @@ def saved(verb: str) -> dict[str, Any] | None:
 
 
 def path_of(verb: str) -> Path:
-    """Verbs that print the same record share its file."""
+    """The file of the verb's form; verbs that print the same record share a file."""
     return SAVED / f"{DOCUMENTS[verb].record.__name__}.json"
 
 

@@ -52,7 +52,7 @@ def longer(factor: int) -> Callable[[str], str]:
     steps = SMALL_STEPS
 
     def change(text: str) -> str:
-        # The grid loop runs steps + 2 times; more query blocks than there are make it run on.
+        # The grid loop runs steps + 2 times; a larger number of query blocks makes it run longer.
         for offset in (0, 1, 2):
             text = re.sub(
                 rf"(scmp\.\w\w\.s32\.totalorder %s\d+_s\d+), {steps + offset}\b",

@@ -1,7 +1,7 @@
 """The judge with one guard taken away, and a planted candidate that only this guard catches.
 
-A guard is taken away in a copy of the harness: what stands at the end of one of its modules is
-defined there a second time. The judge itself has no switch.
+A guard is taken away in a copy of the harness: a second definition at the end of one of its modules replaces the first.
+The judge itself has no switch.
 """
 
 import ast
@@ -13,9 +13,9 @@ from harness_copies import copy_harness
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """One guard: the `candidate` that it alone catches, and per module of the harness what stands in for it.
+    """One guard: the `candidate` that only it catches, and, by module of the harness, the code that replaces it.
 
-    `behind` names guards that come first and are taken away too: this one is the second line.
+    `behind` names guards that act before this one, as a first line of defence; they are taken away too.
     """
 
     name: str
@@ -28,7 +28,7 @@ def _guard(name: str, candidate: str, module: str, source: str, *behind: str) ->
     return Guard(name=name, candidate=candidate, without=((module, source),), behind=behind)
 
 
-# Far above any error, and still a number that JSON has.
+# Far above any error, and still a number that JSON can hold.
 _ANY = "1e30"
 _PASSED = """
 import dataclasses
@@ -384,7 +384,7 @@ GUARDS = (
     _guard(
         "known operations", "inputs_fused", "judge/evaluate/trace/semantics.py", "def refuse_unclassified(*_): pass"
     ),
-    # Guards on the knowledge of the simulator.
+    # Guards on what the simulator knows.
     _guard(
         "exponentials executed",
         "shift_past_the_word",
@@ -519,7 +519,7 @@ def judge_without(guard: Guard, folder: Path) -> Path:
 
 
 def redefined(source: str) -> set[str]:
-    """The names at the top of a module that `source` defines: functions, and what is assigned to names and classes."""
+    """The module-level names that `source` defines or changes: functions, classes and assigned names."""
     names: set[str] = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):

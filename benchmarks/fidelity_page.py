@@ -134,7 +134,8 @@ _TRIED = """## What was tried and did not help
   each run of bytes; a slower single read; short transfers that arrive sooner. v7x: one matmul that waits.
 - v6e fitted again: nearer for operations left out of the fit, further off for most rows that nothing was fitted to.
 - All constants fitted at once: of operations left out, {joint} come nearer.
-- An uncertainty that depends on what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all errors."""
+- An uncertainty that depends on what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all
+  errors."""
 
 
 def page(points: list[Point], compiler: str) -> str:
@@ -374,8 +375,8 @@ def _aims(points: list[Point]) -> str:
     return (
         f"Aims, at most: {'; '.join(aims)}. The simulator should name the faster of two programs for one problem in at "
         f"least {_percent(_ORDERED, 0)} of the pairs ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of "
-        f"{len(apart)} pairs that differ by {_percent(_APART, 0)}). In {near} of all {len(pairs)} pairs the ratio is off "
-        "by no more than the larger plus/minus."
+        f"{len(apart)} pairs that differ by {_percent(_APART, 0)}). In {near} of all {len(pairs)} pairs the ratio is "
+        "off by no more than the larger plus/minus."
     )
 
 

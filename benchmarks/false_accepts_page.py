@@ -21,7 +21,7 @@ _INTRO = """# How often nothing is accepted as a gain
 A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here
 noise goes through that very decision: the loop that asks for more samples, the control, the interval
 (`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/compare_measured.py`,
-`harness/judge/verdict/stats.py`). Only the times are invented, or replayed from records. Repeat it by
+`harness/judge/verdict/stats.py`). Only the times are invented, or replayed from records. This command repeats it:
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/false_accepts.py --write
 
@@ -36,14 +36,14 @@ noise goes through that very decision: the loop that asks for more samples, the 
 
 Each round times the champion, a second copy of the champion (the control) and the candidate once, in random order, on
 the same fresh inputs. If two programs take the same time, each round favours one of them like a fair coin, whatever the
-noise is; so the interval between two order statistics of the ratios (that of the sign test) is exact without assuming
-anything else. After {looks} rounds the samples are looked at, until
+noise is; so the interval between two order statistics of the ratios (that of the sign test) is exact without any other
+assumption. The judge looks at the samples after {looks} rounds, until
 
-- the control fires: the champion against itself differs by more than a tenth of the minimum effect: inconclusive;
+- the control fires, because the champion differs from itself by more than a tenth of the minimum effect: inconclusive;
 - the interval lies at or below {limit:.2f}: accept; or above it: reject;
 - the rounds or the {budget:.0f} s are used up: inconclusive.
 
-Every look and every attempt is a chance to be lucky; together the chances are at most their sum. A rate of {rate:.1%}
+Every look and every attempt is a chance to be lucky, and the total chance is at most the sum. A rate of {rate:.1%}
 for everything between two accepts is divided among the attempts: the k-th since the last accept, repeats under
 `--again` included, gets rate / (k (k + 1)), in equal parts on the {count} looks: {first:.4%} for each look of the first
 attempt (at least 14 rounds before there is an interval at all), {thousandth:.1e} for the thousandth (33 rounds). The
@@ -57,18 +57,19 @@ accept. The last two columns judge the same noise by common rules: one time each
 times each, at least 1 % less.
 """
 
-_LEDGER = """Counted as the ledger counts, on one machine after the other, {accepted} of {attempts:,} are accepted.
+_LEDGER = """If attempts are counted as in the ledger, with the machines in turn, {accepted} of {attempts:,} are
+accepted.
 
-A change that gains exactly the minimum effect is at the border, where either answer is right and luck has its best
-chance: {edge} of {attempts:,} are accepted, {edge_rate:.3%}, where the rule allows {allowed:.3%}."""
+A change that gains exactly the minimum effect is at the border: either answer is right, and an accept by luck is most
+likely. Of {attempts:,} such attempts {edge} are accepted ({edge_rate:.3%}); the rule allows {allowed:.3%}."""
 
 _SLOTS = """## A slower slot, and loads that differ
 
-Nothing changes here either, but a slot is slower than the others, whatever runs in it; or each loading of a program is
-slower or faster by luck for as long as the process lives (where its buffers lie), with the standard deviation given.
-The control is a loading of its own, so it sees a machine that does this. No number of rounds in one process shows what
-the candidate's own loading gains by luck: if loads differ by {worst}, more attempts than the goal allows are accepted.
-A few repeats under `--again`, each of which loads anew, tell whether a machine is like that.
+Here, too, the candidate changes nothing. But one slot is slower than the others, whatever runs in it; or each load of a
+program is slower or faster by luck while the process lives (it depends on where its buffers lie), with the standard
+deviation in the table. The control is loaded separately, so it detects such a machine. No number of rounds in one
+process shows how much the candidate's own load gains by luck: if loads differ by {worst}, more attempts than the goal
+allows are accepted. A few repeats under `--again`, each of which loads anew, tell whether a machine is like that.
 """
 
 _POWER = """## True gains of {gain:.0%}
@@ -78,11 +79,11 @@ At the published spread, by the number of attempts since the last accept:
 
 _RECORDED = """## This machine
 
-{count} attempts that change nothing were made by the whole ratchet with `--on cpu --again` (a comment more in
-kernel.py each time; `benchmarks/false_accepts_loop.py`), on two cores with other work on them: {outcomes}.
+The whole ratchet made {count} attempts that change nothing with `--on cpu --again` (one more comment in kernel.py each
+time; `benchmarks/false_accepts_loop.py`), on two cores with other work on them: {outcomes}.
 The {rounds:,} rounds are in `benchmarks/data/cpu_pairs.tsv`; a call took {low:.2f} to {high:.2f} ms (5th to 95th
-percentile). Above they are replayed in blocks of {block} rounds, with the three times of each round in a new random
-order.
+percentile). The tables above replay them in blocks of {block} rounds, with the three times of each round in a new
+random order.
 """
 
 
@@ -154,7 +155,9 @@ def _nulls(results: Results) -> str:
         ]
         for null, (single, threes) in zip(results.nulls, results.naives, strict=True)
     ]
-    note = "`at most` is the upper end of the 95 % interval of the rate (Clopper-Pearson); `control`: it fired."
+    note = (
+        "`at most` is the upper end of the 95 % interval of the rate (Clopper-Pearson); `control`: the control fired."
+    )
     return f"{_markdown(lines, head)}\n\n{note}"
 
 

@@ -1,6 +1,7 @@
 """CPU seconds of each test, its fixtures and the processes that it waits for: a plugin of pytest, for time_of_tests.py.
 
-Each process of a run writes a file of its own into the folder that CPU_OF_TESTS names: a test's seconds and id a line.
+Each process of a run writes its own file into the folder that CPU_OF_TESTS names: each line has a test's seconds and
+id.
 """
 
 import os
@@ -21,7 +22,7 @@ def _cpu_seconds() -> float:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Appends a line for the test."""
+    """Appends a line for the test to the process's file."""
     began = _cpu_seconds()
     try:
         return (yield)

@@ -93,7 +93,7 @@ def _code(path: Path) -> bytes:
 
 
 def compiled(rows: list[Row], cache: Path, library: Path | None = None, until: float = float("inf")) -> None:
-    """Compiles the rows that the cache lacks. A row that ends the compiler counts as failed; a new one goes on.
+    """Compiles the rows that the cache lacks. A row that ends the compiler counts as failed; a new compiler goes on.
 
     After `until`, seconds since 1970, no row is begun.
     """
@@ -190,7 +190,7 @@ _HEAD = (
 
 
 def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Row, str]]]:
-    """All rows with a latency and their published times; and those without one, with the reason."""
+    """All rows with a latency and their published times; and the rows without a latency, with the reason."""
     row_points, without = [], []
     for row in rows:
         outcome = simulated(row, cache)
@@ -233,8 +233,9 @@ def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> 
 def with_kept(row_points: list[Point]) -> list[Point]:
     """These rows and the pages' other rows, the latter only for chips whose rows in both have the same times as before.
 
-    Rows of other chips, for which the simulator has changed, are left out until they are compiled anew. Raises
-    SystemExit if that is not known, because none of a chip's rows was simulated anew.
+    For other chips the simulator has changed: their rows are left out until they are compiled anew. Raises SystemExit
+    if none of a chip's rows was simulated anew, because then nothing shows whether the simulator has changed for the
+    chip.
     """
     anew = {point.row: point for point in row_points}
     kept = {point.row: point for point in statistics.points()}

@@ -1,4 +1,4 @@
-"""The page of known kernels: a row per kernel, columns per chip, and the reasons; it is read back to keep rows."""
+"""The page of known kernels: a row per kernel, columns per chip, and the reasons. `read` reads it back to keep rows."""
 
 import textwrap
 from collections.abc import Iterable

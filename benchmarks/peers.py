@@ -1,14 +1,14 @@
-"""Our kernels beside JAX's flash and splash attention and tokamax's splash attention: writes benchmarks/PEERS.md.
+"""Compares our kernels with JAX's flash and splash attention and tokamax's splash attention, in benchmarks/PEERS.md.
 
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write
 
-in an environment with Python 3.12 or newer. Every contender is compiled in many configurations of its own by the TPU
-compiler, without a TPU; the simulated time of the whole module in its best configuration counts. This takes hours on
-two cores; results are kept in benchmarks/.cache (or `--cache DIR`), so that a stopped run can be continued. `--library
-libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine constants, `--errors N` the worst
-error of each best configuration on N drawn inputs (some seconds of CPU each). `--page` compiles nothing and makes the
-page from the kept results. `--again` tries only the configurations that benchmarks/PEERS.md names as the best ones, and
-our champions; an hour or two on two idle cores:
+in an environment with Python 3.12 or newer. The TPU compiler compiles every contender in many of its configurations,
+without a TPU; the simulated time of the whole module in the best configuration counts. This takes hours on two cores.
+Results are kept in benchmarks/.cache (or `--cache DIR`), so that a stopped run can be continued. `--library libtpu.so
+--library-name NAME` adds a second compiler. `--sensitivity` repeats the best programs with other machine constants.
+`--errors N` adds the worst error of each best configuration on N drawn inputs (some CPU seconds each). `--page`
+compiles nothing and makes the page from the kept results. `--again` tries only our champions and the configurations
+that benchmarks/PEERS.md names as the best, which takes an hour or two on two idle cores:
 
     python benchmarks/peers.py --again --errors 12 --jobs 2 --write
 """
@@ -51,7 +51,7 @@ def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
                     words = f"{1e3 * task_outcome.seconds:.4f} ms" if task_outcome.seconds else task_outcome.refusal
                     print(f"{count}/{len(left)} {task.place}: {words}", file=sys.stderr, flush=True)
         except BaseException:
-            # Otherwise it would first do the rest of the stage.
+            # Otherwise the pool would first do the rest of the stage.
             pool.shutdown(cancel_futures=True)
             raise
 
@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--contenders", default=",".join((OURS, *PEERS)))
     parser.add_argument("--keep", type=int, default=4, help="how many configurations go on to the other problems")
     parser.add_argument("--library", type=Path, help="the libtpu.so of another release, for a second compiler")
-    parser.add_argument("--library-name", default="another libtpu", help="what it is, for the page and the cache")
+    parser.add_argument("--library-name", default="another libtpu", help="its name, for the page and the cache")
     parser.add_argument(
         "--limit", type=float, default=300.0, help="seconds after which a compilation counts as refused"
     )

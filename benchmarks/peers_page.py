@@ -1,4 +1,4 @@
-"""benchmarks/PEERS.md, from what peers.py found."""
+"""benchmarks/PEERS.md, made from the results of peers.py."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from harness.judge.verdict.roofline import utilisation
 
 ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
-# The column of errors, and what it is.
+# The column of errors, and its explanation.
 ERROR = "error"
 FOUND = """The column error has the largest error of a contender's outputs over inputs drawn from the judge's space
 (attention sinks, scores that rise along the keys, common directions, mixtures of scales), in units of the judge's
@@ -96,7 +96,7 @@ configuration for lack of VMEM, it is compiled once more with a limit of three q
 
 
 def _best_peer(entries: list[Entry], *, other: bool = False) -> Entry | None:
-    """The fastest peer. None with the other compiler while a peer has something to try: it might be the fastest."""
+    """The fastest peer. With the other compiler, None until every peer is tried: the last might be the fastest."""
     peers = [each for each in entries if each.contender in PEERS]
     if other and not all(each.is_complete_there for each in peers):
         return None
@@ -162,7 +162,7 @@ because most of its error is common to all kernels (FIDELITY.md).
 
 
 def operators() -> str:
-    """The champions of other operators than attention forward, as they stand, beside the peers that were kept."""
+    """The section on champions of other operators than attention forward, as they stand, next to the kept peers."""
     lines = []
     for contest, row in kept().items():
         seconds = float(row["seconds"])

@@ -1,10 +1,10 @@
 """Times the report page of 1,000 attempts: writing it, and loading it in a real browser.
 
-Target: it loads in under 2 s on an idle machine; on a busy one "main thread at work" is what counts.
+Target: the page loads in under 2 s on an idle machine. On a busy machine "main thread at work" is the figure to watch.
 Run: python benchmarks/report_page.py [ATTEMPTS] [-C DIR]
 
-Every attempt is made from the newest record of the contest's ledger that has a simulated run: the same size and
-structure, another number, hypothesis, kernel, diff and latency. Needs Debian's package chromium.
+Every attempt is made from the newest record of the contest's ledger that has a simulated run: it has the same size and
+structure, but another number, hypothesis, kernel, diff and latency. Needs Debian's package chromium.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def seed(directory: Path) -> tuple[Attempt, bytes]:
 
 
 def attempts(made_from: Attempt, kernel: bytes, count: int) -> Iterator[tuple[Attempt, Row, bytes]]:
-    """`count` attempts like it, each with a kernel of its own; every tenth is faster and accepted."""
+    """`count` attempts like `made_from`, each with its own kernel; every tenth is faster and accepted."""
     chance = random.Random(0)
     assert made_from.evidence.simulation is not None
     assert made_from.evidence.latency is not None
@@ -60,7 +60,7 @@ def attempts(made_from: Attempt, kernel: bytes, count: int) -> Iterator[tuple[At
     champion, best, best_kernel = 0, 6 * first, b""
     for number in range(1, count + 1):
         is_accepted = number % ACCEPTED_EVERY == 1
-        # Wins get smaller towards what the real attempt takes; losers take up to twice as long.
+        # Wins get smaller and approach the time of the real attempt; losers take up to twice as long.
         seconds = first + (best - first) * 0.95 if is_accepted else best * chance.uniform(1.0, 2.0)
         made_kernel = kernel.replace(b"\n\n\n", b"\n\n# Idea %d.\nIDEA = %d\n\n\n" % (number, number), 1)
         run = replace(made_from.evidence.simulation, seconds=seconds)
@@ -102,7 +102,7 @@ def _data(content: bytes) -> bytes:
 
 
 def build(folder: Path, made_from: Attempt, kernel: bytes, count: int) -> None:
-    """A repository with such a ledger."""
+    """Makes a repository with a ledger of `count` such attempts."""
     subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
     importer = subprocess.Popen(["git", "-C", str(folder), "fast-import", "--quiet"], stdin=subprocess.PIPE)
     assert importer.stdin is not None

@@ -4,9 +4,9 @@
     python benchmarks/tables.py --write
 
 in an environment with Python 3.12 or newer. Results are kept in benchmarks/.cache (or `--cache DIR`), which fidelity.py
-shares, so that a run that was stopped (or stopped itself after `--limit` seconds) can be continued. `--predict` writes
-down the simulated times of each candidate of the problems that are done. `--write` compiles nothing: it reads what was
-predicted, and the published times.
+shares: a run that was stopped, or that stopped itself after `--limit` seconds, can be continued. `--predict` writes
+down the simulated times of each candidate of the problems that are done. `--write` compiles nothing: it reads the
+predictions and the published times.
 """
 
 import argparse
@@ -127,7 +127,7 @@ def _work(job: tuple[list[Row], Path, float]) -> None:
 
 
 def main() -> int:
-    """Does what the options say."""
+    """Makes the predictions, or with --write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where dumps and results are kept")
     parser.add_argument("--jobs", type=int, default=1, help="problems at a time")

@@ -1,4 +1,4 @@
-"""The problems of tokamax's tuning data that tables.py tunes, and their configurations: chosen without any time.
+"""The problems of tokamax's tuning data that tables.py tunes, and their configurations, chosen before any time is known.
 
     python benchmarks/tables_candidates.py < ROWS.json
 
@@ -62,7 +62,7 @@ class Candidate:
 
 
 def keys() -> list[Row]:
-    """The published rows of the problems that are tuned, in the order in which they are: validation rows only."""
+    """The published rows of the problems that are tuned, in the order of tuning: validation rows only."""
     usable = [
         row
         for operation in TUNED
@@ -85,7 +85,7 @@ def rivals(rows: Iterable[Row]) -> list[list[Row]]:
     """Grouped products published with several configurations or implementations, and with times that may be read.
 
     One row of each problem is returned, the first for validation. Without an activation the residuals are the result,
-    so a problem with residuals is the same as without. The same holds for a result type equal to the operands'.
+    so a problem with residuals equals the one without. A result type equal to the operands' makes no difference either.
     """
     groups: dict[str, dict[tuple[str, str], Row]] = {}
     for row in sorted(rows, key=lambda row: (row.purpose != "validation", _digest(row.key))):
@@ -103,7 +103,7 @@ def rivals(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def flops(row: Row) -> float:
-    """The FLOPs of an attention row's matmuls, without its mask; 0 for other operations, which are all short."""
+    """The FLOPs of an attention row's matmuls without its mask; 0 for other operations, which are all short."""
     key = json.loads(row.key)
     if "attention" not in row.operation:
         return 0.0
@@ -114,7 +114,7 @@ def flops(row: Row) -> float:
 
 
 def candidates(published: Row, space: Space) -> list[Candidate]:
-    """The published configuration, the untuned one, some beside the published one and some drawn from all, by hash."""
+    """The published configuration, the untuned one, the published one's neighbours, and some drawn by hash."""
     beside = by_hash(published, near(json.loads(published.config), space.configs))
     named: tuple[tuple[Role, list[str]], ...] = (
         ("published", [published.config]),
@@ -139,7 +139,7 @@ def candidates(published: Row, space: Space) -> list[Candidate]:
 
 
 def near(published: Config, configs: Iterable[str]) -> list[str]:
-    """The configurations that differ from the published one in one value, by one step of those that are tried."""
+    """The configurations that differ from the published one in one value, by one step among the values of `configs`."""
     space = [json.loads(text) for text in configs]
     steps = {
         name: sorted({tried_config[name] for tried_config in [*space, published]}, key=_order) for name in published

@@ -36,7 +36,7 @@ class Predicted:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The published time of a row, how far apart its samples lie as a fraction of it, and the problem in short."""
+    """The published time of a row, the spread of its samples as a fraction of it, and a short text of the problem."""
 
     seconds: float
     spread: float

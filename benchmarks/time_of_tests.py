@@ -52,7 +52,7 @@ def cpu_seconds() -> float:
 
 
 def counted(output: str, word: str) -> int:
-    """Number before `word` in pytest's last line, 0 where the word is not in it."""
+    """The number before `word` in pytest's last line, or 0 if the line lacks the word."""
     last = output.rstrip().rpartition("\n")[2]
     match = re.search(rf"(\d+) {word}", last)
     return int(match[1]) if match else 0

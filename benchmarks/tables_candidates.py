@@ -1,4 +1,4 @@
-"""The problems of tokamax's tuning data that tables.py tunes, and their configurations, chosen before any time is known.
+"""The problems of tokamax's tuning data that tables.py tunes, and their configurations, chosen before a time is known.
 
     python benchmarks/tables_candidates.py < ROWS.json
 

@@ -352,10 +352,11 @@ def _doubts(plan: Plan) -> str:
     uncertainties = ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in plan.chips)
     return f"""## What not to trust
 
-- No time here was taken on a device. The uncertainty of a ratio is one standard deviation: {uncertainties}. It was
-  derived from published times of one family of kernels, tokamax's, in other shapes and blocks. The page compares two
-  programs for the same problem. Few of the published times form such a pair, and none of these pairs is attention. For
-  v5e only times of grouped products are published.
+- No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
+  {uncertainties}.
+  It was derived from published times of one family of kernels, tokamax's, in other shapes and blocks. The page compares
+  two programs for the same problem. Few of the published times form such a pair, and none of these pairs is attention.
+  For v5e only times of grouped products are published.
 - The best of many simulated configurations is more likely than the others to have an error in its favour. All
   contenders are chosen in this way: the peers from 24 configurations or more, ours from the champion's own, which the
   loop had chosen on one chip before, and a few others. If a row of ours has constants that its champion does not have,

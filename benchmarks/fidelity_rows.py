@@ -203,13 +203,18 @@ def use_of(row: Row) -> Purpose:
     return "fit" if before == "fit" else "validation"
 
 
+def may_be_read(row: Row) -> bool:
+    """Returns True if the published time of the row may be read (`measured` has the rule)."""
+    return row.purpose == "fit" or row.name in predicted() or row.name in read_before()
+
+
 def measured(row: Row) -> Measured:
     """The published time. Raises PermissionError if the row's purpose forbids to read it.
 
     The time of a validation row may be read once its prediction has been written down (PREDICTIONS). The time of a row
     of the pages may be read again.
     """
-    if row.purpose != "fit" and row.name not in predicted() and row.name not in read_before():
+    if not may_be_read(row):
         raise PermissionError(f"the time of {row.name} must not be read: {row.purpose}, and no prediction is on file")
     samples = _file(row.chip_dir, row.operation)[row.key][row.config]["evaluation_times_ms"]
     middle = statistics.median(samples)

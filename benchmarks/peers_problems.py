@@ -200,7 +200,7 @@ def _without(name: str, configurations: tuple[Configuration, ...]) -> tuple[Conf
     return tuple(tuple(pair for pair in each if pair[0] != name) for each in configurations)
 
 
-# On the chip of the main contest every configuration is tried, on the others enough for a fair comparison.
+# On v6e every configuration is tried, on the others enough for a fair comparison.
 _THOROUGH = "v6e"
 _FEWEST = 24
 

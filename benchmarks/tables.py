@@ -166,7 +166,7 @@ def _published() -> dict[str, Published]:
         for prediction in problem.rows
         if prediction.is_published
     ]
-    readable = [named[name] for name in wanted if named[name].purpose == "fit" or name in fidelity_rows.predicted()]
+    readable = [named[name] for name in wanted if fidelity_rows.may_be_read(named[name])]
     return {
         row.name: Published(
             seconds=fidelity_rows.measured(row).seconds,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# Only fewer allocations than this can be told apart, because addresses of 32 bits count granules.
+# Addresses of 32 bits count granules, so only fewer allocations than this can be told apart.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -19,7 +19,7 @@ _MASK = re.compile(r"sm:\$0x([0-9a-f]+)")
 _STRIDE = re.compile(r"\bss:\$(-?\d+)")
 _PATTERN = re.compile(r"\bpattern:\$0x([0-9a-f]{8})\b")
 _ALWAYS = ("vld", "vld.sshfl", "vst", "vst.msk")
-# Rows from `first` to before `end`.
+# The first row, and the row after the last.
 Rows = tuple[int, int]
 
 
@@ -35,9 +35,9 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touch:
-    """All accesses of a stretch of bundles that start from one value of one register: rows from `low` to before `high`.
+    """All accesses of a stretch of bundles whose addresses are relative to one value of one register.
 
-    `reads` and `writes` are their rows, sorted and merged.
+    `low` is their first row, and `high` the row after their last. `reads` and `writes` are the rows, sorted and merged.
     """
 
     low: int
@@ -48,7 +48,7 @@ class Touch:
 
 
 def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
-    """The accesses of a kernel by bundle, without those to unknown rows and to memory that no transfer moves."""
+    """The accesses of a kernel by bundle, except those to unknown rows and to allocations that no transfer uses."""
     by_bundle: dict[int, list[Access]] = {}
     if not schedule.is_kernel:
         return by_bundle
@@ -62,7 +62,7 @@ def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
 
 
 def touch_of(some: Sequence[Access]) -> Touch:
-    """The accesses that start from one value of a register, as one Touch."""
+    """The accesses that are relative to one value of a register, as one Touch."""
     reads, writes = (_merged(rows for each in some if each.is_write == kind for rows in each.rows) for kind in (0, 1))
     both = (*reads, *writes)
     return Touch(
@@ -77,10 +77,10 @@ def touch_of(some: Sequence[Access]) -> Touch:
 def in_groups(
     by_bundle: Mapping[int, Sequence[Access]], span: range, written: Mapping[int, frozenset[str]]
 ) -> dict[int, list[list[Access]]]:
-    """The accesses of the bundles in `span`, in groups, by the bundle at which a whole group can be checked.
+    """Groups of the accesses in `span`, by the bundle at which the whole group can be checked.
 
-    Accesses from one register, or to one allocation, are in one group until a bundle writes the register. `written` are
-    the registers that each bundle writes.
+    Accesses relative to one register, or to one allocation, form a group until a bundle writes the register. An access
+    with a predicate is a group by itself. `written` has the registers that each bundle writes.
     """
     groups: dict[int, list[list[Access]]] = {}
     under: dict[str | int, list[Access]] = {}
@@ -120,10 +120,10 @@ def _access(op: Op, match: re.Match[str], names: Names) -> Access | None:
 
 @cache
 def _offsets(options: str) -> tuple[Rows, ...]:
-    """The rows of a register's sublanes, relative to the first; only the first if the sublanes are shuffled (`sps`).
+    """The rows of a register's sublanes, relative to the first row; only that row if sublanes are shuffled (`sps`).
 
-    The mask selects sublanes of the register. If a load has a pattern, its digits, the last one first, are the rows of
-    the sublanes. Empty if the mask is in a register.
+    The mask selects sublanes of the register. If a load has a pattern, its digits, read from the last to the first, are
+    the rows of the sublanes. Empty if the mask is in a register.
     """
     mask, stride, pattern = _MASK.search(options), _STRIDE.search(options), _PATTERN.search(options)
     if mask is None:

@@ -1,4 +1,4 @@
-"""A core's way to HBM: the times of transfers, one after another, and the assumptions of a run that gives bounds."""
+"""A core's path to HBM: when transfers arrive, and the assumptions of a run that gives a bound of the latency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from math import ceil
 
 from harness.judge.simulate.machine import Machine
 
-# Reasons for which there is no latency, but a range of latencies can be given.
+# Reasons why a program has a range of latencies instead of a latency.
 FROM_VECTOR = "a scalar taken from a vector register (spop)"
 SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not modelled"
 
 
-# A decision of the scalar program: the schedule's name, and the decision's number there.
+# A decision of the scalar program: the name of its schedule, and its number in that schedule.
 Decision = tuple[str, int]
 
 
@@ -19,9 +19,10 @@ Decision = tuple[str, int]
 class GrantedBound:
     """The assumptions of a run that gives a bound of a latency instead of a latency.
 
-    `holds`: the outcome of each condition that depends on a vector's contents, except those of the decisions in
-    `turned`, which have their own. `without_sparse_core`: True if the SparseCore's work takes no time. `decided` has
-    the outcomes of each such decision that the run came to.
+    - `holds`: the outcome of each condition that depends on a vector's contents.
+    - `turned`: the decisions that have another outcome than `holds`, with that outcome.
+    - `without_sparse_core`: True if the SparseCore's work takes no time.
+    - `decided`: the outcomes that such decisions have had in the run so far.
     """
 
     holds: bool = False
@@ -30,7 +31,7 @@ class GrantedBound:
     decided: dict[Decision, set[bool]] = field(default_factory=dict)
 
     def with_turn(self, decision: Decision) -> "GrantedBound":
-        """The same assumptions with the other outcome of a decision that this run came to."""
+        """The same assumptions, but with the opposite outcome for a decision of this run."""
         turned = {**self.turned, decision: not all(self.decided[decision])}
         return GrantedBound(holds=self.holds, without_sparse_core=self.without_sparse_core, turned=turned)
 
@@ -42,9 +43,9 @@ class GrantedBound:
 
 
 class Channel:
-    """One core's way to HBM, shared by all HLO ops of a module: when it is free again, and the bytes that it moved.
+    """One core's path to HBM, which all HLO ops of a module share: when it is free, and the bytes that it has moved.
 
-    `others` are the ways of the chip's other cores: a transfer for the whole chip moves its bytes over all of them.
+    `others` are the paths of the chip's other cores. A transfer for all cores moves its bytes over all paths.
     """
 
     def __init__(self, machine: Machine, bound: GrantedBound | None = None, others: Sequence["Channel"] = ()) -> None:
@@ -55,12 +56,13 @@ class Channel:
         self.read_bytes = 0
         self.written_bytes = 0
         self.transfers = 0
-        # Cycles for which each kind of transfer seen so far keeps its ways busy, and cycles that it takes alone.
+        # For each kind of transfer so far: the cycles for which it keeps its paths busy, and the cycles that its bytes
+        # take at the rate of a single transfer.
         self._cycles: dict[tuple[str, str, int, int, bool], tuple[float, float]] = {}
 
     @property
     def traffic(self) -> tuple[int, int, int]:
-        """Bytes read from and written to HBM, and transfers of any kind, so far."""
+        """Bytes read from HBM, bytes written to HBM, and number of transfers of any kind, so far."""
         return self.read_bytes, self.written_bytes, self.transfers
 
     def arrival(
@@ -68,11 +70,11 @@ class Channel:
     ) -> int:
         """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
 
-        A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
-        writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes. None moves faster than a single transfer can. A transfer `for_all` cores has the
-        bandwidth of all of them. A transfer of a core that runs `alone` has it too, but moves no faster than a
-        single transfer can.
+        Transfers, reads and writes alike, occupy the path in the order in which they start, each for bytes / bandwidth.
+        A transfer arrives one latency after that: latencies overlap, bytes do not. No transfer exceeds the rate of a
+        single transfer. A transfer `for_all` cores uses the bandwidth of all cores, and each core moves its part at
+        that rate. A transfer of a core that runs `alone` uses the bandwidth of all cores too, but one core moves all
+        bytes.
         """
         machine = self.machine
         self.transfers += 1
@@ -82,8 +84,8 @@ class Channel:
         kind = source, destination, amount, len(ways), for_all
         cycles_of_kind = self._cycles.get(kind)
         if cycles_of_kind is None:
-            # No published time shows how long a transfer inside the chip takes. It gets the time of a transfer to HBM,
-            # which is not shorter.
+            # No published time shows how long a transfer inside the chip takes. The time of a transfer to HBM is used,
+            # which is at least as long.
             read, written = source == "hbm", destination == "hbm"
             movers = len(ways) if for_all else 1
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share

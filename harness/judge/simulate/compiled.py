@@ -13,22 +13,29 @@ from harness.judge.simulate.values import Unknown
 
 # A running program: at a barrier it yields its clock, and is sent the clock of the last core to arrive.
 Steps = Generator[int, int, int]
-# Calls an HLO op by its place in `Program.calls` with its arguments at a clock.
+# Calls an HLO op: the parameters are its index in `Program.calls`, its arguments, and the clock.
 Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]
 Run = Callable[[Memory, Pipes, Callable[[int], None], int, Call], Steps]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """`run(memory, pipes, tick, clock, call)` executes it from `clock` on: a generator (see Steps)
-    that returns the clock at its end and raises Unknowable.
+    """A compiled schedule: `run(memory, pipes, tick, clock, call)` executes it from `clock` on.
 
-    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `touches` are its accesses to
-    VMEM by the number that it hands to `memory.under_way`. In programs of several chips, `identity` has the addresses
-    in scalar memory of the words that identify the chip and the core, by their meanings. `kinds` are one operation of
-    each kind that uses units, `calls` the `inlined_call` operations, `operands` memory space and address by operand,
-    `outputs` the operands that the op writes. `for_first_core`: no other core runs it. Only the machine's number of
-    branch slots affects a program.
+    `run` is a generator (see Steps) that returns the clock at its end. It raises Unknowable if the end is not known.
+
+    Its argument `pipes` counts how often each stretch runs, and it calls `tick(clock)` at every jump.
+
+    - `kinds`: one operation of each kind that uses units.
+    - `operands`: memory space and address by operand.
+    - `outputs`: the operands that the op writes.
+    - `calls`: the `inlined_call` operations.
+    - `touches`: the accesses to VMEM, by the number that the program passes to `memory.under_way`.
+    - `for_first_core`: True if no other core runs the program.
+    - `identity`: in programs of several chips, the addresses of the words in scalar memory that identify the chip and
+      the core, by their meanings.
+
+    Of the machine's constants, only the number of branch slots affects a program.
     """
 
     stretches: tuple[Stretch, ...]
@@ -44,9 +51,9 @@ class Program:
     identity: Mapping[str, int] = field(default_factory=dict)
 
     def pipes(self, machine: Machine) -> Pipes:
-        """Fresh units of this machine; what they remember serves all runs of the program."""
+        """New units of this machine. All runs of the program can share their cache."""
         uses = [uses_of(op, machine) for op in self.kinds]
-        # A program has few different bundles, as far as units can tell.
+        # Few bundles of a program differ in their uses of units.
         together: dict[tuple[int, ...], tuple[Use, ...]] = {}
         for users in {users for stretch in self.stretches for _, users in stretch.users}:
             together[users] = tuple(chain.from_iterable(uses[user] for user in users))

@@ -1,4 +1,4 @@
-"""A module's programs, compiled once for all runs, also for those on variations of the machine."""
+"""A module's programs, compiled once for all runs, including runs on variations of the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,12 +21,13 @@ class CompiledModule:
     - `unfit`: the reason why the module cannot be executed at all, or "".
     - `top`: the name of the program that calls the others; None if a single op is run.
     - `parameters`: the names of the module's parameters, in their order.
-    - `in_place`: the parameters whose memory the caller hands over for results, by the places of these results.
+    - `in_place`: the parameters whose memory the caller hands over for results, by the results' indices.
     - `results`: the number of results in the tuple that is returned; 0 if the result is not a tuple.
-    - `prefetched`: the words of scalar memory that say whether operands were fetched before; empty if they were.
+    - `prefetched`: the words of scalar memory that say whether operands were fetched before the start; empty if they
+      were.
     - `result_words`: the words of scalar memory that hold the address of the only result.
     - `chips`: the number of chips that run the program together.
-    - `constants`: words in HBM, by the addresses that the top-level program has for them.
+    - `constants`: the words of the module's constants, by their addresses in the top-level program.
     """
 
     programs: dict[str, Program]
@@ -47,9 +48,9 @@ def compile_module(
 ) -> CompiledModule:
     """The top-level program and all programs that it calls, compiled.
 
-    They run on `machine` and on all machines with as many branch slots. If `traced`, they tell the memory's trace
-    about every stretch. XLA can fetch operands before a program starts (cross-program prefetch). If `fetched_before`,
-    these operands are there already; otherwise the program fetches its own.
+    The programs run on `machine` and on all machines with the same number of branch slots. If `traced`, the programs
+    report every stretch to the memory's trace. XLA can fetch operands before a program starts (cross-program prefetch).
+    If `fetched_before`, these operands have arrived before the start; otherwise the program fetches them itself.
     """
     called, entry = {*dump.calls}, dump.module.entry
     schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
@@ -100,7 +101,7 @@ def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
 
 
 def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
-    """The reason why a program of several chips cannot be executed, or ""; "" for a program of a single chip."""
+    """The reason why a program of several chips cannot be executed, or "". Always "" for a program of a single chip."""
     if dump.module.devices == 1:
         return ""
     if trouble := why_not_several(chip(machine.chip)):

@@ -7,12 +7,12 @@ from functools import partial
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, is_in_a_result
 from harness.judge.simulate.values import Unknown
 
-# Words of memory; some of them may be unknown. None if none is known.
+# A function that returns words of memory, some of which may be unknown, or None if no word is known.
 Words = Callable[[], "tuple[int | Unknown, ...] | None"]
 # The bytes of one row of a vector register, the unit of addresses in VMEM.
 ROW_BYTES = 512
 WORD_BYTES = 4
-# A scalar register holds an address in granules, from 2^31 on as a negative number.
+# The mask of 32 bits: a scalar register holds an address in granules, as a negative number from 2^31 on.
 WORD = 0xFFFFFFFF
 
 
@@ -27,7 +27,7 @@ class OperandContents:
 
 
 class Contents:
-    """The known words, by the addresses at which they begin; at first those of operands in vector memory.
+    """The known words, by the addresses at which they begin. Initially they are those of operands in vector memory.
 
     `names` are the names of all addresses.
     """
@@ -48,7 +48,7 @@ class Contents:
         return self._at[address]
 
     def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """The known words that a called op finds at these addresses, by the address's index in `values`."""
+        """The known words at the addresses that a called op is handed, by the address's index in `values`."""
         return {
             place: self._at[value]
             for place, value in enumerate(values)
@@ -65,13 +65,16 @@ class Contents:
     def written_by_call(
         self, addresses: Sequence["int | Unknown"], words: "Callable[[int], tuple[int | Unknown, ...] | None]"
     ) -> None:
-        """Records that a called op has written its results to these addresses; `words` returns those of each result."""
+        """Records that a called op has written its results to these addresses; `words(i)` returns those of result i."""
         for number, address in enumerate(addresses):
             if not isinstance(address, Unknown):
                 self._at[address] = partial(words, number)
 
     def copied(self, source: "int | Unknown", destination: "int | Unknown", spaces: tuple[str, str]) -> None:
-        """Records that a transfer copies from `source` to `destination`, counted in granules of these memory spaces."""
+        """Records that a transfer copies from `source` to `destination`.
+
+        The addresses are in granules of the two memory spaces `spaces`.
+        """
         if not isinstance(destination, Unknown):
             words = None if isinstance(source, Unknown) else self.beginning_at(source, spaces[0])
             place = self._place(destination, spaces[1])
@@ -92,9 +95,9 @@ class Contents:
         return self._place(address, "vmem")
 
     def _place(self, address: int, space: str) -> int:
-        """The address under which programs name the memory that a transfer accesses at `address`.
+        """The address that programs use for the memory that a transfer accesses at `address`.
 
-        Transfers count granules: the addresses of memory that counts rows were scaled for them.
+        Transfers count granules, so programs scale the addresses of memory that is counted in rows.
         """
         scale = max(1, ROW_BYTES // self._granule_bytes)
         address &= WORD
@@ -104,7 +107,10 @@ class Contents:
         return other if other in self._names and likely not in self._names and not is_result else likely
 
     def replace(self, address: "int | Unknown", *, is_transfer: bool = False) -> None:
-        """Forgets the words of the vector memory to which a store or a transfer writes; if that is unknown, all."""
+        """Forgets the words of the allocation in vector memory that a store or transfer writes.
+
+        If `address` is unknown, all words are forgotten.
+        """
         if isinstance(address, Unknown):
             self._at.clear()
             return
@@ -113,7 +119,7 @@ class Contents:
             del self._at[start]
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
-        """The known words from which a vector register is loaded, and the index of its first word; or None."""
+        """The known words that include those loaded from `address`, and the index of the first of these; or None."""
         if isinstance(address, Unknown):
             return None
         start = max((start for start in self._at if start <= address), default=None)

@@ -1,4 +1,4 @@
-"""The cores of a chip running one compiled module: its top-level program, and every HLO op that this calls."""
+"""The run of one compiled module on a chip's cores: its top-level program, and every HLO op that the program calls."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from harness.judge.simulate.unknown_operations import not_understood
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import Offence, OffenceKind, PartKind
 
-# A kernel that has not ended after this long on the chip does not end.
+# A kernel that runs longer than this on the chip is assumed never to end.
 _LONGEST_RUN_SECONDS = 10.0
 
 
@@ -38,8 +38,8 @@ def run_cores(
 ) -> tuple[CoreRun, ...]:
     """The runs of the module on all cores of the chip. The cores wait for each other at the program's barriers.
 
-    `deadline` is a time.monotonic() value. `traces`, one for each core or chip if given, record what happens at which
-    time. With a `bound` the result is a bound of the latency.
+    `deadline` is a time.monotonic() value. `traces`, if given, record what happens when; there is one for each core or
+    chip. With a `bound` the result is a bound of the latency.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
 
@@ -52,7 +52,7 @@ def run_compiled(
     traces: tuple[SpanRecorder, ...] = (),
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
-    """The result of `run_cores`, for a module that was compiled for this machine or one with the same branch slots."""
+    """The result of `run_cores`, for a module compiled for this machine or one with as many branch slots."""
     execution = _ModuleExecution(
         module=module, machine=machine, tables=tables, deadline=deadline, bound=bound, is_watching=bound is None
     )
@@ -137,7 +137,7 @@ def _in_step(cores: list[Steps]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _ModuleExecution:
-    """The state that the cores running a module share."""
+    """The state shared by the cores that run a module."""
 
     module: CompiledModule
     machine: Machine
@@ -145,7 +145,7 @@ class _ModuleExecution:
     deadline: float
     bound: GrantedBound | None = None
     is_watching: bool = False
-    # Transfers that one core has started for the other too, by op and call.
+    # Transfers that one core has started for both cores, by op and call.
     for_others: dict[tuple[str, int], dict[int, list[Arrival]]] = field(default_factory=dict)
 
 
@@ -342,7 +342,10 @@ class _Core:
 def _arguments(
     tables: Tables, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...]
 ) -> "list[int | Unknown]":
-    """The values handed over in registers; if the caller does not know a value, the HLO module may."""
+    """The values handed over in registers.
+
+    A value that the caller does not know is taken from the HLO module, if it is known there.
+    """
     registers: list[int | Unknown] = [*arguments]
     registers += [Unknown("an argument that no caller handed over") for _ in operands[len(registers) :]]
     for index, name in enumerate(operands):
@@ -356,10 +359,10 @@ def _arguments(
 def _operands(
     tables: Tables, program: Program, names: tuple[str, ...], op: str, handed: Mapping[int, Words]
 ) -> list[OperandContents]:
-    """The places of the op's operands, with contents in case a transfer asks for them; the op's outputs come last.
+    """The places of the op's operands and outputs, with the contents that transfers may read; the outputs come last.
 
-    `handed` are the words that the caller knows at the addresses that it hands over, by operand. If an operand and an
-    output are one array, its words are not known: the op may write them before it reads.
+    `handed` has the words that the caller knows at the operands' addresses, by operand. If an array is both operand and
+    output, its words are not known: the op may write them before it reads them.
     """
     contents = []
     written = tables.written_operands(op)

@@ -1,4 +1,4 @@
-"""A core's run taken apart: the parts of its time, and what register spills cost."""
+"""The breakdown of a core's run: the parts of its time, and the cost of register spills."""
 
 from collections import Counter
 from itertools import chain
@@ -11,7 +11,7 @@ from harness.records import CycleBreakdown, Part, PartKind
 
 
 def breakdown(core: CoreRun, machine: Machine, *, with_lines: bool) -> CycleBreakdown:
-    """The cycles of one core's run, by what they were spent on. The parts add up to all cycles; so do the lines."""
+    """The cycles of one core's run by cause. The parts sum to all cycles, and so do the lines."""
     parts: Counter[tuple[PartKind, str]] = Counter()
     moved: Counter[str] = Counter()
     spill_cycles = 0

@@ -1,11 +1,11 @@
 """The units that keep an operation longer than one cycle (MXU, XLU, EUP), and the stalls that waiting for them causes.
 
-A bundle issues in order and as a whole: it stalls until every unit it pushes to is free and
-every result it pops has come out. The compiler removes the empty bundles that this makes
-superfluous, so counting bundles alone makes programs faster than the units can be.
+A bundle issues in order and as a whole: it stalls until every unit it pushes to is free and every result it pops has
+come out. The compiler removes the empty bundles that these stalls make superfluous, so a count of bundles alone gives
+less time than the units need.
 
-The cycles and latencies of a unit are `Units` in harness/chips/row.py, with each chip's own in its file there; an
-operation that uses no such unit is done in its cycle.
+`Units` in harness/chips/row.py describes the cycles and latencies; each chip's values are in its file in harness/chips.
+An operation that uses no such unit takes one cycle.
 """
 
 import re
@@ -20,13 +20,13 @@ from harness.judge.simulate.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The use that one operation makes of one unit.
+    """One operation's use of one unit.
 
-    The operation issues when `port` is free, or free within `early` cycles. It keeps the port for `cycles`, beginning
-    when this port and the port `behind` are free. `latency` cycles after that beginning, it puts `results` values into
-    `queue`, one every `spacing` cycles, or one into each of `slots`. An operation that `pops` takes one value out of
-    `queue` instead. A queue is first in first out, except if its name ends in `]`: then it is an addressed result
-    buffer, as all slots are.
+    The operation issues when `port` is free, or will be free within `early` cycles. It occupies the port for `cycles`,
+    from the cycle at which both this port and the port `behind` are free. `latency` cycles after that cycle, it puts
+    `results` values into `queue`, one every `spacing` cycles, or one into each of `slots`. If `pops`, the operation
+    takes one value out of `queue` instead. A queue whose name ends in `]` is an addressed result buffer, and so are all
+    slots; the other queues are first in, first out.
     """
 
     port: str
@@ -44,7 +44,7 @@ class Use:
 
 # One stretch's uses: (bundle offset within the stretch, uses of that bundle).
 Uses = tuple[tuple[int, tuple[Use, ...]], ...]
-# Cycles from the stretch's start until each port is free and each result is out; only what is still to come.
+# Cycles from the stretch's start until each port is free, and until each result is out; free ports are left out.
 State = tuple[tuple[tuple[str, float], ...], tuple[tuple[str, tuple[int, ...]], ...]]
 
 IDLE: State = ((), ())
@@ -52,11 +52,11 @@ IDLE: State = ((), ())
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Bundles `first` to `last` (excluded) that run one after the other without a decision or a transfer between.
+    """Bundles `first` to `last` (excluded) that run one after the other, with no decision or transfer between them.
 
-    `users` are the operations that use units, by the offset of their bundle. Each is the position of its kind among
-    the program's kinds, so that stretches are the same on every machine. If a predicated operation keeps a unit busy,
-    each outcome of the predicate is a stretch of its own.
+    `users` are the operations that use units, by the offset of their bundle. Each operation is given as the index of
+    its kind among the program's kinds, so that stretches are the same on every machine. If a predicated operation keeps
+    a unit busy, each outcome of the predicate is a stretch of its own.
     """
 
     first: int
@@ -66,9 +66,9 @@ class Stretch:
 
 @dataclass(slots=True)
 class Pass:
-    """A span of bundles entered in one state: its cycles, the state that it leaves, and how often it ran.
+    """A stretch entered in one state: its cycles, the state at its end, and how often it ran.
 
-    `stalls` are those of one passage: bundle offset within the stretch, what was waited for, cycles.
+    `stalls` has each stall of one passage: bundle offset within the stretch, cause, cycles.
     """
 
     cycles: int
@@ -89,7 +89,7 @@ _LONGEST_MEMORY = 1 << 14
 _MXU = re.compile(r"mxu\d")
 _XLU = re.compile(r"xlu\d")
 _THIRD_XLU = "xlu2"
-# The width of a transpose follows its arrays: (vx, 128) or (vx, vy, 128).
+# The width of a transpose stands after its operands: (vx, 128) or (vx, vy, 128).
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
 EUP = (
@@ -138,7 +138,7 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
 
 
 def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list[tuple[str, int]]], tuple[Op, ...]]:
-    """The operations that use units, by bundle, each as its predicate and its kind; and one operation of each kind.
+    """The operations that use units, by bundle, each as (predicate, kind); and one operation of each kind.
 
     Operations of one kind do the same to the units, on any machine.
     """
@@ -146,7 +146,7 @@ def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list
     kinds: list[Op] = []
     users: dict[int, list[tuple[str, int]]] = {}
     for index, op in schedule.ops_where(lambda opcode: bool(_OF_UNITS.search(opcode))):
-        # What a transpose does depends on its width.
+        # The results of a transpose depend on its width.
         key = op.opcode
         if key.startswith("vxpose") and (width := _WIDTH.search(op.arguments)):
             key += width[0]
@@ -166,9 +166,10 @@ def waited_for(use: Use) -> str:
 
 
 def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
-    """The uses of a transpose: it takes its rows in with several operations, and its results come out after the last.
+    """The uses of one operation of a transpose: several operations take rows in, and the last one gives the results.
 
-    `width` columns become rows, 8 of 32 bits or 16 of 16 bits in a register; `binary` transposes two arrays.
+    `width` columns become rows; a register holds 8 rows of 32 bits, 16 of 16 bits or 32 of 8 bits. An opcode with
+    `binary` transposes two arrays.
     """
     is_wide = ".b32" in op.opcode
     cycles = machine.xlu_cycles if is_wide else machine.transpose_packed_cycles
@@ -180,7 +181,7 @@ def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
     latency = machine.transpose_latency_cycles if is_wide else machine.transpose_packed_latency_cycles
     if xlu == _THIRD_XLU:
         latency -= machine.third_xlu_transpose_early_cycles
-    # Rows of 16-bit values go in at half the pace on v5; what comes out keeps the pace of 32-bit ones.
+    # On v5, rows of 16-bit values go in at half the rate of 32-bit ones, but their results come out at the same rate.
     return (Use(xlu, cycles, f"{xlu} trf", latency, results, spacing=machine.xlu_cycles),)
 
 
@@ -190,7 +191,8 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         return (Use("", 0, f"{mxu}[{buffer[1]}]" if buffer else mxu, pops=True),)
     if name.startswith("vmatmul"):
         rows, results = _rows_and_results(name, machine)
-        # A register has as many bytes of every type; 8-bit values go in faster if the chip multiplies them directly.
+        # A register has the same number of bytes for every dtype. 8-bit values go in faster if the chip multiplies them
+        # directly.
         is_narrow = rows >= _NARROW_ROWS and ".bf16" not in name
         faster = machine.narrow_rate ** (rows // _NARROW_ROWS) if is_narrow else 1
         cycles = max(1, round(rows / machine.matmul_rows_per_cycle / faster))
@@ -198,7 +200,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         busy = cycles * machine.matmul_slowdown
         latency = machine.matmul_narrow_latency_cycles if is_narrow else machine.matmul_latency_cycles
         flops = 2 * rows * machine.mxu_size**2
-        # The first matmul with new weights takes them over from the staging registers when they are all there.
+        # The first matmul with new weights takes them from the staging registers once all weights have arrived.
         weights = f"{mxu} weights" if "lgmr" in name or ".dwg" in name else ""
         early = machine.matmul_queue * busy
         latch = (Use(weights, 0, "", early=early),) if weights else ()
@@ -218,14 +220,14 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         )
         return (*latch, matmul)
     if name.startswith("vmatpush"):
-        # Operations that push float32 name no type.
+        # Opcodes that push float32 contain no dtype.
         is_float32 = re.match(r"vmatpush\d?(?:\.xpose)?\.msr[ab]\b", name) is not None
         plain = machine.push_float32_cycles if is_float32 else machine.push_cycles
         turned = machine.push_float32_transposed_cycles if is_float32 else machine.push_transposed_cycles
         cycles = turned if ".xpose" in name else plain
         return (Use(f"{mxu} weights", cycles, ""),)
     if name.startswith("vmatprep.subr"):
-        # On 256-wide units one row pair is a prep and a push; the push carries the cost of both.
+        # On 256-wide units, a row pair needs a prep and a push. The cost of both is booked on the push.
         return (Use(f"{mxu} weights", 0, "", early=machine.prep_early_cycles),)
     return ()
 
@@ -235,7 +237,7 @@ def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
 
     A vector register holds 8 rows of 32-bit values, 16 of 16-bit and 32 of 8-bit ones.
     """
-    # A matmul from the MXU's own register of rows (lmr) names 16 rows, but has one result popped, like 8 rows.
+    # A matmul from the MXU's register of rows (lmr) names 16 rows, but one result is popped for it, as for 8 rows.
     if ".f32" in name or ".s32" in name or ".lmr." in name:
         return 8, max(1, machine.matmul_results // 2)
     if ".s4" in name or ".u4" in name:
@@ -246,7 +248,7 @@ def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
 
 
 class Pipes:
-    """Stalls of stretches of bundles, remembered: a stretch entered in the same state takes the same time again."""
+    """A cache of the stalls of stretches: a stretch that is entered in the same state takes the same time again."""
 
     def __init__(self, stretches: Iterable[tuple[int, Uses]]) -> None:
         self._stretches = tuple(stretches)
@@ -263,7 +265,7 @@ class Pipes:
 
     @property
     def matmuls(self) -> tuple[float, int]:
-        """The cycles for which all matmuls so far kept a matrix unit, and their FLOPs."""
+        """The cycles for which all matmuls so far have occupied matrix units, and their FLOPs."""
         cycles, flops = 0.0, 0
         for (_, uses), count in zip(self._stretches, self.counts, strict=True):
             for use in chain.from_iterable(bundle for _, bundle in uses) if count else ():
@@ -280,7 +282,7 @@ class Pipes:
                     yield number, offset, name, cycles * passed.visits
 
     def run(self, stretch: int, state: int) -> Pass:
-        """The passage of a stretch that is entered in `state`; states are numbers."""
+        """The passage through a stretch that is entered in `state`; states are numbers."""
         length, uses = self._stretches[stretch]
         ports = dict(self._states[state][0])
         queues = {name: list(values) for name, values in self._states[state][1]}
@@ -311,7 +313,7 @@ class Pipes:
                     before = ports.get(use.port, 0)
                     if use.behind:
                         before = max(before, ports.get(use.behind, 0))
-                    # A unit that takes part of a cycle more goes on from where it was, not from the next bundle.
+                    # A unit that is busy for a fraction of the cycle goes on when it is free, not at the next bundle.
                     begin = before if ready - before < 1 else ready
                     ports[use.port] = begin + use.cycles
                     start = max(ready, ceil(begin))

@@ -1,4 +1,4 @@
-"""The cost of every source line of a kernel in one core's run; on request only, because it takes as long as the run."""
+"""The cost of every source line of a kernel in one core's run, only on request, because it takes as long."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
     for index, executed in enumerate(run.executions):
         alike[executed].append(index)
     alike.pop(0, None)
-    # Many bundles run equally often and serve the same lines: each kind is computed once.
+    # Many bundles run equally often and serve the same lines: each such group is computed once.
     for executed, places in alike.items():
         for shared, times in Counter(sources[index].shared for index in places).items():
             for name, cycles in _shares(executed, shared):
@@ -96,7 +96,7 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
 
 
 def _shares(executed: int, shared: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """The executions of a bundle shared by its operations, in whole cycles so that nothing gets lost."""
+    """The executions of a bundle divided among its operations, in whole cycles so that none is lost."""
     each, left = divmod(executed, len(shared))
     for place, name in enumerate(shared):
         yield name, each + (place < left)

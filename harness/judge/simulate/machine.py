@@ -14,47 +14,52 @@ class Machine:
 
     cores: cores that run the program together. Source: harness/chips.
     clock_hz: cycles per second; one bundle issues per cycle. Source: harness/chips.
-    hbm_bytes_per_cycle: bandwidth of HBM seen by one core while all run, reads and writes together. Source:
+    hbm_bytes_per_cycle: bandwidth of HBM for one core while all cores run, reads and writes together. Source:
         harness/chips.
     hbm_read_share, hbm_write_share: the shares of that bandwidth that reads and writes reach. CALIBRATED, per chip.
-    transfer_bytes_per_cycle: the bytes that a single transfer moves, however wide the way to HBM is. CALIBRATED.
+    transfer_bytes_per_cycle: the most bytes per cycle that a single transfer moves, whatever the bandwidth of HBM.
+    CALIBRATED.
     granule_bytes: the unit of a transfer's size. Found by comparing transfers with their operands' sizes.
-    dma_latency_cycles: from issuing a transfer from HBM to its flag, beyond the time for its bytes;
+    dma_latency_cycles: from the issue of a transfer from HBM until its flag is raised, without the time for its bytes;
         dma_write_latency_cycles: the same for a transfer to HBM. CALIBRATED.
-    transfer_cycles: how long each HBM transfer keeps the way to HBM busy beyond the time for its bytes. CALIBRATED.
-    wait_cycles: the cost to the core of waiting for a transfer, even if that has already arrived. CALIBRATED.
-    mxus: matrix units per core; mxu_size: rows and columns of one. Source: harness/chips.
-    matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
-        from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
-        256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
-    matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED, per chip.
-    matmul_queue: matmuls that wait in front of a unit while the core goes on; the core stalls at one more.
+    transfer_cycles: how long each HBM transfer keeps the path to HBM busy, in addition to the time for its bytes.
+    CALIBRATED.
+    wait_cycles: the cost of a wait for a transfer, even if the transfer has already arrived. CALIBRATED.
+    mxus: matrix units per core; mxu_size: rows and columns of a unit. Source: harness/chips.
+    matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle: 1 for every 128-wide MXU, 2 for
+        256-wide ones. Source: peak = 2 x size^2 x rows x mxus x cores x clock. The compiler issues 16-row matmuls 16 /
+        matmul_rows_per_cycle cycles apart.
+    matmul_slowdown: in a stream of matmuls, the time that each occupies its unit / the time that its rows take.
+    CALIBRATED, per chip.
+    matmul_queue: matmuls that can wait in front of a unit while the core goes on; at the next one the core stalls.
         CALIBRATED, per chip.
     narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 if the published peak
         for them is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 if it is the same. Source: published
         peaks (Google Cloud TPU documentation).
     matmul_results: vectors popped per 16-row (packed) matmul.
-    push_cycles, push_transposed_cycles, push_float32_cycles, push_float32_transposed_cycles: how long a pushed
-        register (pair) keeps an MXU's weight port; a register of float32 has half as many rows.
-    prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to a 256-wide
-        unit: 8, so in effect at once. The compiler places it directly after the previous push.
+    push_cycles, push_transposed_cycles, push_float32_cycles, push_float32_transposed_cycles: how long a pushed register
+        (pair) occupies an MXU's weight port; a register of float32 has half as many rows.
+    prep_early_cycles: a 256-wide unit takes the first half of the next row pair this long before its weight port is
+        free: 8, so in effect at once. The compiler places that half directly after the previous push.
     matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: the same for 8-bit
         values.
-    xlu_cycles: how long an operation keeps a cross-lane unit; transpose_packed_cycles: how long a row of 16-bit values
-        to be transposed keeps it (the results come out at the pace of `xlu_cycles`).
+    xlu_cycles: how long an operation occupies a cross-lane unit; transpose_packed_cycles: how long a row of 16-bit
+        values that is to be transposed occupies the unit (the results come out at the rate of `xlu_cycles`).
     reduce_latency_cycles, permute_latency_cycles: from issue to result, of reductions over lanes and of operations that
         move lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first row
         out.
-    third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much sooner the third of three such units is done.
+    third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much earlier the third of three cross-lane units is
+    done.
     eup_latency_cycles: the latency of the transcendental unit (one operation per cycle).
-    eup_packed_cycles: how long an operation on a register of packed halves keeps that unit, which needs two passes.
-    branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
-        leave empty slots out, and the core waits in their place when it jumps. Seen in the schedules.
+    eup_packed_cycles: how long an operation on a register of packed 16-bit values occupies the transcendental unit,
+    which needs two passes.
+    branch_slots: bundles issued between a branch and its target; branch_slots_vary: True if the compiler may leave out
+        empty slots; the core waits in their place when it jumps. Seen in the schedules.
 
-    A unit's cycles and latencies come from the spacing of its operations in the
-    compiler's own schedule before it removes the empty bundles that the hardware's interlocks
-    replace (pass `packed-bundles-post-ra` of libtpu 0.0.50; kernels in which each operation waits for
-    the one before, `benchmarks/compiler_latencies.py`).
+    A unit's cycles and latencies come from the spacing of its operations in the compiler's schedule before empty
+    bundles are removed (pass `packed-bundles-post-ra` of libtpu 0.0.50); the hardware's interlocks replace those
+    bundles. The kernels used are chains in which each operation waits for the previous one:
+    `benchmarks/compiler_latencies.py`.
     """
 
     chip: str
@@ -108,7 +113,7 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
         names = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
         raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {names}")
     units, calibrated = facts.units, calibrated or facts.calibrated or Calibrated()
-    # Rounded, because the published peaks are rounded: v7x gives 2.3, and its compiler spaces matmuls as for 2.
+    # Rounded, because the published peaks are rounded: v7x gives 2.3, but its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
     return Machine(

@@ -1,6 +1,6 @@
-"""Machines that a chip might be instead of its nominal machine: constants are moved, and rules are reversed.
+"""Variations of a chip's nominal machine, in which uncertain constants are moved and uncertain rules are reversed.
 
-docs/SIMULATOR.md says where each constant comes from. A gain must be there on all of these machines: see
+docs/SIMULATOR.md says where each constant comes from. A gain must exist on all of these machines: see
 judge/verdict/compare_resimulated.py.
 """
 
@@ -22,8 +22,8 @@ from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
 from harness.judge.simulate.uncertainty import LINK_WAITS
 from harness.records import NOMINAL, OTHER_WAY
 
-# Constants that were read off the spacing of operations in the compiler's own schedule, with the fields of each. They
-# may be off by these factors, because no published time confirms them.
+# Constants that were read off the spacing of operations in the compiler's own schedule, with the fields of each. The
+# true values may differ by the factors in `_FACTORS`, because no published time confirms the constants.
 _READ_OFF = {
     "matmul_latency_cycles": ("matmul_latency_cycles",),
     "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles", "push_float32_transposed_cycles"),
@@ -37,13 +37,13 @@ _READ_OFF = {
     "eup_latency_cycles": ("eup_latency_cycles",),
 }
 _FACTORS = (0.8, 1.2)
-# Rules that the same spacing shows, here reversed: the first half of a row pair goes to the weight port before it is
-# free, and a packed exponential keeps its unit for two cycles.
+# Values that reverse rules. The same spacing shows the rules: the first half of a row pair goes to the weight port
+# before the port is free, and a packed exponential occupies its unit for two cycles.
 _RULES = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
-# Permutations are published for two kinds of chip, and a gather for a third: their links reach the same rate within
-# 2 %, and a hop takes 0.75 and 1 us.
+# Times are published of permutations on two kinds of chip, and of a gather on a third. In them links reach the same
+# rate within 2 %, and a hop takes 0.75 or 1 us.
 _OF_LINKS = {"reached_share": (1 - LINK_WAITS, 1 + LINK_WAITS), "hop_seconds": (0.5, 2.0)}
-# Fields that affect only the use that an operation makes of its unit.
+# Fields that affect only how operations use their units.
 _OF_UNITS = (
     "matmul_rows_per_cycle",
     "matmul_slowdown",
@@ -72,11 +72,13 @@ _OF_UNITS = (
 
 @cache
 def doubts(chip: Chip) -> Mapping[str, Machine]:
-    """Every machine that the chip might be, by the constant that differs there.
+    """The variations of the chip's machine, each under a name that says which constant is changed, and how.
 
-    Fitted constants are moved to the ends of their intervals (`Intervals` of the chip's row), constants that were read
-    off the compiler's schedules by 20 % either way. Not in doubt are the clock, which scales all cycles alike, and the
-    bandwidth and the rows that a matrix unit takes in, which are published. On several chips the links are in doubt.
+    - Fitted constants are moved to the ends of their intervals (`Intervals` of the chip's row).
+    - Constants that were read off the compiler's schedules are moved by 20 % up and down.
+    - For several chips, the constants of the links are moved too.
+    - The clock is not moved, because it scales all cycles alike. Neither are the published constants: the bandwidth,
+      and the rows that a matrix unit takes in.
     """
     row, machine = chips.row(chip.name), machine_of(chip)
     calibrated = row.calibrated or Calibrated()
@@ -96,7 +98,7 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
             for factor in factors:
                 other: dict[str, Any] = {field_name: getattr(machine.links, field_name) * factor}
                 machines[f"links: {field_name} x{factor}"] = replace(machine, links=replace(machine.links, **other))
-    # An interval that ends at today's value leaves nothing to doubt on that side.
+    # An interval that ends at the nominal value gives no variation on that side.
     return {name: moved for name, moved in machines.items() if moved != machine}
 
 
@@ -105,7 +107,7 @@ def _value(name: str, value: float) -> str:
 
 
 def _scaled(machine: Machine, names: Iterable[str], factor: float) -> Machine:
-    """The machine with these fields, which are cycles, multiplied and rounded; each changes by at least one cycle."""
+    """The machine with these fields (cycles) multiplied by `factor` and rounded; each changes by at least one cycle."""
     moved: dict[str, Any] = {}
     for name in names:
         value = getattr(machine, name)
@@ -120,9 +122,9 @@ def seconds_on(
     """The mean seconds of the module dumped in `directory` on each of the named machines; None if unknown.
 
     The names are NOMINAL for the chip's own machine, those of `doubts`, and OTHER_WAY: the chip's own machine with the
-    opposite assumption about branches. The dump is read once, and compiled once. `deadline_seconds` of this machine's
-    time are for all runs together; a run that is not done by then has no seconds. Raises RatchetError `no-dump` if the
-    folder holds no schedule.
+    opposite assumption about branches. The dump is read once, and compiled once. `deadline_seconds` limits the time
+    that all runs together take on this computer; the result of a run that has not ended by then is None. Raises
+    RatchetError `no-dump` if the folder holds no schedule.
     """
     ends = time.monotonic() + deadline_seconds
     prepared = prepare(read_module(directory), chip)
@@ -152,7 +154,7 @@ def seconds_on(
 
 
 def _is_same(operations: Iterable[Op], changed: Machine, machine: Machine) -> bool:
-    """True if a program of these operations cannot tell the two machines apart: it uses nothing that changed."""
+    """True if a program of these operations takes the same time on both machines: it uses nothing that differs."""
     differing = {
         field.name for field in fields(Machine) if getattr(changed, field.name) != getattr(machine, field.name)
     }

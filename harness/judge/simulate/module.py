@@ -1,4 +1,4 @@
-"""One compiled module simulated: every HLO op that its top-level program calls, added up."""
+"""The simulation of one compiled module: the sum of all HLO ops that its top-level program calls."""
 
 import re
 import statistics
@@ -29,10 +29,10 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no known end"
-# The most runs with different outcomes of decisions that depend on vectors, and the reason if more are needed.
+# The most runs that try different outcomes of decisions on vectors, and the reason given if more are needed.
 _MOST_WAYS = 24
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than are run both ways"
-# The limit on this machine's time for running both ways of a branch, because one of them may have no end.
+# The most seconds on this computer for running both ways of a branch, because one of them may have no end.
 _BOUND_SECONDS = 5.0
 
 
@@ -48,13 +48,15 @@ def run(
 ) -> Simulation:
     """The module dumped in `dump_directory`, executed on `chip`.
 
-    `operands` are contents of parameters by name, for programs whose control flow reads them. Without any, the timing
-    tables beside the dump are used, one set after the other; all results but `runs` are those of the first set.
-    The cost of each source line is computed only if `with_lines`, and takes as long as everything else.
-    `seconds` is None, with the reason first in `unknown`, if the control flow depends on
-    something that is not known, a wait can never be satisfied, or the run exceeds
-    `deadline_seconds` of this machine's time. A small timeline is written to the file `timeline`, as JSON.
-    Raises RatchetError `no-dump` without a schedule.
+    `operands` are contents of parameters by name, for programs whose control flow reads them. Without `operands`, there
+    is one run for each of the timing tables next to the dump; all results except `runs` are those of the first run. If
+    `with_lines`, the cost of each source line is computed too, which doubles the time. If `timeline` is given, a small
+    timeline is written to that file as JSON. Raises RatchetError `no-dump` if the folder holds no schedule.
+
+    `seconds` is None, and `unknown[0]` is the reason, in each of these cases:
+    - The control flow depends on something that is not known.
+    - A wait can never be satisfied.
+    - The run takes longer than `deadline_seconds` on this computer.
     """
     ends = time.monotonic() + deadline_seconds
     dump = read_module(dump_directory)
@@ -69,7 +71,7 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A dump with everything that all its runs share, also runs on a changed machine.
+    """A dump with everything that its runs share, including runs on a changed machine.
 
     `tables` has an entry for each run: one run for each of the dump's timing tables, or one with given operands.
     """
@@ -90,7 +92,7 @@ def prepare(
     fetched_before: bool = False,
     traced: bool = False,
 ) -> Prepared:
-    """The module compiled for `chip`, and for every machine with as many branch slots.
+    """The module compiled for `chip`, and for every machine with the same number of branch slots.
 
     `fetched_before` and `traced`: see `compile_module`.
     """
@@ -116,7 +118,7 @@ def run_module(
     with_lines: bool = True,
     fetched_before: bool = False,
 ) -> Simulation:
-    """The simulation of a dump that has been read, on `machine` if given, otherwise on the chip's own.
+    """The simulation of a dump that has been read, on `machine`, or on the chip's own machine if that is None.
 
     `fetched_before`: see `compile_module`.
     """
@@ -135,9 +137,9 @@ def run_prepared(
     with_lines: bool = True,
     recording: Recording | None = None,
 ) -> Simulation:
-    """The simulation of a prepared module, on its chip's machine or on one with as many branch slots.
+    """The simulation of a prepared module on `machine`, which has as many branch slots as its chip's own machine.
 
-    The first run is noted down in `recording`.
+    `machine` defaults to the chip's own. The first run is recorded in `recording`.
     """
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(prepared.chip)
@@ -155,7 +157,7 @@ def run_prepared(
 
 @garbage_kept()
 def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) -> float | None:
-    """The `mean_seconds` of the simulation on another machine; much cheaper than a whole simulation."""
+    """The `mean_seconds` of the simulation on another machine, at much less cost than a whole simulation."""
     deadline = time.monotonic() + deadline_seconds
     cycle_counts = [_cycles_taken(prepared, machine, tables, deadline) for tables in prepared.tables]
     seconds = [cycles / machine.clock_hz for cycles in cycle_counts if cycles is not None]
@@ -200,11 +202,11 @@ def _both_ways(
 ) -> list[tuple[CoreRun, ...]]:
     """The run in which code that depends on a vector's contents never runs, and the run in which it always does.
 
-    The outcome of a comparison does not show which run is which, because compilers jump over such code as well as into
-    it. In the first run fewer bundles are executed. Code that runs only if one condition holds and another does not is
-    in neither of the runs with equal outcomes. So decisions that came out alike in all runs are turned, one by one;
-    then those of the longest and of the shortest run are, as long as that moves an end.
-    If there are too many decisions, the longest has no end.
+    Whether a condition holds does not show which run is which, because compilers jump over such code as well as into
+    it. The run that executes fewer bundles is the first. Code that needs one condition to hold and another to fail runs
+    in neither of the two runs in which all outcomes are equal. So further runs reverse decisions one by one: first
+    those with the same outcome in all runs, then those of the longest and of the shortest run. If there are too many
+    decisions, the longest run has no end.
     """
     bounds = [GrantedBound(holds=holds) for holds in (False, True)]
     ways = [(bound, run_compiled(compiled, machine, tables, deadline, bound=bound)) for bound in bounds]
@@ -222,9 +224,9 @@ def _both_ways(
 
 
 def _next_bound(bounds: list[GrantedBound], ends: tuple[GrantedBound, ...]) -> GrantedBound | None:
-    """The assumptions of the next run, with one decision turned, or None if no turn is left.
+    """The assumptions of the next run, with one decision reversed, or None if every reversal has been run.
 
-    First a decision is turned that came out alike in all runs, then each decision of both `ends`.
+    Decisions with the same outcome in all runs are reversed first, then each decision of both `ends`.
     """
     outcomes: dict[Decision, set[bool]] = {}
     for bound in bounds:
@@ -253,7 +255,7 @@ def _cycles_of(cores: tuple[CoreRun, ...]) -> int:
 
 
 def _reason(cores: tuple[CoreRun, ...]) -> str:
-    """The reason why the last core has no end, or ""."""
+    """The reason why the core with the most cycles has no end, or ""."""
     return max(cores, key=lambda core: core.cycles).reason
 
 
@@ -273,7 +275,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
 def _ranged(
     simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
-    """The simulation with a range in its reason if both cases of the unknown can be run. A range is not a latency."""
+    """The simulation; if it has no latency because of a vector or the SparseCore, its reason gives a range instead."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
     reason, ends = simulation.unknown[0], None
@@ -295,7 +297,7 @@ def _ranged(
 def _without_sparse_core(
     prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> tuple[str, tuple[float, float] | None]:
-    """The range in words, and its ends where both are known."""
+    """The range in words, and its ends if both are known."""
     bound = GrantedBound(without_sparse_core=True)
     rest = _seconds_taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
     most = sparse_core.most_seconds(prepared.dump.module, machine)
@@ -311,7 +313,7 @@ def _without_sparse_core(
 
 
 def _seconds_taken(cores: tuple[CoreRun, ...], machine: Machine) -> float | str:
-    """Seconds until the last core has ended, or why it has not."""
+    """Seconds until the last core has ended, or the reason why it has no end."""
     return _reason(cores) or _cycles_of(cores) / machine.clock_hz
 
 
@@ -320,7 +322,7 @@ def _microseconds(seconds: float) -> str:
 
 
 def _with_uncertainty(simulation: Simulation) -> Simulation:
-    """The simulation with the uncertainty of its time and of ratios of it; reports and verdicts use the same number."""
+    """The simulation with the uncertainty of its time and of time ratios. Reports and verdicts use the same numbers."""
     if simulation.seconds is None or not simulation.cycles:
         return simulation
     calls = sum(op.calls for op in simulation.ops)
@@ -335,7 +337,7 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
 
 
 def _possible(simulation: Simulation, chip: Chip) -> Simulation:
-    """The simulation, without a latency if it claims more than the chip can do: then the simulator is wrong."""
+    """The simulation; without a latency if it claims more than the chip can do, because then the simulator is wrong."""
     faults = impossibilities(simulation, chip)
     if not faults:
         return simulation
@@ -344,7 +346,7 @@ def _possible(simulation: Simulation, chip: Chip) -> Simulation:
 
 
 def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
-    """Sentences on what no chip of this kind can do in the simulated time; empty for a sound simulation."""
+    """Sentences that say what the chip cannot do in the simulated time; empty for a sound simulation."""
     seconds, cycles = simulation.seconds, simulation.cycles
     if seconds is None or cycles is None:
         return ()
@@ -366,7 +368,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
         for unit in simulation.units
         if unit.busy_cycles is not None and unit.busy_cycles > cycles
     ]
-    # The dtypes of products are not counted; that no unit is busier than it can be was checked above.
+    # The dtypes of products are not known here, so the highest peak is the limit. Busy cycles were checked above.
     most = max(chip.peak_flops_per_second(dtype) for dtype in ("bfloat16", "int8", "float8", "int4"))
     if (simulation.mxu_flops or 0) > most * _ROUNDED_PEAK * seconds:
         faults.append(f"{simulation.mxu_flops} FLOPs in {seconds} s are more than the MXUs can do")
@@ -382,7 +384,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
 
 
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
-    # The cores end together at a barrier; if a core is later, the chip is done when that core is.
+    # The chip is done when its last core is. Usually all cores end together, at a barrier.
     last = max(cores, key=lambda core: core.cycles)
     offences = _offences(cores)
     if dump.module.devices > 1:
@@ -436,7 +438,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
 
 
 def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
-    """The offences of all cores' ops and of the top-level program; what several cores did is named once."""
+    """The offences of all cores' ops and of the top-level program; an offence of several cores is listed once."""
     runs = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
     return _merged(offence for op in runs for offence in op.offences)
 
@@ -467,7 +469,7 @@ def _op_time(op: OpRun, machine: Machine) -> OpTime:
 
 
 def _steps(runs: list[OpRun]) -> int | None:
-    """Grid steps of all Pallas kernels together, from how often their grid loops' exit tests ran."""
+    """Grid steps of all Pallas kernels together, from the number of runs of their grid loops' exit tests."""
     steps = [run.steps for run in runs if run.steps is not None]
     return sum(steps) if steps else None
 

@@ -1,7 +1,7 @@
 """A schedule compiled to one Python function that runs its scalar program and counts how often each stretch runs.
 
-Vector work never reaches the function: it is summed up once per stretch of bundles, so a step
-of a kernel costs as many Python statements as it has scalar instructions.
+The function does no vector work: its time is computed once per stretch of bundles. So a step of a kernel costs as many
+Python statements as it has scalar instructions.
 """
 
 import re
@@ -48,27 +48,27 @@ from harness.judge.simulate.values import (
 )
 
 _REGISTER = re.compile(r"\b[sp]\d+\b")
-# A predicate that the compiler knows: `dma.general (0), ...` and `dma.general (!1), ...` are never executed.
+# A constant predicate: `dma.general (0), ...` and `dma.general (!1), ...` are never executed.
 _CONSTANT_PREDICATE = re.compile(r" *\((!?[01])\),")
 _NEVER = ("0", "!1")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
-# The results that a division leaves for the pops after it, by its comment: the quotient comes first; if only one of the
-# two is wanted, only that one comes.
+# The results that a division pushes for later pops, by the division's note: quotient and remainder, or only one of
+# them.
 _DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
 
 
-# The word of a transfer's descriptor that says that it goes to another chip.
+# The index of the operand that says whether a transfer goes to another chip.
 _TO_A_CHIP = 6
 
 
 def compile_program(
     schedule: Schedule, machine: Machine, *, traced: bool = False, flags: Mapping[str, int] | None = None
 ) -> Program:
-    """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch.
+    """The schedule as an executable program. If `traced`, the program reports every stretch to the memory's trace.
 
-    `flags` are the numbers of its sync flags by their names, for a program that runs on several chips. Such a program
-    yields its clock before it touches another chip, and while it waits for one.
+    For a program that runs on several chips, `flags` has the numbers of its sync flags by name. Such a program yields
+    its clock before it touches another chip, and while it waits for another chip.
     """
     on_several_chips = flags is not None
     writer = _Writer(schedule, machine, traced, flags)
@@ -123,12 +123,13 @@ class _Writer:
         # The numbers of the loads whose words are pushed to the scalar program.
         loads = {id(load) for load in self.pushes.values() if load is not None}
         self.loads = {load: number for number, load in enumerate(sorted(loads))}
-        # On several chips cores raise each other's flags by number, those of their own chip too.
+        # On several chips, cores raise each other's flags by number, also within one chip.
         self.meetings = {} if self.on_several_chips else meetings(schedule)
         self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
-        # Known words move to scalar memory or out of it. The kernel may write over them in HBM or VMEM.
+        # True if the kernel moves words to or from scalar memory. Then its writes to HBM and VMEM matter, because they
+        # may change known words.
         self.reads_tables = schedule.is_kernel and bool(self.loads or schedule.ops_where(_may_move_words))
         looks_at_stores = self.loads or (self.reads_tables and schedule.ops_where(_may_reach_vectors))
         self.stores = {id(op) for _, op in schedule.ops_where(_is_store)} if looks_at_stores else set[int]()
@@ -145,7 +146,7 @@ class _Writer:
         self.is_kernel = schedule.is_kernel
         self.accesses = accesses(schedule, self.names)
         self.touches: list[Touch] = []
-        # The registers that the scalar work of each bundle may write; left out if no access can start from them.
+        # The registers that the scalar work of each bundle may write. Empty if there are no accesses to check.
         self.written = (
             {index: frozenset(op.destination for op in ops) for index, ops in self.scalars.items()}
             if self.accesses
@@ -238,11 +239,11 @@ class _Writer:
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
     def _stretch(self, first: int, last: int) -> list[str]:
-        """The statements of a stretch: its first bundle's transfers and waits, then the time and scalar work of all."""
+        """The statements of a stretch: transfers and waits of the first bundle, then time and scalar work of all."""
         timed = [line for op in self.scalars.get(first, ()) if self._is_timed(op) for line in self._timed(op, first)]
         touched = self._touched(first, last)
         if any(line.lstrip().startswith("start(") for line in timed):
-            # Operations in the bundle that starts a transfer read the contents from before it.
+            # Operations in the bundle that starts a transfer read memory as it was before the transfer.
             timed = self._touched(first, first + 1).get(first, []) + timed
             touched = self._touched(first + 1, last)
         guarded = [predicate for predicate, _ in self.users.get(first, ()) if predicate]
@@ -287,7 +288,7 @@ class _Writer:
         return f"if {condition}{place} in busy: touch({number}, {register or 0})"
 
     def _users_between(self, first: int, last: int, outcome: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The users of a stretch; bit i of `outcome` says whether the first bundle's predicated user i is executed."""
+        """The operations of a stretch that use units; bit i of `outcome` is 1 if predicated operation i is executed."""
         if first in self.guarded:
             bits = iter(range(len(self.users[first])))
             here = tuple(kind for predicate, kind in self.users[first] if not predicate or outcome >> next(bits) & 1)
@@ -319,7 +320,7 @@ class _Writer:
                 f"{indent}memory.add_flag({MEETING}, -1); state = later(state, clock - since)",
             ]
         if op.opcode == "vpop.ccrf" or id(op) in self.meetings:
-            # The other core has signalled this one's flag when both have met.
+            # When both cores have met, the other core has also raised this core's flag.
             signalled = f"; memory.add_flag({values[0]}, 1)" if values else ""
             return [
                 *condition,
@@ -370,7 +371,7 @@ class _Writer:
                     *(f"    {line}" for line in lines),
                 ]
             if self.reads_tables and destination in ("hbm", "vmem") and source != "smem":
-                # All chips run the same program: what one sends to another is written over here too.
+                # All chips run the same program: what this chip writes on another chip, another chip writes here.
                 lines.insert(0, f"memory.replace({destination!r}, {values[2]})")
             return [*condition, *(indent + line for line in lines)]
         if self.on_several_chips and op.opcode == REMOTE_SIGNAL and len(values) == 2:
@@ -396,10 +397,10 @@ class _Writer:
         return [*condition, indent + _raise(f"the unknown operation {op.opcode} moves data or waits")]
 
     def _scalar(self, index: int) -> list[str]:
-        """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
+        """The scalar work of one bundle. All operations read their registers before any operation writes one."""
         values: list[tuple[str, str, str]] = []
         effects: list[str] = []
-        # What the caller handed over is in its registers before the first bundle, which may write over it.
+        # Values that the caller handed over are in registers before the first bundle, which may overwrite them.
         for op in sorted(self.scalars[index], key=lambda op: not op.opcode.startswith("inlined_call_operand")):
             write = write_of(op, self.names)
             if write is not None and op.opcode == "spop.sccf" and self.on_several_chips:
@@ -428,7 +429,7 @@ class _Writer:
         return lines + [f"{r} = {_guarded(r, f't{i}', f'q{i}' if p else '')}" for i, (r, _, p) in enumerate(values)]
 
     def _effect(self, op: Op, index: int) -> list[str]:
-        """Statements for what an operation without a register does to memory, flags, the control flow or the report."""
+        """Statements for an operation that writes no register: effects on memory, flags, control flow or the report."""
         name = op.opcode
         condition = _predicate(op.predicate) or "True"
         self._note([condition])
@@ -456,7 +457,8 @@ class _Writer:
             if len(values) != 2:
                 return [_raise(f"the operation {name} {op.arguments} is not understood")]
             if self.on_several_chips and name == "vsyncpa" and values[1] == "1":
-                # The compiler parks a flag in this way. It may raise the flag again without setting it to 0 first.
+                # The compiler parks an unused flag with this operation, and may raise the flag later without resetting
+                # it to 0.
                 return []
             method = "add_flag" if name == "vsyncadd" else "set_flag"
             return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
@@ -497,14 +499,14 @@ class _Writer:
         return value
 
     def _condition(self, op: Op) -> str:
-        """The operation's predicate as an expression that decides something: an unknown value raises."""
+        """The operation's predicate as an expression that raises Unknowable if the predicate is unknown."""
         if not op.predicate:
             return "True"
         self._note([_predicate(op.predicate)])
         return f"(True if {_predicate(op.predicate)} else False)"
 
     def _decision(self, op: Op) -> str:
-        """As `_condition`, of what decides about time: such a decision has a number, by which a run may turn it."""
+        """As `_condition`, for a decision that affects time: a run may reverse its outcome by the decision's number."""
         if not op.predicate:
             return "True"
         self._note([_predicate(op.predicate)])
@@ -517,9 +519,9 @@ class _Writer:
 
 
 def _layout(op: Op, values: list[str]) -> str:
-    """The strides of a transfer as `UnderWay.started` takes them."""
+    """The strides of a transfer, as `UnderWay.started` expects them."""
     if op.opcode == "dma.general":
-        # After the two sync flags.
+        # The strides stand after the two sync flags.
         return f"({values[5]},)" if len(values) > 5 else "(Unknown('a descriptor'),)"
     return f"({', '.join(values[4:7])})" if len(values) == 7 else "()"
 
@@ -545,7 +547,7 @@ def _raise(reason: str) -> str:
 
 
 def _predicate(text: str) -> str:
-    """`!p3` as an expression."""
+    """A predicate such as `!p3` as a Python expression."""
     return f"({text[1:]} ^ True)" if text.startswith("!") else text
 
 

@@ -8,7 +8,7 @@ from harness.records import LinkTraffic, Offence, PartKind
 
 @dataclass(frozen=True, slots=True)
 class StallCycles:
-    """Cycles in which bundle `bundle` did not issue because of `kind` and `name` (see records.Part)."""
+    """Cycles in which bundle number `bundle` did not issue; `kind` and `name` give the reason (see records.Part)."""
 
     bundle: int
     kind: PartKind
@@ -18,9 +18,10 @@ class StallCycles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRun:
-    """All calls of one HLO op on one core: `executions[i]` is how often bundle i ran; `reason` is why it has no end.
+    """All calls of one HLO op on one core.
 
-    `cycles` are those from its calls to its returns, which for the top-level program includes what it calls.
+    `executions[i]` is how often bundle i ran. `reason` says why the run has no end, or is "". `cycles` counts from each
+    call to its return; for the top-level program that includes the ops that it calls.
     """
 
     schedule: Schedule
@@ -44,7 +45,7 @@ class OpRun:
 
     @property
     def empty_cycles(self) -> int:
-        """Bundles without an operation among those issued, one cycle each."""
+        """Issued bundles without an operation, one cycle each."""
         return sum(self.executions[index] for index in self.schedule.empty)
 
     @property
@@ -54,7 +55,7 @@ class OpRun:
 
     @property
     def launch_cycles(self) -> int:
-        """Cycles of all that the top-level program does itself except waiting."""
+        """Cycles that the top-level program itself spends on everything except waits."""
         waits = sum(idle.cycles for idle in self.top_level_waits)
         return self.bundle_cycles + sum(idle.cycles for idle in self.idle) - waits
 
@@ -65,7 +66,7 @@ class OpRun:
 
     @property
     def steps(self) -> int | None:
-        """Grid steps that ran, from how often the grid loop's exit test ran; None for an op without a grid."""
+        """Executed grid steps, from the number of runs of the grid loop's exit test; None for an op without a grid."""
         if self.schedule.grid_exit is None:
             return None
         return self.executions[self.schedule.grid_exit] - self.calls * self.schedule.pipeline_depth
@@ -75,7 +76,7 @@ class OpRun:
 class CoreRun:
     """One core's run of a module: clock at the end, the top-level program, ops in the order of their first call.
 
-    `top` is None if a single op is run. `links` are those between all chips if several run the module.
+    `top` is None if a single op is run. `links` is the traffic between all chips if several run the module.
     """
 
     cycles: int

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from harness.dumps.llo import Op
 from harness.judge.simulate.values import float_word
 
-# Distance between two allocations in the made-up address space, in the words or rows that addresses
-# count: as much as the largest VMEM holds. The true places are not in the dump, and only comparisons
-# within one allocation matter. Spilled scalars, of which there can be thousands, lie close together.
+# Distance between two allocations in the made-up address space, in the words or rows that addresses count: as much as
+# the largest VMEM holds. The true addresses are not in the dump, and only comparisons within one allocation matter.
+# Spilled scalars, of which there can be thousands, lie close together.
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
 # Operands in HBM lie above the allocations; the distance to the next operand is at least the size of an operand.
 FIRST_OPERAND = 1 << 26
-# Results for which the caller hands over no parameter's memory lie above 14 GiB of operands, 64 MiB apart. XLA keeps
-# other arrays there, tables too, until the results are written.
+# Results that do not reuse a parameter's memory lie above 14 GiB of operands, 64 MiB apart. Until the results are
+# written, XLA keeps other arrays there, including tables.
 _FIRST_RESULT = 1 << 29
 _RESULT_SPACING = 1 << 21
 _MOST_RESULTS = 1 << 8
-# The reason why a scalar is not known if one core of a chip sends it to the other as a check.
+# The reason why a scalar that one core of a chip sends to the other, as a check, is not known.
 CROSS_CORE = "a word from the other core"
 
 _SIGNED = "(({0}) + 2147483648 & 4294967295) - 2147483648"
@@ -57,7 +57,7 @@ _TEMPLATES = {
     "sphi": "{1}",
     "reloc": "{0}",
 }
-# XLA defines the result of a shift by more than the width of a word; no source says that a core gives the same.
+# XLA defines the result of a shift by 32 or more; no source says that a core gives the same result.
 _SHIFTS = ("sshll.u32", "sshllo.u32", "sshrl.u32", "sshra.s32")
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
@@ -86,7 +86,7 @@ _IDENTITY = {"core id": "memory.core", "logical chip id": "memory.chip", "physic
 
 
 class Names:
-    """Addresses for the symbols of one schedule, in the order of their first appearance.
+    """Addresses for the symbols of one schedule, assigned in the order of first appearance.
 
     `flags` are the true numbers of sync flags by their symbols, where chips raise each other's flags by number.
     """
@@ -97,7 +97,8 @@ class Names:
         self.operands: dict[int, tuple[str, int]] = {}
         # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
-        # The number of allocations without spilled registers; addresses of 32 bits tell only so many apart.
+        # The number of allocations, without spilled registers. Addresses of 32 bits can tell only a limited number
+        # apart.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 
@@ -114,7 +115,7 @@ class Names:
     def operand(self, space: str, description: str) -> int:
         """The address at which an operand begins.
 
-        In HBM the next operand begins at least as many granules of 32 bytes later as the shape of this one needs.
+        In HBM, the distance to the next operand is at least the size of this one, in granules of 32 bytes.
         """
         index = operand_index(description)
         if "kind: output" in description:
@@ -129,8 +130,9 @@ class Names:
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
             sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
-            # Arrays lie in tiles of 8 to 32 rows of 128: none overlaps the next one. No more room is left, because a
-            # program that counts rows of 512 bytes shifts an address left by four, which has to stay below 2^31.
+            # Sizes are rounded up to tiles of 8 to 32 rows of 128, so that no array overlaps the next one. No more room
+            # is left, because a program that counts rows of 512 bytes shifts addresses left by four, and the result
+            # must stay below 2^31.
             is_narrow = bits.isdigit() and int(bits) >= 16 and len(sizes) > 1 and sizes[-2] <= 8
             for place, size in enumerate(reversed(sizes)):
                 tile = (128, 8 if is_narrow else 32)[place] if place < 2 else 1
@@ -155,9 +157,9 @@ def is_in_a_result(address: int) -> bool:
 
 
 def expression(text: str, names: Names) -> str:
-    """One operand as a Python expression over registers; unknown if the operand is not an integer.
+    """One operand as a Python expression over registers; an Unknown if the operand is not an integer.
 
-    `[#allocation5 + $0x1]`, `s3`, `4294967295`, `$region`; a sum of such terms.
+    Examples of operands are `[#allocation5 + $0x1]`, `s3`, `4294967295` and `$region`.
     """
     terms = []
     for part in re.sub(r"\[(?:[a-z]+:)?|\]", " ", text).split("+"):
@@ -187,32 +189,34 @@ def _float_operand(text: str, names: Names) -> str:
 def write_of(op: Op, names: Names) -> Write | None:
     """The register and value of a scalar or predicate instruction; None if it writes no such register.
 
-    An opcode that is not known writes Unknown: harmless as long as nothing decides by it.
+    An unknown opcode writes Unknown, which is harmless as long as no decision depends on it.
     """
     if op.destination[:1] not in ("s", "p") or not op.destination[1:].isdigit():
         return None
     name = op.opcode
     register = op.destination
     if name in ("sphi", "pphi") or name.startswith("int_to_ptr."):
-        # The same physical register on both sides: nothing happens. (A phi names several registers, which are one.)
+        # Nothing happens if both sides are the same physical register. (The registers that a phi names are one
+        # register.)
         source = op.operands[-1].split(" ")[-1] if op.operands else register
         return None if name in ("sphi", "pphi") or source == register else Write(register, expression(source, names))
     if name == "smov" and op.operands == (register,):
-        # The same again; another operation of the bundle may write the register.
+        # A move from a register to itself does nothing. Another operation of the bundle may write the register.
         return None
     if name == "sld":
         if op.note:
-            # The number of the core or chip. Any other word is 0: constants lie where the program expects them.
+            # The word is the number of the core or chip. Any other word is 0, because constants lie where the program
+            # expects them.
             word = _IDENTITY.get(op.note, "0")
             return Write(register, word)
         place = expression(op.arguments, names)
-        # Nearly all loads from such a place read what was spilled there.
+        # Nearly all loads from a constant address read a spilled scalar.
         is_spill = place.isdigit()
         return Write(
             register, f"(words[{place}] if {place} in words else load({place}))" if is_spill else f"load({place})"
         )
     if name == "smov" and (match := _MOVE.fullmatch(op.arguments)):
-        # `smov (p, a), b`: b is moved under p, and a is what stays otherwise.
+        # `smov (p, a), b`: the register becomes b if p holds, otherwise a.
         chosen, otherwise = expression(match[4], names), expression(match[3], names)
         if match[1]:
             chosen, otherwise = otherwise, chosen
@@ -221,7 +225,7 @@ def write_of(op: Op, names: Names) -> Write | None:
         space = name.partition(".")[2]
         if space in ("hbm", "vmem", "smem"):
             return Write(register, str(names.operand(space, op.arguments)))
-        # An operand without a memory is the value itself, in a register of the caller.
+        # An operand without a memory space is a value that the caller hands over in a register.
         return Write(register, f"memory.argument({operand_index(op.arguments)})")
     if name == "scalar_parameter_address":
         operand_place = names.operands.get(int(op.arguments)) if op.arguments.strip().isdigit() else None
@@ -249,7 +253,7 @@ def write_of(op: Op, names: Names) -> Write | None:
             values = [f"{values[0]} != 0"] if not values[0].startswith("p") else values
         return Write(register, _TEMPLATES[name].format(*(f"({v})" if v[0] == "-" else v for v in values)))
     if name == "spop.drf":
-        # Quotient and remainder of the division before it, in this order.
+        # Pops give the quotient and the remainder of the preceding division, in this order.
         return Write(register, "divisions.popleft() if divisions else Unknown('a quotient that nothing computed')")
     if name == "vpop.sfrf":
         return Write(register, "flags.popleft() if flags else Unknown('a sync flag that nothing read')")

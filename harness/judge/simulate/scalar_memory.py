@@ -35,7 +35,7 @@ from harness.records import OffenceKind
 
 # A transfer under way: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.
 Arrival = tuple[int, int, str, bool]
-# The flag of a transfer that one core starts for both, and that raises the flag of each: this, and the flag.
+# These bits mark the flag of a transfer that one core starts for both cores, and that raises the flag on each of them.
 _BOTH_CORES = 0x6000 << 16
 _CHANGED = "scalar memory that a store at"
 # More words than a scalar program puts into one of its results.
@@ -50,12 +50,12 @@ class Memory:
     - `arguments`: the values that the op's caller hands over.
     - `operands`: the places of the operands that the op is handed.
     - `account`: the account in which the op's waits are booked.
-    - `trace`: the recorder that is told about the waits and the transfers.
+    - `trace`: the recorder of the waits and the transfers.
     - `runtime`: True for the top-level program. The runtime has written its scalar memory before it starts: each word
-      is 1, or what `runtime_words` has for the word's name.
+      is `runtime_words[name]`, or 1 if that has no such name.
     - `alone`: True if no other core runs this op.
-    - `results_at`: the addresses at which results are to lie. Some are in a parameter's memory: the program checks
-      whether it has to copy.
+    - `results_at`: the addresses of the results. Some are in a parameter's memory, and the program checks whether it
+      has to copy.
     - `touches`: the program's accesses to VMEM. If given, transfers are watched while they are under way.
     """
 
@@ -105,14 +105,16 @@ class Memory:
         # Words that transfers took out of scalar memory, with memory space and address of each destination, in the
         # order of the transfers' starts.
         self._drained: list[tuple[str, int, list[int | Unknown]]] = []
-        # Words of scalar registers for which scalar memory has no room, by their places in HBM.
+        # Spilled scalars for which scalar memory has no room, by their addresses in HBM.
         self._spilled: dict[int, tuple[int | Unknown, ...]] = {}
         self.remarks: dict[str, int] = {}
-        # Counts of what the chip would not let pass, each with the line of kernel.py if it is known.
+        # Counts of offences (see records.Offence), each with the line of kernel.py if it is known.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
-        # Waits that ended with a part of a transfer, by flag, until everything started on the flag was waited for.
+        # Waits that needed only part of a transfer, by flag; kept until everything started on the flag has been waited
+        # for.
         self._parts: dict[int, list[str]] = {}
-        # Flags that were last set to a value, as the compiler leaves those of a grid's windows.
+        # Flags whose last change set a value instead of adding to it. The compiler does this to the flags of a grid's
+        # windows.
         self._set: set[int] = set()
         if port is not None:
             self.contents.hold({assignment: tuple(range(len(port.others)))})
@@ -149,7 +151,8 @@ class Memory:
             if self.runtime and "spill" not in name:
                 # The word that the top-level program compares with 1 tells it to run. No other word decides anything.
                 return self.runtime_words.get(name.removesuffix(" + 0"), 1)
-            # The caller may have written an operand's words, and a store to an unknown place any word.
+            # The caller may have written an operand's words, and a store to an unknown address may have written any
+            # word.
             unwritten = name.startswith("#") and not self._stored_anywhere
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
         return word
@@ -164,7 +167,7 @@ class Memory:
     ) -> None:
         """Records the words that a transfer copies from scalar memory; `destination` and `size` count granules.
 
-        Those of a transfer with strides (see `UnderWay.started`) are not recorded.
+        The words of a transfer with strides (see `UnderWay.started`) are not recorded.
         """
         if not isinstance(size, Unknown) and size == 0:
             return
@@ -215,13 +218,13 @@ class Memory:
     ) -> "int | Unknown":
         """The scalar at the head of `pushes`, the first word of a vector register; unknown if a `reason` is given.
 
-        A scalar that is not `is_pushed` from a vector comes from the other core.
+        If `is_pushed` is False, the scalar comes from the other core instead of a vector.
         """
         pushed = pushes.popleft() if pushes and is_pushed else None
         if reason and self.port is not None:
             return Unknown(reason)
         if self.runtime and self.port is not None:
-            # At the launch each chip compares the program that the others state with its own.
+            # At launch, each chip compares the programs that the other chips report with its own program.
             return 1
         words = pushed[0]() if pushed is not None and not reason else None
         if pushed is None or words is None or pushed[1] >= len(words):
@@ -231,7 +234,7 @@ class Memory:
         return words[pushed[1]]
 
     def decide(self, number: int, condition: "int | Unknown") -> bool:
-        """The outcome of the program's decision of this number. Raises Unknowable if it is not known."""
+        """The outcome of the program's decision with this number. Raises Unknowable if the outcome is not known."""
         if isinstance(condition, Assumed) and self.channel.bound is not None:
             return self.channel.bound.decide((self.account.name, number), condition.holds)
         return bool(condition)
@@ -245,14 +248,15 @@ class Memory:
     def store(self, predicate: "bool | Unknown", address: "int | Unknown", value: "int | Unknown") -> None:
         """Writes a word of scalar memory if the predicate holds.
 
-        If the address or the predicate is unknown, so are the words that the store may have written.
+        If the address or the predicate is unknown, the words that the store may have written become unknown.
         """
         if not isinstance(predicate, Unknown) and not predicate:
             return
         if isinstance(address, Unknown):
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
             self._stored_anywhere = True
-            # A store behind such a store is in doubt for the same reason: reasons do not nest.
+            # If an earlier store of this kind made the address unknown, its reason is kept, so that reasons do not
+            # nest.
             is_doubt = address.reason.startswith(_CHANGED)
             doubt = address if is_doubt else Unknown(f"{_CHANGED} {address.reason} may have changed")
             self.words.update(dict.fromkeys(self.words, doubt))
@@ -262,7 +266,7 @@ class Memory:
             self.words[address] = value
 
     def signalled(self, operation: str, *, sparse_core: bool) -> None:
-        """Raises Unknowable: the signal goes to something other than this core, whose reaction is not known."""
+        """Raises Unknowable if the reaction to a signal that leaves this core is not known."""
         if not sparse_core:
             raise Unknowable(f"{operation} signals another chip: remote copies and collectives are not modelled")
         if self.channel.bound is None or not self.channel.bound.without_sparse_core:
@@ -281,7 +285,7 @@ class Memory:
         self._set.discard(address)
 
     def flag(self, flag: "int | Unknown") -> "int | Unknown":
-        """The value of a sync flag; unknown while a transfer raises it, because its arrival is not known so exactly."""
+        """The value of a sync flag; unknown while a transfer may raise it, because arrival times are not exact."""
         address = decided(flag, "a sync flag")
         if self.arrivals.get(address):
             return Unknown(
@@ -292,7 +296,7 @@ class Memory:
         return self.flags.get(address, 0)
 
     def check(self, failed: "bool | Unknown", where: str, line: str = "") -> None:
-        """Records a check of the compiler that fails, at which the chip halts, or that cannot be evaluated."""
+        """Records an offence if a check of the compiler fails, which halts the chip, or cannot be evaluated."""
         if isinstance(failed, Unknown):
             if failed.reason != CROSS_CORE:
                 self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")
@@ -301,7 +305,7 @@ class Memory:
             self.offend("chip-halts", f"a check of the compiler that fails: {where}", line)
 
     def offend(self, kind: OffenceKind, what: str, line: str = "") -> None:
-        """Counts something that the chip would not let pass."""
+        """Counts an offence (see records.Offence)."""
         key = kind, what, line
         self.offences[key] = self.offences.get(key, 0) + 1
 
@@ -312,8 +316,8 @@ class Memory:
     def end(self, clock: int, bundle: int) -> int:
         """The cycle at which the last transfer of an op has ended; its program is done at `clock`.
 
-        Notes transfers that nothing waited for, and flags that are not zero, unless they were set to a value: the
-        compiler leaves the flags of a grid's windows at one.
+        Records an offence for each transfer that nothing waited for, and for each flag that is not zero. A flag that
+        was last set to a value is no offence: the compiler leaves the flags of a grid's windows at one.
         """
         last, name, outgoing = clock, "", False
         self._offend_parts(chain.from_iterable(self._parts.values()))
@@ -343,10 +347,10 @@ class Memory:
         size: "int | Unknown",
         layout: "tuple[int | Unknown, ...]",
     ) -> None:
-        """Writes a transfer's words into scalar memory: the operand's if they are known, else unknown ones.
+        """Writes a transfer's words into scalar memory: the operand's words if they are known, otherwise unknown words.
 
-        The words of a transfer with strides (see `UnderWay.started`) are not known, nor those behind them in the same
-        allocation: they do not follow one another.
+        The words of a transfer with strides (see `UnderWay.started`) are not contiguous, so all words from its
+        destination to the end of the allocation become unknown.
         """
         first = decided(address, "the destination in scalar memory of a transfer")
         granule = self.channel.machine.granule_bytes
@@ -365,10 +369,10 @@ class Memory:
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
         if self.port is not None and any(source in places for places in self.port.network.launch_places):
-            # The programs that the other chips state.
+            # The words by which the other chips report their programs.
             self.words.update(dict.fromkeys(range(first, first + count), 1))
         elif self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
-            # Not an operand, but the runtime's table of the addresses of results, one word for each.
+            # The source is no operand but the runtime's table of result addresses, which has one word for each result.
             self.words.update((first + result, address) for result, address in self.results_at.items())
 
     def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
@@ -380,7 +384,8 @@ class Memory:
         for operand in self.operands:
             if operand.name in self._replaced:
                 continue
-            # A transfer counts its address in granules, with 32 bits; the operand's may count rows of 512 bytes.
+            # A transfer's address is a 32-bit count of granules; an operand's address may be a count of rows of 512
+            # bytes.
             for base in {operand.address, operand.address * ROW_BYTES // granule & WORD}:
                 offset = (source - base) * granule // WORD_BYTES
                 words = operand.words() if operand.space == space and offset >= 0 else None
@@ -392,10 +397,10 @@ class Memory:
     def replace(
         self, space: str, destination: "int | Unknown", *, keeps_drained: bool = False, is_store: bool = False
     ) -> None:
-        """Forgets the contents of the operand in HBM or VMEM that a transfer or a store writes; if unknown, of all.
+        """Forgets the contents of the operand in HBM or VMEM that a transfer or a store writes.
 
-        `destination` counts granules, or rows if it `is_store`. With `keeps_drained`, the words that the scalar program
-        itself has put there are kept.
+        `destination` counts granules, or rows if `is_store`. If it is unknown, the contents of all operands in `space`
+        are forgotten. With `keeps_drained`, the words that the scalar program itself has put there are kept.
         """
         if isinstance(destination, Unknown):
             self._replaced.update(operand.name for operand in self.operands if operand.space == space)
@@ -432,7 +437,7 @@ class Memory:
         address &= WORD
         if is_in_a_result(address) and not any(map(is_in_a_result, self._operand_starts[-1:])):
             return ""
-        # The address of a transfer counts granules; if the operand's address counts rows, it was scaled.
+        # The address of a transfer counts granules; an operand's address that counts rows has been scaled to granules.
         scale = max(1, ROW_BYTES // self.channel.machine.granule_bytes)
         place = bisect_right(self._operand_starts, address // scale if address >= FIRST_OPERAND * scale else address)
         return self._operand_names[place - 1] if place else ""
@@ -448,7 +453,7 @@ class Memory:
     ) -> None:
         """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived.
 
-        `operand` is the address in HBM, if it has one.
+        `operand` is the transfer's address in HBM, if it has one.
         """
         if isinstance(size, Unknown) or isinstance(flag, Unknown):
             decided(size, f"the size of a transfer from {source} to {destination}")
@@ -460,7 +465,7 @@ class Memory:
         name = name or f"{source.upper()} to {destination.upper()}"
         amount = granules * self.channel.machine.granule_bytes
         for_both = target & _BOTH_CORES == _BOTH_CORES
-        # The first core starts what the top-level program fetches, and the ops of every core read it.
+        # The first core starts the fetches of the top-level program for the ops of all cores.
         arrival = self.channel.arrival(
             source, destination, amount, clock, for_all=for_both or self.runtime, alone=self.alone
         )
@@ -468,11 +473,12 @@ class Memory:
             touched = amount * ((source == "hbm") + (destination == "hbm"))
             self.trace.transferred(name, WRITTEN if destination == "hbm" else READ, touched, clock, arrival)
         if granules == 0:
-            # It adds nothing to its flag, so nothing can wait for it.
+            # An empty transfer adds nothing to its flag, so nothing can wait for it.
             return
         under_way = arrival, granules, name, destination == "hbm"
         if for_both:
-            # The flag's low half is in both halves; allocations are so far apart that it covers no bits of theirs.
+            # Both halves of the word hold the flag's low half. It overlaps no bits of an allocation's address, because
+            # allocations are far apart.
             target &= ~(_BOTH_CORES | (target & 0xFFFF) << 16)
             if self.port is None:
                 self.for_others.setdefault(target, []).append(under_way)
@@ -494,9 +500,10 @@ class Memory:
         clock: int,
         line: str,
     ) -> None:
-        """Starts a transfer to another chip: it raises the first of `flags` there, the second here once all has left.
+        """Starts a transfer to another chip. It raises `flags[0]` there, and `flags[1]` here once all bytes have left.
 
-        `moved` are the memory spaces from which and to which it goes, its address in HBM if it has one, its granules.
+        `moved` has the source's memory space, the destination's memory space, the address in HBM if there is one, and
+        the number of granules.
         """
         source, destination, operand, size = moved
         assert self.port is not None
@@ -537,14 +544,14 @@ class Memory:
         self.port.deliver((chip, core), flag, ceil(passage.arrived), raised, what)
 
     def meet(self, clock: int) -> None:
-        """Tells the other cores of the chip that this core has come to their barrier."""
+        """Signals to the other cores of the chip that this core has reached their barrier."""
         assert self.port is not None
         for core in range(self.channel.machine.cores):
             if core != self.core:
                 self.port.deliver((self.port.number, core), MEETING, clock, 1, CORE_SIGNAL)
 
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
-        """True if a wait needs more than is under way to this chip by now.
+        """True if the flag cannot reach `goal` with what is under way to this chip so far.
 
         Moves what other cores have sent to the flag from the inbox to the transfers under way.
         """
@@ -564,11 +571,11 @@ class Memory:
     def wait(
         self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int, *, launches: bool = False
     ) -> int:
-        """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there.
+        """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers under way do not suffice.
 
-        `launches`: the wait belongs to the barrier at which all chips begin a program.
-        Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it. That
-        does not matter if the rest is waited for before anything touches the memory of the transfers on the flag.
+        `launches`: the wait belongs to the barrier at which all chips begin a program. Records an offence if only part
+        of a transfer is waited for, because a flag counts how much has arrived, not which part. It is no offence if the
+        rest is waited for before anything touches the memory of the flag's transfers.
         """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
@@ -614,7 +621,7 @@ class Memory:
         return ready
 
     def exchanged(self, flag: "int | Unknown", granules: "int | Unknown", clock: int, bundle: int) -> int:
-        """The cycle at which this many granules have come from the other core, or gone to it; raises the flag.
+        """The cycle at which this many granules have been copied from or to the other core. Adds them to the flag.
 
         Both cores met at a barrier just before, where the copy was started.
         """
@@ -627,7 +634,7 @@ class Memory:
         return ready
 
     def met(self, bundle: int, since: int, clock: int) -> None:
-        """Books that this core has waited for the other core at a barrier."""
+        """Books the time for which this core has waited for the other core at a barrier."""
         self.account.add(bundle, "barrier wait", clock - since)
         if self.trace is not None:
             self.trace.waited("the other core", since, clock)

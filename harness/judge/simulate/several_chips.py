@@ -1,7 +1,7 @@
 """Chips that run one program together: the links between them, and the transfers and signals that each gets.
 
-Every chip is simulated by itself and yields its clock before it touches another chip, so that links are taken in the
-order of time. Chip i of a program is at place i of its slice; the first axis counts fastest.
+Every chip is simulated by itself and yields its clock before it touches another chip, so that links are used in the
+order of time. Chip i of a program is at place i of its slice; the first axis varies fastest.
 """
 
 from collections import Counter
@@ -22,21 +22,23 @@ from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import LinkTraffic
 
-# The compiler's tags for words of scalar memory: where a program runs, where HBM has the chip of each partition, and
-# where the top-level program leaves what all programs need.
+# The compiler's tags for words of scalar memory: where a program runs, where HBM holds the chip of each partition, and
+# where the top-level program leaves data for all programs.
 _REGISTRY = "program shared registry"
 _CHIP_ID, _CORE = "chip ID", "core index"
 _PARTITION, _ASSIGNMENT_PLACE = "partition id location", "device assignment ptr"
 _IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", _CORE, _ASSIGNMENT_PLACE, _REGISTRY)
-# The tags of that place, and of the table to which it points: the routes to the other chips, in the bits 24 to 27.
+# The tags of the registry that the top-level program fills, and of the table to which the registry points. Bits 24 to
+# 27 of that table's words are routes to the other chips.
 _SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
-# For slices of 32 chips and more: the tag of the chips that routing entries lead to, and the entries for each chip.
+# For slices of 32 chips and more: the tag of the table of chips that routing entries lead to, and the number of entries
+# for each chip.
 _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
-# The addresses at which other programs see the registry and the routes, above all addresses of their own.
+# The addresses at which other programs see the registry and the routes, above all of their own addresses.
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
 # The symbol of the table with the chip of each partition.
 ASSIGNMENT = "device assignment"
-# The names under which waits for another chip are booked. The name of what is sent there is put in front.
+# The names under which waits for another chip are booked. For data that is sent there, the data's name is put in front.
 OTHER_CHIP = "another chip"
 TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
 # The same between the cores of a chip.
@@ -48,10 +50,11 @@ _AWAY, _CHIP = 0x4000, 0x3FFF
 _ROUTED_CHIP = 0xFF
 _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG, _CORE_BIT = 0x1FFF, 13
-# The bit for a flag of v6e's transfers that is raised by 1, as XLA's reductions count them, not by granules.
+# In a transfer of v6e, the bit of a flag that is raised by 1 instead of by the granules. XLA's reductions count
+# transfers so.
 _RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
-# The number of a flag for the barrier of a chip's cores, which has no flag: above all numbers.
+# A made-up flag number for the barrier of a chip's cores, which has no flag. It is above all true numbers.
 MEETING = _FLAG + 1
 _LAUNCH_FLAG = "global barrier sync flag"
 # The first made-up number of a flag, above all true numbers.
@@ -61,9 +64,9 @@ _FIRST_OWN_FLAG = 0x400
 def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     """The numbers of each schedule's sync flags by their names, by the schedule's name.
 
-    Flags that all programs find in one place have their true numbers. The others have made-up ones, which no two
-    schedules share as long as there are enough. The compiler reuses a true number while a transfer to its flag is still
-    under way for a program that waits later, and the dump does not show when.
+    Flags that all programs find in one place have their true numbers. The others have made-up numbers, which no two
+    schedules share as long as there are enough. The reason is that the compiler may reuse a true number while a
+    transfer to its flag is still under way for a program that waits later; the dump does not show when it does.
     """
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
@@ -129,7 +132,7 @@ Times: TypeAlias = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A transfer on its way: the times at which it has each of the links on its `route`, in their order.
+    """A transfer on its way: its `route` of links in order, each with the times at which the transfer uses it.
 
     `left` is the cycle at which its last byte has left the sending chip, `arrived` the cycle at which its last byte has
     arrived at the other chip.
@@ -147,14 +150,14 @@ class Lane:
         self.busy: list[tuple[float, float]] = []
 
     def free_at(self, begin: float) -> float:
-        """The first time from `begin` on at which nothing has the lane."""
+        """The first time from `begin` on at which the lane is free."""
         return next((end for start, end in self.busy if start <= begin < end), begin)
 
     def take(self, times: Times, since: float) -> Times:
-        """The times at which the lane carries data that arrives at `times`; it starts as soon as it is free.
+        """The times at which the lane carries data that arrives at `times`. It carries data as soon as it is free.
 
-        A later transfer may fill the gaps between those that have the lane already: packets of several transfers share
-        a link. From here on, no transfer begins before `since`.
+        A later transfer may fill the gaps between earlier ones, because packets of several transfers share a link. In
+        this and later calls, no transfer begins before `since`.
         """
         while self.busy and self.busy[0][1] < since:
             del self.busy[0]
@@ -188,8 +191,8 @@ class Network:
     """The links of a slice: when each direction is busy, and the bytes that it has carried. Time is in cycles.
 
     Transfers that raise the `launch_flag` belong to the barrier at which all chips begin a program: their bytes are not
-    counted. `launch_places` are the addresses in HBM, in granules, at which chips state what they run. `routing` are
-    the entries of all chips' routing tables; None on slices on which transfers name the chip that they go to.
+    counted. `launch_places` are the addresses in HBM, in granules, at which chips report their programs. `routing` has
+    the entries of all chips' routing tables; None if transfers on this slice name the destination chip instead.
     """
 
     shape: tuple[int, ...]
@@ -257,10 +260,11 @@ class Network:
         return self._routes.setdefault((source, destination), tuple(route))
 
     def passage(self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float) -> Passage:
-        """The way of `amount` bytes from one chip to another.
+        """The passage of `amount` bytes from one chip to another.
 
         The first bytes are read at `begins`, the last at `read`; they raise `flag` at their destination. Each link on
-        the way carries them as soon as it is free and they are there. A link is taken only while it carries bytes.
+        the way carries bytes as soon as it is free and the bytes have arrived. A link is busy only while it carries
+        bytes.
         """
         length = amount / self.bytes_per_cycle
         times: Times = ((max(begins, read - length), max(begins + length, read)),)
@@ -279,9 +283,9 @@ class Network:
 
 @dataclass(slots=True)
 class Waiting:
-    """A chip that waits in an op, at a `line` if that is known, until its flag, which holds `value`, reaches `goal`.
+    """A core's wait in an op until its flag, which is now `value`, reaches `goal`; `line` is "" if it is not known.
 
-    `pending` is what was under way to the flag when it began to wait.
+    `pending` is what was under way to the flag when the wait began.
     """
 
     op: str
@@ -295,10 +299,10 @@ class Waiting:
 
 @dataclass(slots=True, kw_only=True)
 class ChipPort:
-    """The state that one core of a chip shares with the other cores, those of its own chip too.
+    """The state that one core shares with all other cores, including those of its own chip.
 
-    `others` are the ports of all cores, grouped by chip. `inbox` has what the other cores have sent, by the
-    number of its flag: a heap of scalar_memory.Arrival for each flag.
+    `others` are the ports of all cores, grouped by chip. `inbox` has what the other cores have sent, by flag number: a
+    heap of scalar_memory.Arrival for each flag.
     """
 
     number: int
@@ -307,9 +311,9 @@ class ChipPort:
     others: Sequence["ChipPort"] = ()
     inbox: dict[int, list[tuple[int, int, str, bool]]] = field(default_factory=dict)
     waiting: Waiting | None = None
-    # Places in `others` to which this core has sent something since it last went on.
+    # Indices in `others` of the cores to which this core has sent something since it last continued.
     served: set[int] = field(default_factory=set)
-    # Words of scalar memory, by their addresses, that the top-level program has left for those that it calls.
+    # Words of scalar memory, by their addresses, that the top-level program has left for the programs that it calls.
     shared: Mapping[int, "int | Unknown"] = field(default_factory=dict)
 
     def destination(self, number: int, line: str) -> int:
@@ -364,7 +368,7 @@ class ChipPort:
         self.served.add(place)
 
     def goes_on(self, clock: int) -> int | None:
-        """The cycle at which a chip whose clock is `clock` goes on; None as long as it waits for more than was sent."""
+        """The cycle at which this core, now at `clock`, continues; None while it waits for more than has been sent."""
         waiting = self.waiting
         if waiting is None:
             return clock
@@ -398,7 +402,7 @@ class ChipPort:
 def ports(
     count: int, machine: Machine, top: Schedule, names: Mapping[int, str], constants: Mapping[int, Sequence[int]]
 ) -> list[ChipPort]:
-    """The ports of `count` chips' cores that are linked to a slice and run `top`, which has `names` for addresses.
+    """The ports of all cores of a slice of `count` chips that run `top`; `names` are the names of its addresses.
 
     `constants` are words in HBM by their addresses. Raises UsageError `unknown-slice`.
     """
@@ -440,10 +444,11 @@ def ports(
 
 
 def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int, int, int]]) -> str:
-    """Runs all chips' cores to their end, always the one that goes on first. Returns why the run has no end, or ""."""
+    """Runs all cores to their end, always the one that can continue earliest. Returns why the run has no end, or ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
-    # The cycle at which each core goes on, if it is known: only what is sent to a waiting core changes it.
+    # The cycle at which each core continues, if it is known. For a waiting core, only what is sent to the core changes
+    # it.
     able = dict(clocks)
     while clocks:
         if not able:
@@ -470,7 +475,7 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
 def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
     """Counts of the transfers and signals from other chips that nothing waits for, by a sentence that names them.
 
-    `names` are the names of the flags that all programs find in one place.
+    `names` are the names of flags by their numbers.
     """
     return Counter(
         f"{what} that nothing waits for (sync flag {names.get(flag, flag)})"
@@ -480,7 +485,7 @@ def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
 
 
 def deadlock(several: Sequence[ChipPort]) -> str:
-    """Text that says which chips wait for what, if no chip can go on."""
+    """Text that says which chips wait for what, for the case that no chip can continue."""
     waits: dict[str, list[int]] = {}
     for port in several:
         waiting = port.waiting

@@ -1,4 +1,4 @@
-"""The source line to which each operation of a schedule belongs, also if the compiler does not say."""
+"""The source line of each operation of a schedule, including operations for which the compiler names none."""
 
 import re
 from collections import deque
@@ -66,7 +66,7 @@ def ascribed(schedule: Schedule) -> list[Ascribed]:
 
 @cache
 def _array(opcode: str) -> str:
-    """The MXU or XLU (`mxu0`) that takes the operation in, else ""."""
+    """The MXU or XLU that executes the operation, such as `mxu0`, or ""."""
     match = _ARRAY.search(opcode)
     return match[0] if match else ""
 

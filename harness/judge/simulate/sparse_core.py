@@ -1,4 +1,4 @@
-"""An upper bound of the time that the SparseCore takes for its part of a module, from the transfers in its text."""
+"""An upper bound of the time that the SparseCore takes for its part of a module, from the transfers in the HLO text."""
 
 import math
 import re
@@ -17,7 +17,7 @@ ON_TENSORCORE = tuple(
 )
 # An array moves in pieces of a tile of 8 x 128 words.
 _TILE_BYTES = 4096
-# Opcodes that move nothing: names for values, and what a fusion computes on its way.
+# Opcodes that cause no transfer.
 _NO_TRANSFER = ("bitcast", "call-done", "constant", "get-tuple-element", "parameter", "tuple")
 _OPENED = ("call", "call-start")
 # Opcodes that move slices, and the attribute that lists the dimensions within a slice.
@@ -25,7 +25,7 @@ _SLICES = {"gather": "offset_dims", "scatter": "update_window_dims"}
 
 
 def most_seconds(module: Module, machine: Machine) -> float | None:
-    """Seconds that all calls of the SparseCore take if each piece of them is moved when the one before has arrived.
+    """Seconds that all calls of the SparseCore take if each piece is moved only after the previous one has arrived.
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
     latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None if
@@ -54,7 +54,7 @@ def _calls(computation: Computation) -> Iterator[Instruction]:
 
 
 def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
-    """The names of all computations that the instruction calls, directly or not."""
+    """The names of all computations that the instruction calls, directly or indirectly."""
     for _, name in instruction.called:
         yield name
         if (called := module.by_name.get(name)) is not None:
@@ -63,7 +63,7 @@ def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
 
 
 def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
-    """The pieces that are read and written, as numbers and bytes; None if the call does anything else."""
+    """The pieces that are read and written, as (number, bytes of each); None if the call does anything else."""
     pieces: list[tuple[int, int]] = []
     for name in call.computations("calls", "to_apply"):
         computation = module.by_name.get(name)

@@ -9,10 +9,10 @@ from harness.records import PartKind
 class Account:
     """Cycles without an issue by bundle, kind and name (see records.Part).
 
-    `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it makes
-    `pipeline_depth` more turns than there are steps. A turn fetches first, then runs a step's
-    body, then waits for what a body wrote. So the first body runs in turn `first_body`, which is
-    `pipeline_depth` - 1 (None without a grid), and the last one in the last turn but one.
+    `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it makes `pipeline_depth` more
+    turns than there are steps. A turn first fetches, then runs a step's body, then waits for the write-back of a body's
+    output. So the first body runs in turn `first_body`, which is `pipeline_depth` - 1 (None without a grid), and the
+    last one in the last turn but one.
     """
 
     def __init__(self, schedule: Schedule | None) -> None:
@@ -47,5 +47,5 @@ class Account:
             self.add(bundle, "fill and drain" if drains else "operand wait", cycles, name)
 
     def close(self) -> None:
-        """Books what is left when the op has ended."""
+        """Books the remaining waits when the op has ended."""
         self._settle(self.turn, ended=True)

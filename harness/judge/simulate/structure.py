@@ -9,7 +9,7 @@ from harness.dumps.llo import Bundle, Op, Schedule, called_name
 from harness.judge.simulate.functional_units import EUP
 from harness.judge.simulate.machine import Machine
 
-# The units by the beginnings of opcodes. Names for a register's value, and marks, take no slot of a unit.
+# The units by opcode prefix. Operations that only rename a value or mark a place take no slot of a unit.
 _UNITS = {
     ("vpop.sfrf", "vpop.ccrf"): "",
     ("vld",): "VLOAD",
@@ -22,14 +22,14 @@ _UNITS = {
 REGISTER_BYTES = 4096
 _SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
-# The first row of an allocation, as it is loaded and as it is stored.
+# The texts of a load and of a store of an allocation's first row.
 _ALLOCATION_LOADED = re.compile(r"\s*\[vmem:\[(#allocation[\w.]*)\] sm:\$0x1\]\s*$")
 _STORED = re.compile(r"\s*\[vmem:\[#allocation[\w.]*\] sm:\$0x1\](?:,|\s*/\*vst_source=\*/)?\s*%\w+_(v\d+)")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 # The operation that raises a sync flag of another core or chip.
 REMOTE_SIGNAL = "vsyncadd.remote"
-# The note of a wait for the other core of the chip, and those of waits for the other chips when a program begins.
+# The note of a wait for the other core of the chip, and the notes of waits for the other chips when a program begins.
 _MEETING = "barrier-megacore"
 LAUNCH_BARRIER = ("global-barrier", "enhanced-barrier")
 # The name of the wait for a copy from one core to the other.
@@ -40,13 +40,13 @@ _REGION = re.compile(r"region(\d+)")
 
 
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
-    """The number of bundles after a branch that are executed whatever the branch decides.
+    """The number of bundles after a branch that are executed whether or not the branch is taken.
 
-    On all chips but the newest there is one for each cycle that the branch takes to act. On the newest chip the
-    compiler leaves one empty bundle for all the empty ones that the slots end with, and the chip makes up for the
+    On all chips but the newest, there is one slot for each cycle until the branch takes effect. On the newest chip, the
+    compiler replaces the empty bundles at the end of the slots with a single one, and the chip waits in place of the
     others when it jumps. So the slots end with the last empty bundle before the next branch or region. If no bundle was
-    left out, the last slot may hold an operation. At least one of these then holds for the bundles behind the last
-    empty one:
+    left out, the last slot may hold an operation. In that case at least one of these is true of the bundles after the
+    last empty one:
     - They come from the path without the jump, and carry the branch's opposite predicate.
     - Several empty bundles stand before them.
     - A region ends with them, and another one starts behind them.
@@ -73,7 +73,7 @@ def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
 
 
 def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:
-    """The memory space that `register` points to, by the operation that made the address; `?` if none tells."""
+    """The memory space that `register` points to, from the operation that computed the address; `?` if unknown."""
     for bundle in bundles[index::-1]:
         for op in bundle.ops:
             if op.destination == register and (match := _SPACE.search(op.opcode)):
@@ -82,7 +82,7 @@ def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:
 
 
 def cross_core_pops(schedule: Schedule) -> set[int]:
-    """Identities of the operations that take a scalar from a vector which the other core sent: checks, not data."""
+    """Identities of the operations that take a scalar from a vector of the other core. Such scalars are only checks."""
     pushed: deque[bool] = deque()
     sent: set[str] = set()
     pops: set[int] = set()
@@ -123,11 +123,11 @@ def meetings(schedule: Schedule) -> dict[int, int]:
 
 
 def exchanges(schedule: Schedule) -> frozenset[int]:
-    """Identities of the operations that, right behind a barrier, add up the values of both cores in an op of XLA's.
+    """Identities of the operations with which an op of XLA adds up the values of both cores, right after a barrier.
 
     One core copies its part into the memory of the other, which adds it up; both wait for the copy, whose note is
     EXCHANGED. Flags between the cores say that there is room and that the copy is done. The next barrier waits for the
-    same.
+    same events.
     """
     copied = schedule.ops_where("dma.done.wait".__eq__)
     if not any(op.note == EXCHANGED for _, op in copied):
@@ -149,9 +149,9 @@ def exchanges(schedule: Schedule) -> frozenset[int]:
 def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
     """The operation that fills the register of each `vpush`, by the identity of the `vpush`.
 
-    It is a load, or a scalar in all places of the register (`vstv`); None if the pushed value is computed. An operation
-    surely fills the register only if it stands before the `vpush` with no jump or start of a region between. A load
-    from an allocation that the program itself filled at its beginning is replaced by the operation that filled it.
+    That operation is a load, or a `vstv`, which puts a scalar into all places of the register. It is None if the pushed
+    value is computed, or if a jump or the start of a region stands between the operation and the `vpush`. A load from
+    an allocation that the program itself filled at its beginning is replaced by the operation that filled it.
     """
     loads: dict[int, Op | None] = {}
     for index, op in schedule.ops_where("vpush".__eq__):
@@ -175,7 +175,8 @@ def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
 def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
     """The load or `vstv` that fills the allocation that `load` reads, or None.
 
-    The program has to store to the allocation once, before its first jump, and only load from it otherwise.
+    None unless the program stores to the allocation exactly once, before its first jump, and otherwise only loads from
+    it.
     """
     allocation = _ALLOCATION_LOADED.match(load.text) if load.opcode == "vld" else None
     if allocation is None:
@@ -198,8 +199,8 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
     """The words of scalar memory (`#allocation9`) that say whether the program before has fetched an operand already.
 
-    XLA's cross-program prefetch tests whether such a word is 0. The only other word that the
-    runtime leaves and that is compared with "not equal" tells the program to run if it is 1.
+    XLA's cross-program prefetch tests whether such a word is 0. The runtime leaves only one other word that a "not
+    equal" tests: the program runs if that word is 1.
     """
     loaded: dict[str, str] = {}
     words = set()
@@ -216,7 +217,7 @@ def prefetched_words(schedule: Schedule) -> frozenset[str]:
 
 
 def result_words(schedule: Schedule) -> frozenset[str]:
-    """The words of scalar memory that hold the address of the only result of a program, or of a table of several.
+    """The words of scalar memory that hold the address of a program's only result, or of a table of several results.
 
     A result may lie in a parameter's memory: the program compares that address with the parameter's, and copies the
     parameter if they differ.
@@ -259,7 +260,7 @@ def is_branch(op: Op) -> bool:
 
 
 def is_timed(op: Op) -> bool:
-    """True if the clock matters to the operation, or the operation moves the clock."""
+    """True if the operation depends on the clock or advances it."""
     if op.opcode == "inlined_call":
         return called_name(op) != ""
     return op.opcode.startswith(_TIMED)

@@ -23,7 +23,6 @@ class Program:
     """A compiled schedule: `run(memory, pipes, tick, clock, call)` executes it from `clock` on.
 
     `run` is a generator (see Steps) that returns the clock at its end. It raises Unknowable if the end is not known.
-
     Its argument `pipes` counts how often each stretch runs, and it calls `tick(clock)` at every jump.
 
     - `kinds`: one operation of each kind that uses units.

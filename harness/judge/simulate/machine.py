@@ -18,19 +18,19 @@ class Machine:
         harness/chips.
     hbm_read_share, hbm_write_share: the shares of that bandwidth that reads and writes reach. CALIBRATED, per chip.
     transfer_bytes_per_cycle: the most bytes per cycle that a single transfer moves, whatever the bandwidth of HBM.
-    CALIBRATED.
+        CALIBRATED.
     granule_bytes: the unit of a transfer's size. Found by comparing transfers with their operands' sizes.
     dma_latency_cycles: from the issue of a transfer from HBM until its flag is raised, without the time for its bytes;
         dma_write_latency_cycles: the same for a transfer to HBM. CALIBRATED.
     transfer_cycles: how long each HBM transfer keeps the path to HBM busy, in addition to the time for its bytes.
-    CALIBRATED.
+        CALIBRATED.
     wait_cycles: the cost of a wait for a transfer, even if the transfer has already arrived. CALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of a unit. Source: harness/chips.
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle: 1 for every 128-wide MXU, 2 for
         256-wide ones. Source: peak = 2 x size^2 x rows x mxus x cores x clock. The compiler issues 16-row matmuls 16 /
         matmul_rows_per_cycle cycles apart.
-    matmul_slowdown: in a stream of matmuls, the time that each occupies its unit / the time that its rows take.
-    CALIBRATED, per chip.
+    matmul_slowdown: in a stream of matmuls, how long each occupies its unit, divided by how long its rows take.
+        CALIBRATED, per chip.
     matmul_queue: matmuls that can wait in front of a unit while the core goes on; at the next one the core stalls.
         CALIBRATED, per chip.
     narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 if the published peak
@@ -49,10 +49,10 @@ class Machine:
         move lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first row
         out.
     third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much earlier the third of three cross-lane units is
-    done.
+        done.
     eup_latency_cycles: the latency of the transcendental unit (one operation per cycle).
     eup_packed_cycles: how long an operation on a register of packed 16-bit values occupies the transcendental unit,
-    which needs two passes.
+        which needs two passes.
     branch_slots: bundles issued between a branch and its target; branch_slots_vary: True if the compiler may leave out
         empty slots; the core waits in their place when it jumps. Seen in the schedules.
 

@@ -76,6 +76,7 @@ def doubts(chip: Chip) -> Mapping[str, Machine]:
 
     - Fitted constants are moved to the ends of their intervals (`Intervals` of the chip's row).
     - Constants that were read off the compiler's schedules are moved by 20 % up and down.
+    - The rules in `_RULES` are reversed.
     - For several chips, the constants of the links are moved too.
     - The clock is not moved, because it scales all cycles alike. Neither are the published constants: the bandwidth,
       and the rows that a matrix unit takes in.

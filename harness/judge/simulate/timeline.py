@@ -1,4 +1,4 @@
-"""A simulated run to look at: all of it step by step, some of its steps bundle by bundle."""
+"""The timeline of a simulated run: all grid steps, and some of them bundle by bundle."""
 
 import time
 from collections import Counter
@@ -34,10 +34,10 @@ def timeline(
 ) -> Timeline:
     """The timeline of the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
 
-    For a program on several chips, those of every chip, and what goes over each link. `steps_shown` steps
-    from the middle of the longest op's grid are shown bundle by bundle, on core or chip 0: what each unit issues, and
-    what a bundle stalls for. Long rows are cut. `operands` are contents of arguments by their names. Raises
-    RatchetError `no-simulation` if the run has no known end.
+    For a program on several chips, the timeline has every chip, and the transfers over each link. `steps_shown` steps
+    from the middle of the longest op's grid are shown bundle by bundle, on core or chip 0, with the operations that
+    each unit issues and the causes of stalls. Long rows are cut. `operands` are contents of arguments by their names.
+    Raises RatchetError `no-simulation` if the run has no known end.
     """
     machine = machine_of(chip)
     tables = Tables(dump.module, operands or dump.arguments)
@@ -53,7 +53,7 @@ def timeline(
 
 @dataclass(slots=True)
 class Recording:
-    """A run that notes down a small timeline, with the first steps of each op bundle by bundle for some cycles.
+    """A run that records a small timeline, in which some cycles of each op's first steps are shown bundle by bundle.
 
     `cores` are the outcome of the run, once it has ended.
     """
@@ -79,7 +79,7 @@ class Recording:
 def _recorders(
     dump: ModuleDump, machine: Machine, windows: Sequence[SpanWindow], most: int
 ) -> tuple[SpanRecorder, ...]:
-    """One recorder for each core, the first with the windows; a row of all chips together keeps `most` spans."""
+    """One recorder for each core; only the first has the windows. The rows of all chips together keep `most` spans."""
     chips = dump.module.devices
     places = [f"core {core}" for core in range(machine.cores)]
     if chips > 1:
@@ -89,7 +89,7 @@ def _recorders(
 
 
 def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], traces: Sequence[SpanRecorder]) -> Timeline:
-    """The timeline that the recorders noted down during a run; `cores` are the outcome of that run."""
+    """The timeline of a run that the recorders have recorded; `cores` are the outcome of that run."""
     last = max(cores, key=lambda core: core.cycles)
     # For each of several chips, only the core that ends last is drawn.
     several = dump.module.devices > 1
@@ -114,7 +114,7 @@ def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], trace
 
 
 def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
-    """The middle of the op that takes longest."""
+    """The window that shows the middle of the op that takes longest."""
     if not core.ops or steps_shown < 1:
         return ()
     op = max(core.ops, key=lambda op: op.cycles)
@@ -123,7 +123,7 @@ def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
     else:
         steps = op.steps // op.calls
         length = min(steps_shown, steps)
-        # In turns of the loop: step 0 runs in turn `pipeline_depth` - 1. An odd step is left after the window.
+        # `middle` counts turns of the loop: step 0 runs in turn `pipeline_depth` - 1.
         middle = (steps - length) // 2 + max(0, op.schedule.pipeline_depth - 1)
     return (SpanWindow(op=op.schedule.name, first=middle, last=middle + length),)
 

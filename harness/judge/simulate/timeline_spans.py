@@ -1,4 +1,4 @@
-"""The spans of a timeline, row by row, as an instrumented run notes them down while it runs."""
+"""The recorder of a timeline's spans, row by row, which a simulated run calls while it runs."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,8 @@ from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Span, SpanKind
 
-# Longer rows keep only their beginning, their end and their window; a browser holds 15 rows of this length with ease.
+# Longer rows keep only their beginning, their end and their window; a browser displays 15 rows of this length with
+# ease.
 MOST_SPANS = 20_000
 # The rows of transfers: to the core or within it, to HBM, to another chip.
 READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
@@ -53,7 +54,7 @@ class _SpanRow:
 
 @dataclass(slots=True)
 class _Call:
-    """A call under way: `turn` of its grid's loop since `turned`."""
+    """A call under way. Its grid's loop has been in turn `turn` since the cycle `turned`."""
 
     schedule: Schedule
     stretches: tuple[Stretch, ...]
@@ -62,7 +63,7 @@ class _Call:
     window: SpanWindow | None
     turned: int
     turn: int = 0
-    # The previous turn, which is no step if it was the last.
+    # The previous turn (number, start, end), which is recorded later, because the last turn is no step.
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
     shown_cycles: int = 0
@@ -80,9 +81,9 @@ class _Call:
 class SpanRecorder:
     """The spans of one core or chip, `place`. A row keeps `most` spans.
 
-    Without windows nothing is shown bundle by bundle. `flight_cycles` are the cycles in which a transfer is under way,
-    `waited_cycles` those of them in which the core waits for one. Both count the whole run, whatever is left out of its
-    rows.
+    Without windows nothing is shown bundle by bundle. `flight_cycles` are the cycles in which a transfer is under way.
+    `waited_cycles` are those of these cycles in which the core waits for a transfer. Both count the whole run,
+    including spans that are not kept.
     """
 
     def __init__(self, place: str, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
@@ -136,7 +137,7 @@ class SpanRecorder:
             self._bundles(frame, frame.stretches[number], clock, after)
 
     def transferred(self, name: str, row: str, hbm_bytes: int, start: int, arrival: int) -> None:
-        """Records that a transfer of the operand `name` starts, which arrives at `arrival`."""
+        """Records a transfer of the operand `name` that starts at `start` and arrives at `arrival`."""
         # Transfers come in the order of their starts.
         self.flight_cycles += max(0, arrival - max(start, self._arrived))
         self._arrived = max(self._arrived, arrival)
@@ -144,7 +145,7 @@ class SpanRecorder:
         self._add(replace(self._span("transfer", row, name, start, arrival), hbm_bytes=hbm_bytes))
 
     def crossed(self, link: str, name: str, link_bytes: int, times: Sequence[tuple[float, float]]) -> None:
-        """Records that a transfer has one direction of a link between chips at these `times`, in the row `link`."""
+        """Records in the row `link` that a transfer uses one direction of a link between chips at these `times`."""
         busy = sum(end - start for start, end in times)
         done, before = 0.0, 0
         for start, end in times:
@@ -211,7 +212,7 @@ class SpanRecorder:
         return Span(kind=kind, row=f"{self.place} {row}", name=name, start=start, end=end)
 
     def _add(self, span: Span, turn: int | None = None) -> None:
-        """Keeps a span if it took time; `turn` is given if it is not that of the innermost call."""
+        """Keeps a span if it took time; `turn` is given for a span that is not of the innermost call's present turn."""
         if span.end == span.start:
             return
         frame = self._frames[-1]

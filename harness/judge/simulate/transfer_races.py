@@ -1,7 +1,7 @@
-"""Transfers under way in an executed schedule, and whatever touches their memory before they were waited for.
+"""Transfers under way in an executed schedule, and accesses to their memory before they have been waited for.
 
-A transfer is under way until all that was started on its sync flag has been waited for, as in the interpreter: a flag
-counts granules, whichever transfer they are of. The checks cover VMEM (transfers, and the loads and stores of
+As in the interpreter, a transfer is under way until everything that was started on its sync flag has been waited for: a
+flag counts the granules of all its transfers together. The checks cover VMEM (transfers, and the loads and stores of
 `accesses.py`) and HBM (transfers) of one kernel on one core.
 """
 
@@ -29,9 +29,9 @@ _NOT_WAITED = "which nothing has waited for"
 
 @dataclass(frozen=True, slots=True)
 class _Strides:
-    """The layout of a transfer's granules: runs of `length`, at levels that have two strides and a count each.
+    """The layout of a transfer's granules: runs of `length` granules, repeated at nested levels.
 
-    The strides are those of source and target. The count says how often they occur.
+    Each level has the source's stride, the target's stride, and the number of repetitions.
     """
 
     length: int
@@ -40,7 +40,7 @@ class _Strides:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Granules: `count` runs of `length`, each `stride` after the one before."""
+    """A set of granules: `count` runs of `length` granules, whose starts are `stride` granules apart."""
 
     first: int
     stride: int
@@ -69,7 +69,7 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Side:
-    """One side of a transfer, which it reads or writes: a memory, regions of it, and the pieces that these lie in."""
+    """The memory that a transfer reads, or that it writes: a space, its regions, and the pieces that hold the regions."""
 
     space: str
     regions: tuple[Region, ...]
@@ -118,7 +118,7 @@ class _Pieces:
                 del self._at[piece]
 
     def near(self, pieces: Iterable[int]) -> Iterable[Moving]:
-        """The transfers that may touch one of the pieces; without pieces, those that may touch any."""
+        """The transfers that may touch one of the pieces; all transfers if there are no pieces."""
         if not self._at and not self._everywhere:
             return ()
         moving_by_id = {id(moving): moving for moving in self._everywhere}
@@ -131,8 +131,8 @@ class _Pieces:
 class UnderWay:
     """The transfers under way while a kernel runs; `busy` counts those of each allocation of VMEM.
 
-    `raced(what, line)` is called for each two accesses to the same memory of which one is a write. If `is_watching` is
-    False, nothing is checked.
+    `raced(what, line)` is called for each pair of accesses to the same memory if at least one of them is a write. If
+    `is_watching` is False, nothing is checked.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class UnderWay:
         self._is_watching = is_watching
         self._reading, self._writing = ({space: _Pieces() for space in _PIECE_BITS} for _ in range(2))
         self._by_flag: dict[int, list[Moving]] = {}
-        # Flags with a transfer whose memory is not known on both sides.
+        # Flags with a transfer of which the source's or the target's memory is not known.
         self._unfollowed: set[int] = set()
         # Transfers of a kernel have few sizes and strides.
         self._strides_of: dict[tuple[int, ...], _Strides | None] = {}
@@ -166,7 +166,7 @@ class UnderWay:
         layout: "tuple[int | Unknown, ...]",
         line: str,
     ) -> None:
-        """Records a transfer of `size` granules; `layout` is empty, or strides and steps, or a descriptor's address.
+        """Records a transfer of `size` granules; `layout` is empty, or strides and counts, or a descriptor's address.
 
         A transfer whose place or strides are not known is not followed.
         """
@@ -191,7 +191,8 @@ class UnderWay:
     def arrived(self, flag: int) -> bool:
         """Records that everything that was started on the flag has been waited for.
 
-        Returns `True` if all of it and the program's accesses were followed, and nothing touched its memory before.
+        Returns True if these transfers and the program's accesses were all followed, and no access touched the
+        transfers' memory before.
         """
         is_clear = bool(self._touches) and flag not in self._unfollowed
         self._unfollowed.discard(flag)
@@ -207,7 +208,7 @@ class UnderWay:
         return is_clear
 
     def touch(self, number: int, base: int) -> None:
-        """Checks the loads and stores of a stretch that start from a register with the value `base`."""
+        """Checks the loads and stores of a stretch that are relative to a register with the value `base`."""
         touch, bits = self._touches[number], _PIECE_BITS["vmem"]
         first, end = ((base + row) * self._scale for row in (touch.low, touch.high))
         pieces = range(first >> bits, (end - 1 >> bits) + 1)
@@ -237,7 +238,7 @@ class UnderWay:
         return any(region.overlaps(first, end) for region in regions)
 
     def _look_at(self, moving: Moving) -> None:
-        """Reports each transfer under way that overlaps the starting one, and a starting one that overlaps itself."""
+        """Reports each transfer under way that overlaps a new transfer, and a new transfer that overlaps itself."""
         source, target = moving.source, moving.target
         if source.space == target.space and _meet(source.regions, target.regions):
             moving.is_raced = True
@@ -292,10 +293,10 @@ class UnderWay:
 
 
 def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | None:
-    """The layout from no numbers (one run), or from triples, the outermost level first.
+    """The layout from triples of numbers, the outermost level first. Without numbers, the layout is a single run.
 
-    A triple has two strides, and the number of items of the next level in one item of its level. In place of that
-    number, the last triple has the rows of a run.
+    A triple has the two strides of its level, and the number of items of the next level in one item of its level. The
+    last triple has the number of rows of a run instead of that number.
     """
     if size <= 0 or len(numbers) % 3:
         return None

@@ -10,16 +10,17 @@ from math import hypot, inf
 from harness import chips
 from harness.errors import UsageError
 
-# The factor if something that is not understood was executed: its time may be wrong by an unknown amount.
+# The factor on the uncertainty if an operation was executed that is not understood, because its time is unknown.
 WIDER = 2
 
-# 148 published times were kept from this simulator until its predictions were sealed: 61 % of them lay within the
-# interval that was claimed for 68 %. Errors follow Student's distribution, which gives the factor that was missing.
+# Predictions of 148 published times were sealed before the simulator was compared with the times: 61 % of the times lay
+# within the interval that was claimed for 68 %. With errors that follow Student's distribution, this factor corrects
+# the interval.
 _ON_SEALED_ROWS = 1.2
 # Added for each HLO operation that a program calls: its first fetch and its last store.
 _OPERATION_SECONDS = 0.28e-6
 # The uncertain share of the time that chips wait for each other. Published transfers reach 86 to 95 % of their links'
-# bandwidth; how far those of kernels differ from them is not published.
+# bandwidth; how much the transfers of kernels differ from these is not published.
 LINK_WAITS = 0.1
 # Errors are not normal: 95 % of them are within this many standard deviations.
 DEVIATIONS_OF_95_PERCENT = 2.9
@@ -28,10 +29,10 @@ DEVIATIONS_OF_95_PERCENT = 2.9
 def plus_minus_seconds(
     seconds: float, relative: float, *, is_understood: bool, link_wait_seconds: float = 0.0
 ) -> float:
-    """Half the width of the 68 % interval around a simulated time whose ratios are off by the fraction `relative`.
+    """Half the width of the 68 % interval around a simulated time; `relative` is the uncertainty of time ratios.
 
-    It is wider than a ratio's: programs for one problem share errors, one program and the device share none.
-    `link_wait_seconds` of the time are waits for other chips.
+    The interval is wider than that of a ratio, because two programs for one problem share errors, but a program and the
+    device do not. `link_wait_seconds` of the time are waits for other chips.
     """
     off = hypot(_ON_SEALED_ROWS * relative * seconds, LINK_WAITS * link_wait_seconds)
     return off * (1 if is_understood else WIDER)
@@ -42,9 +43,9 @@ def relative_uncertainty(chip: str, operation_seconds: float = inf) -> float:
 
     `operation_seconds` is the time that one HLO operation of the program takes, on average.
 
-    The judge compares two times with it. Two programs that compute the same thing share errors, so their ratio should
-    be off by no more than either time (benchmarks/FIDELITY.md shows by how much). Among fifteen variants of one kernel,
-    all pairs that differ by 2 % were ordered correctly.
+    The judge compares two times with this uncertainty. Two programs that compute the same thing share errors, so their
+    ratio should be off by no more than either time (benchmarks/FIDELITY.md shows by how much). Among fifteen variants
+    of one kernel, all pairs that differ by 2 % were ordered correctly.
     """
     relative = chips.row(chip).relative_uncertainty if chip in chips.names() else None
     if relative is None:

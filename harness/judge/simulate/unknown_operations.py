@@ -1,4 +1,4 @@
-"""Finds operations that were executed but not understood: neither modelled, nor known not to affect the time."""
+"""Finds executed operations that are not understood: not modelled, and not known to leave the time unchanged."""
 
 import re
 from collections import Counter
@@ -6,8 +6,8 @@ from collections import Counter
 from harness.dumps.llo import Schedule
 from harness.judge.simulate.scalar import is_known
 
-# Vector operations that are done in the cycle they issue in, by the first word of their opcode; seen in
-# schedules of libtpu 0.0.42 and 0.0.50, named after what they do.
+# Vector operations that are understood, by the first word of their opcode: they are modelled elsewhere, or take only
+# the cycle in which they issue. Seen in schedules of libtpu 0.0.42 and 0.0.50.
 _VECTOR_WORDS = """
     vabs vadd vand vandn vbcast vcarry vceil vclamp vclampa vclz vcmask vcmp vcombine vcountsetbits vcvt vdwg vexp vexp2
     vfloor vimm vlaneseq vld vldmsk vlog vlog2 vmand vmax vmerge vmin vmneg vmor vmov vmpcnt vmul vmulu vmxor vneg
@@ -26,7 +26,7 @@ _OTHER = frozenset(_OTHER_WORDS.split())
 
 
 def not_understood(schedule: Schedule, executions: list[int]) -> list[str]:
-    """A sentence for each opcode whose effect or time is not modelled and that was executed, most frequent first."""
+    """A sentence for each executed opcode whose effect or time is not modelled, the most frequent first."""
     counts: Counter[str] = Counter()
     seen: dict[tuple[str, bool], bool] = {}
     for index, op in schedule.ops_where(lambda opcode: not _is_named(opcode)):

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 class Unknowable(Exception):
     """Control flow (a branch, a transfer, a wait) depends on a value that the simulator does not know.
 
-    `unwritten` says that it is not only unknown here: nothing in the program has written it.
+    `unwritten` is True if nothing in the program has written that value.
     """
 
     def __init__(self, reason: str, *, unwritten: bool = False) -> None:
@@ -58,7 +58,7 @@ class Unknown:
 
 
 class Assumed(Unknown):
-    """An unknown value that decides as `holds` says, wherever a decision needs it: for the bounds of a range."""
+    """An unknown value that counts as `holds` in every decision; used in runs that give the bounds of a range."""
 
     __slots__ = ("holds",)
 
@@ -96,19 +96,19 @@ def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown
 
 
 def decided(value: "int | Unknown", what: str) -> int:
-    """The integer; if it is not known, raises Unknowable, which names `what` needs it."""
+    """The integer `value`. Raises Unknowable if it is not known; the error names `what` needs the value."""
     if isinstance(value, Unknown):
         raise Unknowable(f"{what} depends on {value.reason}", unwritten=value.unwritten)
     return value
 
 
 def smaller(word: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
-    """The minimum, unknown if either is."""
+    """The minimum; unknown if either value is unknown."""
     return pick(word < other, word, other)
 
 
 def larger(word: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
-    """The maximum, unknown if either is."""
+    """The maximum; unknown if either value is unknown."""
     return pick(word > other, word, other)
 
 
@@ -155,7 +155,7 @@ def float_of(number: "int | Unknown") -> "int | Unknown":
 
 
 def _numbers(left: "int | Unknown", other: "int | Unknown") -> "tuple[float, float] | Unknown":
-    """Two words as floating-point numbers; unknown if machines do not treat them alike."""
+    """Two words as floating-point numbers; unknown if one is NaN or subnormal, which machines treat differently."""
     numbers = []
     for word in (left, other):
         if isinstance(word, Unknown):

@@ -29,7 +29,7 @@ _DOT = {
 }
 
 
-# Eight dimensions would be many; a window has 31 bits at most.
+# Labels of eight dimensions are far shorter than this, and the numbers of a window have at most 31 bits.
 _LONGEST_LABELS, _LARGEST_WINDOW = 100, 1 << 31
 # The usual spelling of most attributes in XLA's text, each read in one match; other spellings are read token by token.
 _KEY = re.compile(r",\s*([a-z_][\w\-]*)=")
@@ -45,7 +45,7 @@ _ENTRY = re.compile(r'(\w+)=(?:"([^"]*)"|(\d+))')
 def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: bool) -> dict[str, Any]:
     """The fields of an instruction from the attributes that begin at the next token.
 
-    `source_of` gives the line of a stack frame. Raises Misunderstood, also for two attributes that do not fit
+    `source_of` returns the source line of a stack frame. Raises Misunderstood, also for two attributes that do not fit
     together.
     """
     fields: dict[str, Any] = {}
@@ -59,7 +59,8 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
         elif tokens.match(_END) is not None or not tokens.skip(","):
             break
         else:
-            # Abridged listings end with a comma. An attribute has no blank before its `=`, an instruction has one.
+            # Abridged listings end with a comma, after which an instruction may follow. An attribute has no blank
+            # before its `=`, but an instruction has one.
             key_end = tokens.peek().start + len(tokens.peek().text)
             if tokens.begins_line() and not tokens.text.startswith("=", key_end):
                 break
@@ -136,7 +137,7 @@ def configuration(backend: str, *path: str) -> object:
 
 
 def trip_count(backend: str) -> int | None:
-    """The number of runs of a loop's body, if the compiler wrote it down."""
+    """The number of iterations of a loop; None if the compiler did not state it."""
     count = configuration(backend, "known_trip_count", "n") if "known_trip_count" in backend else None
     try:
         return int(count) if isinstance(count, int | str) else None
@@ -145,7 +146,7 @@ def trip_count(backend: str) -> int | None:
 
 
 def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
-    """Reads a window such as `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2}`. Raises Misunderstood."""
+    """The dimensions of a window such as `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2}`. Raises Misunderstood."""
     NAME.check(len(text), "a window")
     fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
     sizes = fields.get("size", "")
@@ -249,7 +250,7 @@ def _labels(tokens: Tokens) -> str:
 
 
 def _metadata(tokens: Tokens) -> dict[str, str]:
-    """`{op_name="jit(f)/mul" source_file="kernel.py" source_line=3 stack_frame_id=2}`."""
+    """The fields of text such as `{op_name="jit(f)/mul" source_file="kernel.py" source_line=3 stack_frame_id=2}`."""
     if (match := tokens.match(_METADATA)) is not None:
         return {key: word or number for key, word, number in _ENTRY.findall(match[1])}
     inner = Tokens(tokens.group()[1:-1])
@@ -262,7 +263,7 @@ def _metadata(tokens: Tokens) -> dict[str, str]:
 
 
 def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:
-    """Operation name and source of an instruction: in its text in older releases, by a stack frame in newer ones."""
+    """Operation name and source of an instruction. Older releases write the source line, newer ones a stack frame."""
     file, frame = metadata.get("source_file", ""), metadata.get("stack_frame_id", "")
     source = (
         f"{file}:{metadata.get('source_line', '')}"

@@ -1,8 +1,8 @@
-"""Integers of a module, evaluated: the instructions that they depend on become a program for the CPU, which XLA runs.
+"""Evaluates integers of a module: the instructions that they depend on become a program that XLA runs on the CPU.
 
-XLA computes many of the tables that a kernel branches on: the groups of a grouped matmul, where the
-rows of a scatter go. Their instructions are copied into a module of their own, fusions opened and the
-TPU's layouts left out, which XLA compiles for this machine.
+XLA computes many of the tables that a kernel branches on, such as the groups of a grouped matmul or the target rows of
+a scatter. The instructions that compute them are copied into a new module, which XLA compiles for this computer.
+Fusions are opened, and the TPU's layouts are left out.
 """
 
 import os
@@ -20,12 +20,11 @@ from harness.hlo.module import Instruction, Module
 from harness.hlo.shapes import JOINED, Array, Shape, Tuple, arrays
 
 Values = npt.NDArray[np.generic]
-# Within the new module: the name of an instruction, or the places of a tuple's parts.
+# The place of a value in the new module: the name of an instruction, or the places of a tuple's parts.
 _Place: TypeAlias = "str | tuple[_Place, ...]"
 
-# Only integers, because their arithmetic is the same on every machine. That of floats is not (subnormal numbers, and
-# conversions of numbers that no integer holds), and a branch that goes another way than on the chip would skip work
-# only in the simulation.
+# Only integers, because integer arithmetic is the same on every machine. Float arithmetic is not (subnormal numbers,
+# and conversions of numbers that no integer holds), so a branch in the simulation could skip work that the chip does.
 INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
 # Attributes that do not affect the value; they come after those that do.
 IRRELEVANT = re.compile(
@@ -37,15 +36,16 @@ _SAME = ("copy", "copy-start", "copy-done", "async-done", "call-done", "opt-barr
 _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
 _OPENED = ("fusion", "call", "async-start", "call-start")
 _NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id")
-# Some integers are computed through floating-point numbers. They are trusted if only these operations make them, which
-# round alike on every machine; a division and more complex operations do not.
+# Some integers are computed from floating-point numbers. They are trusted if only these operations are used, because
+# these round alike on every machine. A division and more complex operations do not.
 _EXACT = """
 abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
 reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
-# These add in an order that no source states. So a table may have one sum of floating-point numbers, and only if they
-# are -1, 0 or 1: constants and predicates, of which no other operation makes larger numbers. Then the sum is exact.
+# These operations add in an order that no source states, so their sums must be exact. Therefore a table may have only
+# one sum of floating-point numbers, and its terms must be -1, 0 or 1: constants and predicates from which no other
+# operation makes larger numbers.
 _SUMS = ("reduce", "reduce-window", "scatter")
 _MAKE_LARGER = ("add", "subtract", "multiply", "bitcast-convert", "while")
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -94,7 +94,7 @@ def evaluated(
 
 @dataclass(slots=True)
 class _Frame:
-    """A computation while it is written to `lines`: places of its parameters and of the instructions so far."""
+    """A computation that is being written to `lines`, with the places of its parameters and its instructions so far."""
 
     lines: list[str]
     parameters: tuple[_Place, ...] | None
@@ -140,7 +140,7 @@ class _Writer:
         if instruction.shape.plain == _TOKEN:
             return ()
         if opcode == "get-tuple-element" and frame is self.main:
-            # A branch may receive a tuple: only this one array of it has to be known.
+            # A branch may receive a tuple, of which only this array has to be known.
             handed = self._module.branch_operands.get(instruction.operands[0].name)
             if handed is not None and handed.opcode == "tuple":
                 return self.place(handed.operands[instruction.number or 0].name, frame)
@@ -190,7 +190,7 @@ class _Writer:
         return self._written(frame, array.plain, "reshape", f"%{place}", "")
 
     def _check(self, instruction: Instruction) -> None:
-        """Raises NotEvaluated unless the instruction does the same on every machine."""
+        """Raises NotEvaluated unless the instruction gives the same result on every machine."""
         shapes = [instruction.shape, *(self._module.instructions[o.name].shape for o in instruction.operands)]
         kinds = [array for shape in shapes for array in arrays(shape)]
         if any(True in array.dynamic for array in kinds):
@@ -218,7 +218,7 @@ class _Writer:
                 raise NotEvaluated(f"{instruction.name} belongs to a sum whose order is not known")
 
     def _is_extreme(self, instruction: Instruction) -> bool:
-        """True if an instruction reduces numbers to their maximum or minimum, which hangs on no order."""
+        """True if an instruction reduces numbers to their maximum or minimum, for which the order does not matter."""
         roots = {part.opcode for part in self._called(instruction) if part.is_root}
         return bool(roots) and roots <= {"maximum", "minimum"}
 
@@ -227,7 +227,7 @@ class _Writer:
         return [part for _, name in instruction.called for part in self._module.by_name[name].instructions]
 
     def _has_an_order(self, instruction: Instruction) -> bool:
-        """True if a result depends on which of several equal keys a sort puts first: there machines differ."""
+        """True if a result may depend on the order in which a sort puts equal keys, which differs between machines."""
         operands = (self._module.instructions[operand.name] for operand in instruction.operands)
         unlike = (operand for operand in operands if operand.opcode != "broadcast")
         return any(array.dtype == "f32" for operand in unlike for array in arrays(operand.shape))
@@ -242,7 +242,7 @@ class _Writer:
         return self._written(frame, instruction.shape.plain, instruction.opcode, text, attributes)
 
     def _array(self, place: _Place, frame: _Frame) -> str:
-        """The place as one instruction: the parts of a tuple become one tuple."""
+        """The name of one instruction for the place; the parts of a tuple are joined by a tuple instruction."""
         if isinstance(place, str):
             return place
         parts = [self._array(part, frame) for part in place]
@@ -264,7 +264,7 @@ class _Writer:
         return kinds[0] == "f32" and kinds[1] not in ("f32", "pred")
 
     def _truncate(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The number without its fraction; unknown contents for a large number, on which machines differ."""
+        """The numbers without their fractions; large numbers, which machines convert differently, become unknown."""
         target = instruction.shape.plain
         sizes = target[target.index("[") :]
         limit = self._written(frame, "f32[]", "constant", "1073741824", "")
@@ -282,7 +282,7 @@ class _Writer:
         return self._written(frame, kind, "broadcast", f"%{unset}", ", dimensions={}")
 
     def _bitcast(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The same memory as another array; the padding of tiles is unknown."""
+        """The operand's memory read as another array; the padding of tiles is unknown."""
         source, target = self._module.instructions[instruction.operands[0].name].shape, instruction.shape
         if isinstance(source, Tuple) or isinstance(target, Tuple) or isinstance(operand, tuple):
             raise NotEvaluated("a bitcast of a tuple")
@@ -353,9 +353,9 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
-    """A step from an array towards its memory: its dimensions, padded to whole tiles, and split by the tile.
+    """One step from an array to its memory layout: the dimensions, padded to whole tiles and split by the tile.
 
-    `order` moves the tile's own dimensions among the split ones to the end, which gives `tiled`.
+    `order` moves the dimensions within a tile to the end, which gives `tiled`.
     """
 
     sizes: tuple[int, ...]
@@ -392,7 +392,7 @@ def _levels(array: Array) -> list[_Level]:
 
 
 def _bytes(array: Array) -> int | None:
-    """The bytes of an integer; None for other numbers."""
+    """The bytes of an element if the array holds integers; None otherwise."""
     return np.dtype(INTEGERS[array.dtype]).itemsize if array.dtype in INTEGERS else None
 
 
@@ -407,7 +407,7 @@ def _client() -> Any:
 
 @lru_cache(maxsize=64)
 def _run(text: str) -> Values:
-    """The value of the module's entry, read-only. Raises NotEvaluated if XLA refuses it."""
+    """The value of the module's entry, read-only. Raises NotEvaluated if XLA refuses the module."""
     client = _client()
     from jaxlib import _hlo, _jax, xla_client
 

@@ -66,10 +66,13 @@ class Convolution:
 class Instruction:
     """One instruction. Fields that its operation does not have are empty or None.
 
-    `number` is the parameter's or the tuple element's; `literal` the text of a constant; `called` the computations it
-    runs, with their role; `backend` the backend's configuration, JSON for a TPU; `trip_count` is the compiler's number
-    of iterations of a loop; `other_attributes` the names of attributes that are passed over; `attributes` the text of
-    all but `backend`.
+    - `number`: the number of a parameter, or of a tuple element.
+    - `literal`: the text of a constant.
+    - `called`: the computations that the instruction calls, each with its role.
+    - `backend`: the backend's configuration, which is JSON for a TPU.
+    - `trip_count`: the compiler's number of iterations of a loop.
+    - `other_attributes`: the names of attributes that are not read.
+    - `attributes`: the text of all attributes except `backend`.
     """
 
     name: str
@@ -105,7 +108,7 @@ class Instruction:
         return f"%{self.name} = {self.shape} {self.opcode}({inside}){self.attributes}"
 
     def computations(self, *roles: CallRole) -> tuple[str, ...]:
-        """The computations it runs in one of these roles."""
+        """The computations that the instruction calls in one of these roles."""
         return tuple(name for role, name in self.called if role in roles)
 
 
@@ -119,13 +122,13 @@ class Computation:
 
     @cached_property
     def root(self) -> Instruction | None:
-        """The instruction whose value it returns; the last one if none is marked."""
+        """The instruction whose value the computation returns; the last instruction if none is marked as root."""
         marked = [instruction for instruction in self.instructions if instruction.is_root]
         return marked[0] if marked else self.instructions[-1] if self.instructions else None
 
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
-        """Its parameters by their numbers, in their order."""
+        """The parameters by number, in order of their numbers."""
         numbered = [
             (instruction.number, instruction)
             for instruction in reversed(self.instructions)
@@ -143,8 +146,8 @@ class Module:
     """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
 
     `devices` is the number of devices it is split over (num_partitions times replica_count), `mesh` their layout, if
-    known. `in_place` pairs the place of a result (0 if there is only one) with the parameter in whose memory it lies.
-    `not_understood` holds a sentence with a line number for each part that could not be read.
+    known. `in_place` pairs the index of a result (0 if there is only one) with the number of the parameter whose memory
+    the result reuses. `not_understood` holds a sentence with a line number for each part that could not be read.
     """
 
     name: str
@@ -157,7 +160,7 @@ class Module:
 
     @property
     def entry(self) -> Computation | None:
-        """The computation in which it begins; the last one if none is marked."""
+        """The entry computation; the last computation if none is marked as entry."""
         marked = [computation for computation in self.computations if computation.is_entry]
         return marked[0] if marked else self.computations[-1] if self.computations else None
 
@@ -168,7 +171,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """The operand of a conditional by the name of the branch's parameter, for branches that nothing else calls."""
+        """A conditional's operand for each branch parameter, by the parameter's name, if nothing else calls the branch."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}

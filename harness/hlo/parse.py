@@ -10,11 +10,11 @@ from harness.hlo.module import Computation, Instruction, Module, Operand
 from harness.hlo.shapes import Shape, read_shape
 from harness.hlo.tokens import DEVICES, Misunderstood, Tokens
 
-# The tables of source places behind the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
+# The tables of source places after the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ROW = re.compile(r"(\d{1,18}) (.*)")
-# `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0.
-# The result's number is empty where there is one result and no tuple.
+# `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0. The result's number is empty if the result is
+# no tuple.
 _ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
 # At most this many places that are not understood are reported one by one.
 _MOST_SENTENCES = 200
@@ -32,13 +32,13 @@ _OPERAND = re.compile(r"%([\w.\-]+)")
 
 @dataclass(slots=True)
 class _Places:
-    """The tables of source places: which file and line a stack frame stands for."""
+    """The tables of source places, which give the file and line of each stack frame."""
 
     rows: dict[str, dict[int, str]] = field(default_factory=dict)
     sources: dict[int, str] = field(default_factory=dict)
 
     def source(self, frame: int) -> str:
-        """`kernel.py:23` of a stack frame, empty if the tables do not have it."""
+        """The source line of a stack frame, such as `kernel.py:23`; "" if the tables do not have the frame."""
         if frame not in self.sources:
             self.sources[frame] = self._source(frame)
         return self.sources[frame]
@@ -54,7 +54,7 @@ class _Places:
 
 
 def module(text: str, name: str = "pasted text") -> Module:
-    """The module in `text`: a whole one, some computations, or single instructions."""
+    """The module in `text`: a whole one, some computations, or single instructions. Raises RatchetError `bad-hlo`."""
     parsed = read(text, name)
     if not any(computation.instructions for computation in parsed.computations):
         reason = parsed.not_understood[0] if parsed.not_understood else "it is empty"
@@ -67,7 +67,7 @@ def module(text: str, name: str = "pasted text") -> Module:
 
 
 def read(text: str, name: str = "") -> Module:
-    """As `module`, but empty if nothing is understood."""
+    """As `module`, but returns an empty module if nothing is understood."""
     return _Reader(text, name).read()
 
 
@@ -143,7 +143,7 @@ class _Reader:
                 _value(tokens)
 
     def _table(self) -> None:
-        """A heading, and rows that each begin with a number, up to an empty line."""
+        """Reads a table: a heading, and rows that each begin with a number, up to an empty line."""
         tokens = self._tokens
         title = tokens.take().text
         place = tokens.text.find("\n", tokens.place) + 1
@@ -157,7 +157,7 @@ class _Reader:
         tokens.jump(place or len(tokens.text))
 
     def _begins_computation(self) -> bool:
-        """A computation's first line has no `=` before its `{`: `%name (x: f32[]) -> f32[] {`, or only `name {`."""
+        """True if a computation begins here: `%name (x: f32[]) -> f32[] {` or `name {`, with no `=` before the `{`."""
         tokens = self._tokens
         start = tokens.peek().start
         try:
@@ -221,7 +221,9 @@ class _Reader:
         return Instruction(**fields, **read_attributes(self._tokens, self._places.source, is_dot=head[4] == "dot"))
 
     def _instruction(self) -> Instruction:
-        """`ROOT %name = shape opcode(operands), key=value, ...`; without a name, the text may begin with its shape."""
+        """The next instruction: `ROOT %name = shape opcode(operands), key=value, ...`, or text that begins with
+        `shape`.
+        """
         tokens = self._tokens
         is_root = tokens.skip("ROOT")
         name = self._name_and_sign()
@@ -242,7 +244,7 @@ class _Reader:
         )
 
     def _head(self, head: re.Match[str]) -> dict[str, Any] | None:
-        """The fields that stand before the attributes; None if shape or operands have another form."""
+        """The fields that stand before the attributes; None if the shape or the operands have an unusual form."""
         root, name, shape, opcode, inside = head.groups()
         if shape not in self._shapes:
             self._tokens.jump(head.start(3))

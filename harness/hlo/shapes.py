@@ -1,4 +1,4 @@
-"""Shapes of HLO values with their layouts: read from text, printed, and as memory with its tiles and padding.
+"""Shapes of HLO values with their layouts: reading, printing, and the size in memory with tiles and padding.
 
 The text is XLA's: `bf16[8,128]{1,0:T(8,128)(2,1)S(1)}`, tuples and dynamic dimensions included.
 """
@@ -46,7 +46,7 @@ _TILE = re.compile(r"\(([\d,]+)\)")
 class Layout:
     """The placement of an array in memory; `minor_to_major` lists its dimensions, the fastest varying one first.
 
-    `tiles` are applied one after the other. `element_bits` is 0 where the width is the type's own. The array's size is
+    `tiles` are applied one after the other. `element_bits` is 0 if the width is that of the dtype. The array's size is
     rounded up to a multiple of `tail_elements`. `others` keeps parts that are known to exist and do not affect the
     size: `SC(0:8)`.
     """
@@ -69,18 +69,18 @@ class Layout:
 
     @property
     def order(self) -> str:
-        """`{1,0}`: the dimensions, fastest varying first, without tiles."""
+        """The dimensions without tiles, fastest varying first, such as `{1,0}`."""
         return "{" + ",".join(map(str, self.minor_to_major)) + "}"
 
     @property
     def memory(self) -> str:
-        """The name of the memory, or its number as HLO writes it."""
+        """The name of the memory; if it has none, its number as HLO writes it."""
         return MEMORIES.get(self.memory_space, f"S({self.memory_space})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Array:
-    """The shape of one array. A dimension of None has no bound; where `dynamic`, the size is an upper bound."""
+    """The shape of one array. If a dimension is `dynamic`, its size is an upper bound; None is no bound."""
 
     dtype: str
     dimensions: tuple[int | None, ...] = ()
@@ -101,14 +101,14 @@ class Array:
 
     @property
     def plain(self) -> str:
-        """`bf16[8,128]`, without the layout."""
+        """The shape without the layout, such as `bf16[8,128]`."""
         pairs = zip(self.dimensions, self.dynamic, strict=True)
         sizes = ("?" if size is None else f"<={size}" if moves else str(size) for size, moves in pairs)
         return f"{self.dtype}[{','.join(sizes)}]"
 
     @property
     def elements(self) -> int | None:
-        """The number of elements, at most; None if a dimension has no bound."""
+        """The largest possible number of elements; None if a dimension has no bound."""
         return _product(self.dimensions)
 
     @property
@@ -119,7 +119,7 @@ class Array:
 
     @property
     def logical_bytes(self) -> int | None:
-        """Bytes of its elements alone."""
+        """Bytes of the elements without padding."""
         return _bytes(self.elements, self.element_bits)
 
     @property
@@ -159,8 +159,8 @@ class Array:
     def padded_elements(self) -> int | None:
         """Elements in memory with the padding of all tiles.
 
-        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits the most minor dimensions it covers into a
-        number of tiles, rounded up, and the tile's own dimensions; the next tile splits the result.
+        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits the most minor dimensions into numbers of
+        tiles, rounded up, and dimensions within a tile; the next tile splits the result.
         """
         sizes = self._ordered()
         if sizes is None:
@@ -179,13 +179,13 @@ class Array:
 
     @property
     def overhead(self) -> float | None:
-        """Bytes in memory over the bytes of the elements: 1.6 for f32[3,5]{1,0:T(2,2)}."""
+        """Bytes in memory divided by the bytes of the elements: 1.6 for f32[3,5]{1,0:T(2,2)}."""
         padded, logical = self.padded_bytes, self.logical_bytes
         return padded / logical if padded is not None and logical else None
 
     @property
     def memory_space(self) -> int:
-        """The number of its memory: 0 (HBM on a TPU) unless the layout says otherwise."""
+        """The number of the array's memory space: 0 (HBM on a TPU) unless the layout states another."""
         return self.layout.memory_space if self.layout else 0
 
     @property
@@ -202,7 +202,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuple:
-    """Several values that go together."""
+    """The shape of a tuple."""
 
     members: "tuple[Shape, ...]" = ()
 
@@ -233,7 +233,7 @@ def padded_bytes(shape: Shape) -> int | None:
 
 
 def _tiled(sizes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
-    # A tile of more dimensions than the shape has: the missing ones are of size 1 (a scalar under T(128)).
+    # If a tile has more dimensions than the shape, the missing ones have size 1 (a scalar under T(128)).
     sizes = (1,) * (len(tile) - len(sizes)) + sizes
     whole, covered = sizes[: len(sizes) - len(tile)], list(sizes[len(sizes) - len(tile) :])
     for place, size in enumerate(tile):

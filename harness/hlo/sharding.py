@@ -10,13 +10,14 @@ from typing import TypeAlias
 from harness.errors import RatchetError
 from harness.hlo.tokens import DEVICES, DIMENSIONS, Misunderstood, Tokens
 
-# An axis of a mesh or a part of it: the axis's name, the size of what lies before the part (else 1), and its own size.
+# An axis of a mesh or a part of an axis: the axis's name, the size of the parts before this part (1 for a whole axis),
+# and the size.
 AxisPart: TypeAlias = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOrder:
-    """Devices in the order in which a text has them: `listed`, or 0, 1, 2, ... reshaped to `sizes` and transposed."""
+    """Devices in the order that a text states: `listed`, or 0, 1, 2, ... reshaped to `sizes` and transposed."""
 
     sizes: tuple[int, ...] = ()
     transposition: tuple[int, ...] = ()
@@ -32,7 +33,7 @@ class DeviceOrder:
         return list(self.transposition) != sorted(self.transposition)
 
     def devices(self) -> tuple[int, ...]:
-        """All devices, in order; check `count` before, because a few characters of text may stand for any number."""
+        """All devices, in order. Check `count` first, because a short text may stand for any number of devices."""
         return self.listed or tuple(_transposed(self.sizes, self.transposition))
 
 
@@ -40,8 +41,8 @@ class DeviceOrder:
 class Groups:
     """The groups of devices among which a collective runs, as text and as lists.
 
-    `axes` are the mesh axes that the text names; `order` is the order of all devices if the text has no groups.
-    `is_everyone` says that no groups are named: all devices are one group. `is_whole` is False where the text leaves
+    `axes` are the mesh axes that the text names; `order` is the order of all devices if the text does not list the
+    groups. If `is_everyone`, no groups are named, and all devices are one group. `is_whole` is False if the text leaves
     groups out (`...`).
     """
 
@@ -69,9 +70,9 @@ class Groups:
 class Sharding:
     """The partition of one value over devices, from a `sharding={...}` attribute: `parts` of each dimension.
 
-    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices lie in `order`, in a
-    `tile` of these parts with the replicas last, or along the `axes` of a mesh; `split` has for each dimension the axes
-    that split it. `members` are the shardings of a tuple's values.
+    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices, in their `order`,
+    fill a `tile` that has these parts and the replicas last, or lie along the `axes` of a mesh. `split` has the axes
+    that split each dimension. `members` are the shardings of a tuple's values.
     """
 
     text: str
@@ -86,7 +87,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
-    """Names and sizes of axes; devices 0, 1, 2, ... lie along the last one first. `is_named` False: made-up names."""
+    """Names and sizes of axes; device numbers vary fastest along the last axis. Names are made up if not `is_named`."""
 
     axes: tuple[tuple[str, int], ...]
     is_named: bool = True
@@ -155,7 +156,7 @@ def _groups_of_text(
     order: DeviceOrder,
     grouped: Callable[[Sequence[int]], tuple[tuple[int, ...], ...]],
 ) -> Groups:
-    """The groups whose text began at `start`: the earlier groups of the same text, or new ones by `grouped`."""
+    """The groups whose text began at `start`: reused if the same text was read before, otherwise made by `grouped`."""
     text = _since(tokens, start)
     groups = tokens.groups.get(text)
     if not isinstance(groups, Groups):
@@ -226,7 +227,7 @@ def tiles(sharding: Sharding) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def _named_sharding(tokens: Tokens, start: int) -> Sharding:
-    """`{mesh['x'=2,'y'=4], [{'x'}, {}]}`: per dimension the axes of the mesh that split it."""
+    """The sharding `{mesh['x'=2,'y'=4], [{'x'}, {}]}`, which lists the axes of the mesh that split each dimension."""
     axes, order = _mesh(tokens)
     tokens.expect(",")
     split: list[tuple[AxisPart, ...]] = []
@@ -242,7 +243,7 @@ def _named_sharding(tokens: Tokens, start: int) -> Sharding:
 
 
 def _skip_group(tokens: Tokens) -> None:
-    """Takes everything up to and including the brace that closes the present group."""
+    """Takes everything up to and including the brace that closes the current group."""
     while not tokens.skip("}"):
         if tokens.peek().kind == "end":
             raise tokens.misunderstood("`}`")
@@ -253,7 +254,7 @@ def _skip_group(tokens: Tokens) -> None:
 
 
 def _list(tokens: Tokens) -> tuple[int, ...]:
-    """`{0,1,2}`; with an ellipsis, `{0,16,32,...,112}`, the numbers go on in the same steps."""
+    """The numbers of a list such as `{0,1,2}`. In `{0,16,32,...,112}`, the ellipsis continues in equal steps."""
     tokens.expect("{")
     listed: list[int] = []
     goes_on = False
@@ -291,7 +292,7 @@ def _sizes(tokens: Tokens, opening: str, closing: str) -> tuple[int, ...]:
 
 
 def _iota(tokens: Tokens) -> tuple[tuple[int, ...], DeviceOrder]:
-    """`[4,2]<=[2,4]T(1,0)`: the sizes in front, and the order of the devices; also `[2,2]0,1,2,3`."""
+    """The sizes in front and the order of the devices in `[4,2]<=[2,4]T(1,0)` or `[2,2]0,1,2,3`."""
     sizes = _sizes(tokens, "[", "]")
     if tokens.skip("<="):
         counted = _sizes(tokens, "[", "]")
@@ -310,7 +311,7 @@ def _iota(tokens: Tokens) -> tuple[tuple[int, ...], DeviceOrder]:
 
 
 def _transposed(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
-    """0, 1, 2, ... reshaped to `sizes`, its dimensions put into `order`, read row by row."""
+    """The numbers 0, 1, 2, ... reshaped to `sizes`, transposed to `order`, and read row by row."""
     strides = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
     listed = [0]
     for place in order:
@@ -319,7 +320,7 @@ def _transposed(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
-    """`mesh['axis_0'=2,'axis_1'=4]`, and the order of the devices of the mesh, which may be named behind it."""
+    """The axes of `mesh['axis_0'=2,'axis_1'=4]`, and the order of its devices, which the text may state after it."""
     tokens.take()
     tokens.expect("[")
     axes: dict[str, int] = {}
@@ -345,7 +346,7 @@ def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
 
 
 def _axis_references(tokens: Tokens, mesh: tuple[tuple[str, int], ...]) -> tuple[AxisPart, ...]:
-    """`{'x', 'y':(2)4}`."""
+    """The axes, or parts of axes, in text such as `{'x', 'y':(2)4}`."""
     tokens.expect("{")
     axes = dict(mesh)
     listed: list[AxisPart] = []

@@ -39,7 +39,7 @@ class Tables:
     def values(self, name: str, element: int | None = None) -> Values | None:
         """The integer array that the instruction `name` yields, or None if it does not follow from known values.
 
-        `element` asks for one of the arrays of a tuple.
+        `element` selects one array of a tuple.
         """
         key = name, element
         if key not in self._values:
@@ -61,7 +61,7 @@ class Tables:
             return None
 
     def written_operands(self, name: str) -> frozenset[int]:
-        """The operands of an instruction that are in the memory of its results, by their places."""
+        """The indices of the operands whose memory the instruction's results reuse."""
         instruction = self._module.instructions.get(name)
         aliasing = instruction.aliasing if instruction is not None else ""
         return frozenset(int(place) for place in _ALIASED.findall(aliasing))
@@ -69,7 +69,7 @@ class Tables:
     def same_code(self, name: str, among: Iterable[str]) -> str | None:
         """The first instruction of `among` that compiles to the same code as `name`, or None.
 
-        The compiler emits equal code once: for the same operation on the same types and layouts.
+        The compiler emits code only once for the same operation on the same types and layouts.
         """
         wanted = self._code(name)
         if wanted is None:
@@ -118,7 +118,7 @@ class Tables:
         return *self._own_code(instruction), *(operand.shape if operand is not None else None for operand in operands)
 
     def _own_code(self, instruction: Instruction) -> tuple[object, ...]:
-        """The code of an instruction, without its name and those of the computations that it calls.
+        """The code of an instruction, without its name and the names of the computations that it calls.
 
         The program of a custom call is in its backend's configuration.
         """
@@ -155,7 +155,7 @@ def _typed(values: Values, array: Array) -> Values:
 
 
 def _words(values: Values, array: Array) -> tuple[int, ...]:
-    """The array in memory order, its tiles applied one inside the other as XLA's layouts define them."""
+    """The array's words in memory order; the tiles are nested as XLA's layouts define."""
     laid = values.transpose(array.major_to_minor) if values.ndim else values.reshape(1)
     for tile in array.layout.tiles if array.layout else ():
         laid = _tiled(laid, tile)

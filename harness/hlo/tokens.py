@@ -9,8 +9,8 @@ from harness.errors import Limit
 
 Kind: TypeAlias = Literal["name", "number", "string", "mark", "end"]
 
-# A name may hold dots and dashes (`add.3.k_ref.1`, `copy-start`), but an arrow ends it (`bf_io->bf`). Numbers before
-# names would cut `0bf_0oi` in two, so what begins with a digit and goes on with letters is a name.
+# A name may hold dots and dashes (`add.3.k_ref.1`, `copy-start`), but an arrow ends it (`bf_io->bf`). Text that begins
+# with a digit and goes on with letters is a name; otherwise `0bf_0oi` would be cut in two.
 _TOKEN = re.compile(
     r"""(?P<space>\s+|/\*.*?(?:\*/|\Z)|//[^\n]*)
       | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|'[^'\n]*')
@@ -59,8 +59,8 @@ class Tokens:
         self.devices = 0
         self._end = start
         self._next: Token | None = None
-        # For each bracket that is never closed, by its place: the place of the wrong bracket that comes instead; None:
-        # the end.
+        # For each bracket that is never closed, by its place: the place of the wrong bracket that was found instead, or
+        # None if the text ends.
         self._unclosed: dict[int, int | None] = {}
 
     @property
@@ -69,7 +69,7 @@ class Tokens:
         return self._next.start if self._next else self._end
 
     def peek(self) -> Token:
-        """The next token, which stays where it is."""
+        """The next token, without taking it."""
         if self._next is None:
             self._next = self._scan()
         return self._next
@@ -101,14 +101,14 @@ class Tokens:
         return token.kind == "end" or not place or self.text[place - 1] == "\n"
 
     def skip(self, text: str) -> bool:
-        """Takes the next token if it is this one."""
+        """Takes the next token and returns True if it is `text`; otherwise returns False."""
         if self.sees(text):
             self.take()
             return True
         return False
 
     def expect(self, text: str) -> Token:
-        """Takes the next token. Raises Misunderstood if it is a different one."""
+        """Takes the next token, which must be `text`. Raises Misunderstood if it is not."""
         if not self.sees(text):
             raise self.misunderstood(f"`{text}`")
         return self.take()
@@ -152,8 +152,8 @@ class Tokens:
     def _closing(self, start: int) -> int | None:
         """The place behind the bracket that closes the one at `start`; None if none does, as `_unclosed` records.
 
-        An unclosed bracket is searched once: all brackets that are open with it are unclosed too, and a later search
-        stops at the first of them.
+        Each unclosed bracket is searched only once: all brackets that are open at that point are recorded as unclosed,
+        and a later search stops at the first of them.
         """
         opened: list[int] = []
         place, wrong = start, None
@@ -180,7 +180,7 @@ class Tokens:
         self._end = place
 
     def where(self, place: int) -> str:
-        """`line 3, column 7` of a place."""
+        """Text such as `line 3, column 7` for a place."""
         line = bisect_left(self._line_ends, place)
         line_start = self._line_ends[line - 1] + 1 if line else 0
         return f"line {line + 1}, column {place - line_start + 1}"

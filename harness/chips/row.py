@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from harness.chips.workbench import Workbench
 
 MIB = 1 << 20
-# Peaks of int8 and fp8 are published there too; those of int4 are only in jax's TPU table, which has none for int8 on
-# v7x. The compiler spaces its matmuls of these types accordingly (libtpu 0.0.50). Scoped VMEM is the compiler's default
-# limit for one kernel, as its error message states it.
+# The pages in `CLOUD` also publish the peaks of int8 and fp8. Peaks of int4 are only in jax's TPU table, which has no
+# int8 peak for v7x. The compiler's spacing of matmuls of these types agrees (libtpu 0.0.50). Scoped VMEM is the
+# compiler's default limit for one kernel, as its error message states it.
 CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
 PAPER = "Jouppi et al., CACM 63(7), 2020, halved for one of the chip's two cores"
 BOOK = "How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of interconnect figures"
@@ -26,9 +26,9 @@ _NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex1
 class Figures:
     """The published figures of an accelerator, per device as JAX counts them: enough to predict, not to judge.
 
-    `device` is the kind of a JAX device: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. Peaks of
-    narrower types are None unless one above bfloat16's is published. `mxu_size` are the rows and columns of a matrix
-    unit, None where they are not square (tensor cores). `source` is the publication of the figures.
+    `device` is the kind of a JAX device: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. The peak of a
+    narrower type is None unless it is published and above bfloat16's. `mxu_size` is the number of rows and of columns
+    of a matrix unit, None if it is not square (tensor cores). `source` is the publication of the figures.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Figures:
         return self.ridge("bfloat16")
 
     def narrow_peak(self, dtype: str) -> float | None:
-        """The published peak of matmuls of `dtype` (numpy/ml_dtypes name), if there is one besides bfloat16's."""
+        """The published peak of matmuls of `dtype` (numpy/ml_dtypes name); None if only bfloat16's is published."""
         narrow = {
             "int8": self.peak_int8_ops_per_second,
             "float8": self.peak_fp8_flops_per_second,
@@ -73,21 +73,28 @@ class Figures:
 class Chip(Figures):
     """An accelerator that kernels are judged for, as seen by a program.
 
-    Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the whole chip on v4 and v5p,
-    whose two cores split `parallel` grid dimensions, one core on the other TPUs; on a GPU the whole chip, `cores` being
-    its streaming multiprocessors. Peaks of narrower types are None if the chip multiplies them no faster than bfloat16;
-    its compiler then widens them. `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
-    `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on a TPU).
-    `vmem_bytes` is the memory of a core that holds blocks (shared memory on a GPU), `scoped_vmem_bytes` the part of it
-    that one kernel gets by default.
+    Peaks are those of the unit that one Pallas program occupies:
+    - v4 and v5p: the whole chip, whose two cores split `parallel` grid dimensions.
+    - The other TPUs: one core.
+    - A GPU: the whole chip; `cores` is its number of streaming multiprocessors.
 
-    How a TPU computes, as its compiler shows (a GPU's arithmetic is not modelled): `has_bfloat16_units`: the vector and
-    transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`); other chips compute in float32 and
-    round once; `divides_by_exact_reciprocal`: float32 is divided by multiplying with `vrcp.f32`, so an approximate
-    reciprocal is the same instruction as the exact one; other chips refine it by a Newton step (`vmul`, `vsub`, `vmul`,
-    `vadd`); `has_narrow_products`: the matrix unit multiplies operands of 8 bits and less.
+    Peaks of narrower types are None if the chip multiplies them no faster than bfloat16; its compiler then widens them.
 
-    `mesh` has the axes, with their sizes, of the slice of such chips that one program runs on; () for one chip.
+    - `topology`: the smallest name that the TPU compiler accepts for the chip, None for a GPU.
+    - `cache_bytes`: the size of a cache of the whole chip in which arrays may stay from one call to the next (0 on a
+      TPU).
+    - `vmem_bytes`: the size of a core's memory for blocks (shared memory on a GPU).
+    - `scoped_vmem_bytes`: the part of that memory that one kernel gets by default.
+
+    The arithmetic of a TPU, as its compiler shows it (a GPU's arithmetic is not modelled):
+    - `has_bfloat16_units`: the vector and transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`,
+      `vrcp.bf16`). Other chips compute in float32 and round once.
+    - `divides_by_exact_reciprocal`: a float32 division multiplies by `vrcp.f32`, so an approximate reciprocal is the
+      same instruction as the exact one. Other chips refine the reciprocal by a Newton step (`vmul`, `vsub`, `vmul`,
+      `vadd`).
+    - `has_narrow_products`: the matrix unit multiplies operands of 8 bits and less.
+
+    `mesh` has the axes, with their sizes, of the slice of chips that one program runs on; () for one chip.
     """
 
     topology: str | None
@@ -161,29 +168,31 @@ class Calibrated:
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
     # Attention on 512 rows waits in every step for the transfer that it began one step before: without a mask to
-    # compute, the transfer takes longer than the work of the units. A write takes less time, as grouped products show,
-    # which wait for each of their results.
+    # compute, the transfer takes longer than the work of the units. The latency of a write is shorter, as grouped
+    # products show, which wait for each of their writes.
     dma_latency_seconds: float = 800e-9
     dma_write_latency_seconds: float = 350e-9
     # Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in
     # 53 us).
     transfer_seconds: float = 4e-9
     wait_seconds: float = 20e-9
-    # Grouped products on a v7x, whose way to HBM is 1942 bytes wide, wait for the one large block that they fetch when
-    # the group changes, and gradients for the one that they store: 0.53 of the bandwidth is right for both. The ways
-    # of all other chips are narrower than this, so that nothing changes there.
+    # On a v7x, HBM delivers 1942 bytes per cycle. There grouped products wait for the one large block that they fetch
+    # when the group changes, and their gradients wait for the one that they store; both times fit 0.53 of that
+    # bandwidth. HBM delivers less than 1024 bytes per cycle to a core of any other chip, so this constant changes
+    # nothing there.
     transfer_bytes_per_cycle: int = 1024
-    # A sum of powers of two, so that the units come back to the same states.
+    # A sum of powers of two, so that the units return to the same states.
     matmul_slowdown: float = 33 / 32
-    # The number of matmuls that wait in front of a matrix unit while the core goes on. With one, a slowed stream of
-    # matmuls delays nothing else. On v6e attention and cross-entropy need it, and more than one changes nothing; on v7x
-    # backward attention and grouped products get worse with it (benchmarks/CALIBRATION.md).
+    # The number of matmuls that can wait in front of a matrix unit while the core goes on. With a queue of one, a
+    # slowed stream of matmuls delays nothing else. On v6e, attention and cross-entropy need that queue, and a longer
+    # one changes nothing. On v7x, a queue makes the times of backward attention and grouped products worse
+    # (benchmarks/CALIBRATION.md).
     matmul_queue: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """The 95 % interval of each constant of `Calibrated`, moved alone: benchmarks/CALIBRATION.md, `calibrate.py`.
+    """The 95 % interval of each constant of `Calibrated`, the others fixed: benchmarks/CALIBRATION.md, `calibrate.py`.
 
     A simulated gain must exist at both ends of each interval. An interval that no published time of the chip narrows
     keeps its default, which is the range that the prior of `calibrate.py` allows.
@@ -207,7 +216,7 @@ class Links:
     `one_way_bytes_per_second` is the bandwidth of one link in one direction. Along each of the torus's `axes` a chip
     has two neighbours. An axis closes to a ring if its length is `ring_size`, or a multiple of it on chips whose cubes
     are joined by optical switches (`rings_are_multiples`). `source` is the publication. `hop_seconds` is the time that
-    each link on its way adds to a transfer, `reached_share` the fraction of the bandwidth that transfers reach.
+    each link on the way adds to a transfer. `reached_share` is the fraction of the bandwidth that transfers reach.
     """
 
     one_way_bytes_per_second: float
@@ -241,11 +250,13 @@ class ChipRow:
     """All facts of one chip.
 
     `chip` holds the published facts: Figures alone if no kernel is judged for it. `units` holds the timings that the
-    compiler shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None if there are
-    none, and `intervals` is the range in which these times allow each constant. `relative_uncertainty` is one standard
-    deviation of the simulated time of a long operation, as a fraction of it: 68.27 % of the errors of further rows are
-    smaller. It is estimated by leaving out each row in turn of those that no constant was fitted to
-    (benchmarks/FIDELITY.md). `links` are the links to other chips, None if nothing is published.
+    compiler shows, None for a chip that is not simulated. `calibrated` was fitted to published times, None if there are
+    none. `intervals` has the range that these times allow for each constant. `links` are the links to other chips, None
+    if nothing is published.
+
+    `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of that
+    time: 68.27 % of the errors of further rows are smaller. It is estimated from the rows that no constant was fitted
+    to, leaving out each row in turn (benchmarks/FIDELITY.md).
 
     The keys of a contest hash the whole row of its chip except `workbench`, which the judge must not read.
     """

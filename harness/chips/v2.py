@@ -1,4 +1,4 @@
-"""TPU v2: predictions alone; no compiler here makes kernels for it."""
+"""TPU v2: only for predictions, because no compiler here makes kernels for it."""
 
 from harness.chips.row import PAPER, ChipRow, Figures, Links
 from harness.chips.workbench import Workbench

@@ -1,7 +1,7 @@
 """Constants of a compiled program, from the executable that PJRT serializes: the compiler does not dump them as text.
 
 The tables of neighbours that XLA's collectives read are such constants, and on 32 chips and more the tables of routes.
-`Compiled.runtime_executable().serialize()` gives the bytes; they belong beside the dumps, in a file that ends in
+`Compiled.runtime_executable().serialize()` gives the bytes; they belong next to the dumps, in a file that ends in
 `.executable`.
 """
 

@@ -1,7 +1,7 @@
 """The TPU compiler's final schedule as records: bundles, their operations, and how full each bundle is.
 
-The form of the text is known from dumps of libtpu 0.0.42 and 0.0.50; an unknown form is kept as text, so that the
-reader of the records can count it instead of missing it.
+The form of the text is known from dumps of libtpu 0.0.42 and 0.0.50; an unknown form is kept as text, so that it can be
+counted instead of being missed.
 """
 
 import gc
@@ -28,14 +28,19 @@ from harness.hlo.module import Module
 class Op(NamedTuple):
     """One operation of a bundle; a tuple, because a schedule has a million of them.
 
-    `destination` is the register it writes (`s12`, `p3`, `v7`, `vm2`: the physical one) or "".
-    `predicate` is `p3` or `!p3` where the operation only takes effect under it, else "".
-    `text` is the rest, comments and predicate removed. `source` is `kernel.py:23` where the
-    compiler says which line it comes from, else "". `note` is what only
-    its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
-    memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), what a
-    `shalt.err` is about (`BoundsCheck 3`), where a transfer goes (`hbm-to-vmem`), a `vwait` for the other core
-    (`barrier-megacore`), a wait for the other chips at the launch (`global-barrier`, `enhanced-barrier`), else "".
+    - `destination`: the physical register that the operation writes (`s12`, `p3`, `v7`, `vm2`), or "".
+    - `predicate`: `p3` or `!p3` if the operation takes effect only under that predicate, otherwise "".
+    - `text`: the rest, with comments and predicate removed.
+    - `source`: a source line such as `kernel.py:23`, or "" if the compiler names none.
+    - `note`: information that only the operation's comment has, or "".
+
+    By opcode, a note is:
+    - `inlined_call`: the called HLO instruction.
+    - `sld`: the meaning of a scalar memory word that the runtime writes (`core id`).
+    - `sdivrem`: the results (`kRem`).
+    - `shalt.err`: the failed check (`BoundsCheck 3`).
+    - A transfer: its direction (`hbm-to-vmem`), or the exchange between cores that it belongs to.
+    - `vwait`: the barrier, with the other core (`barrier-megacore`) or with other chips at launch (`global-barrier`).
     """
 
     destination: str
@@ -72,10 +77,10 @@ class Bundle(NamedTuple):
 class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
-    `grid_exit` is the bundle (its index) with the exit test of a Pallas kernel's grid loop, which
-    runs `pipeline_depth` times more often than the kernel's body; None for anything else. `is_kernel` is True for a
-    custom call, False for XLA's own operations. `allocations` are read only for programs of several chips, which raise
-    each other's sync flags by number; empty if the dump does not have them.
+    `grid_exit` is the index of the bundle with the exit test of a Pallas kernel's grid loop, None for other ops. That
+    test runs `pipeline_depth` more times than the kernel's body. `is_kernel` is True for a custom call, False for XLA's
+    own operations. `allocations` are read only for programs of several chips, which raise each other's sync flags by
+    number; empty if the dump does not have them.
     """
 
     name: str
@@ -87,7 +92,7 @@ class Schedule:
 
     @cached_property
     def empty(self) -> tuple[int, ...]:
-        """The bundles (their indices) without an operation."""
+        """The indices of the bundles without an operation."""
         return tuple(index for index, bundle in enumerate(self.bundles) if not bundle.ops)
 
     @cached_property
@@ -109,7 +114,7 @@ class Schedule:
         return dict(by_opcode)
 
     def places_where(self, wanted: Callable[[str], bool]) -> list[int]:
-        """The places in `ops` of wanted opcodes, in order; `wanted` is called once for an opcode."""
+        """The places in `ops` of the wanted opcodes, in order; `wanted` is called once for each opcode."""
         return sorted(chain.from_iterable(places for opcode, places in self.places.items() if wanted(opcode)))
 
     def ops_where(self, wanted: Callable[[str], bool]) -> list[tuple[int, Op]]:
@@ -131,10 +136,10 @@ class ModuleDump:
     """All that a simulation needs of one dump directory: the HLO ops' schedules and the program that calls them.
 
     `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `digest` is equal for equal
-    schedules, whatever their values and kernels are called. `timings` are the tables with which it is executed, one set
-    after the other; without them the contents of its arguments are unknown. `assumption` is the stated direction of
-    branches that depend on a vector's contents. `constants` are words in HBM from the executable of a program of
-    several chips, by their names in the top-level program.
+    schedules, even if their values and kernels have other names. `timings` are sets of tables, and the module is
+    executed once with each set; without them the contents of its arguments are unknown. `assumption` is the stated
+    direction of branches that depend on a vector's contents. `constants` are words in HBM from the executable of a
+    program of several chips, by their names in the top-level program.
     """
 
     schedules: tuple[Schedule, ...]
@@ -163,9 +168,9 @@ class ModuleDump:
         return tuple(name for bundle in self.top.bundles for op in bundle.ops if (name := called_name(op)))
 
 
-# The region that the last bundle starts if its comment only calls it the exit and its label says that it is jumped to.
+# The region that the last bundle starts if its comment names no region, but its mark says that it is a jump target.
 EXIT_REGION = -1
-# The opcode of an operation that has none: text between separators that does not look like an operation.
+# The opcode for text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"
 
 # Begins with a line break instead of `^`, which would be tried at every character. Here and below, possessive
@@ -203,12 +208,12 @@ _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|(?:logical|physical) chip id|hbm
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 # In the comment of one of the compiler's own checks: what is checked or, at the kernel's end, which semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
-# The direction of a transfer whose name does not tell it, a wait for a transfer from or to the other core, or a wait of
-# the barrier at which several chips begin a program.
+# One of these: the direction of a transfer whose opcode does not show it, a wait for a transfer from or to the other
+# core, or a wait of the barrier at which several chips begin a program.
 _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|(?:all-reduce-megacore|enhanced-barrier)(?=-wait))[a-z-]* \*/")
-# A wait for the other core of the chip, which signals this one at the same place, or for other chips at their launch.
+# A wait for the other core of the chip, which signals this core at the same place, or for other chips at launch.
 _MEETING = re.compile(r"/\* (barrier-megacore|global-barrier)-wait \*/")
-# Patterns for comments that say what nothing else in an operation does, by the beginning of its opcode.
+# Patterns for comments with information that the rest of the operation lacks, by the first word of its opcode.
 _NOTES = {
     "inlined_call": _CALLED,
     "sld": _RUNTIME_WORD,
@@ -269,8 +274,8 @@ def _without_names(text: str) -> str:
 def read_module(directory: Path) -> ModuleDump:
     """The final schedules of one compiled module, as the compiler dumped them into `directory`.
 
-    Raises RatchetError `no-dump` if there is no schedule in it. Runtime start and stop
-    (`late-*`) is left out: it is not the module's work.
+    Raises RatchetError `no-dump` if there is no schedule in it. The runtime's start and stop (`late-*`) are left out,
+    because they are not part of the module.
     """
     files = sorted(directory.iterdir()) if directory.is_dir() else []
     schedules: dict[str, Schedule] = {}

@@ -20,7 +20,8 @@ from harness.dumps.schema import message_class
 from harness.errors import RatchetError
 
 _GZIP = b"\x1f\x8b"
-# Strings that every snapshot of JAX has; captures have none in that place. Larger files are captures.
+# Strings that every snapshot of JAX has in its table of strings; captures have none there. Files larger than
+# `_UNPACKED_BYTES` are captures.
 _STRINGS = {"space", "allocations", "bytes"}
 _UNPACKED_BYTES = 64 << 20
 _UNIT = r"[KMGT]?(?:i?B)?"
@@ -123,7 +124,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     if full is None:
         return _scoped(text)
     body = text[full.end() :].replace("\\n", "\n").replace('\\"', '"')
-    # The message says everything twice where JAX quotes the compiler's reply behind it.
+    # If JAX quotes the compiler's reply after the message, everything is there twice.
     body = body.partition("[type.googleapis.com")[0]
     return OutOfMemory(
         space=full["space"].lower(),

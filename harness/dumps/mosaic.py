@@ -51,8 +51,8 @@ def counts(bodies: Sequence[bytes]) -> MosaicCounts:
     """Static counts over all bodies: each operation once, however often its loop runs.
 
     Only loads and stores of vectors are counted. In some JAX versions a store through a reference comes with a load of
-    the old value, which the compiler removes later. `dma` counts transfers that are started. `not_understood` names the
-    operations of no known dialect, once each. Raises RatchetError `bad-mosaic` if a body does not parse, for example
+    the old value, which the compiler removes later. `dma` counts transfers that are started. `not_understood` names
+    each operation of an unknown dialect once. Raises RatchetError `bad-mosaic` if a body does not parse, for example
     one of a newer jaxlib.
     """
     names: Counter[str] = Counter()

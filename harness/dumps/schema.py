@@ -1,4 +1,4 @@
-"""Message classes for the few fields that are read of a public proto, described in plain tuples."""
+"""Message classes for the fields of a public proto that are read, described in plain tuples."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias

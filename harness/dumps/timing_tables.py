@@ -1,4 +1,4 @@
-"""Statements about timed calls in files next to the compiler's dumps: contents of tables, directions of branches."""
+"""Files next to the compiler's dumps that describe timed calls: contents of tables, and directions of branches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

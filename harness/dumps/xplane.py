@@ -1,7 +1,7 @@
-"""The contents of an .xplane.pb file, a profiler's XSpace: planes, lines, events and statistics, as they are there.
+"""The contents of an .xplane.pb file, a profiler's XSpace: planes, lines, events and statistics, unchanged.
 
-The file is read with the part of the public xplane.proto that is needed, metadata's own statistics
-included: what an operation costs (flops, bytes, category, source) stands there, not with its events.
+Only the needed part of the public xplane.proto is read. That includes the statistics of metadata, which hold an
+operation's costs (flops, bytes, category, source); the operation's events do not.
 """
 
 from array import array
@@ -18,8 +18,8 @@ from harness.errors import RatchetError
 
 Value: TypeAlias = str | int | float | bytes
 
-# Planes of a space, lines of a plane, events of a line: `_split` finds them and each is parsed by itself; a parsed
-# event takes ten times the memory of its bytes.
+# Field numbers of planes in a space, lines in a plane and events in a line. `_split` finds these fields, and each is
+# parsed separately, because a parsed event takes ten times the memory of its bytes.
 _PLANES, _LINES, _EVENTS = 1, 3, 4
 # Strings are read as bytes: profilers put names there that are not UTF-8. Entries are those of maps.
 _SCHEMA = {
@@ -67,7 +67,7 @@ class Described:
 class Event:
     """One event. `start_ps` counts from the line's origin of time, which all lines of a file share.
 
-    `occurrences` is the number of events that it stands for, without a place in time; None for an ordinary event.
+    If `occurrences` is not None, the event stands for this number of events that have no place in time.
     """
 
     of: Described
@@ -102,7 +102,7 @@ class Plane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """One file. `is_whole` is True if it ends with a host's name, as profilers end it.
+    """One file. `is_whole` is True if the file ends with a host's name, as files of profilers do.
 
     Otherwise the file was made by another program, or is cut off exactly at the end of a plane; no reader can tell
     which.
@@ -194,7 +194,7 @@ def _line(data: bytes, start: int, end: int, described: Mapping[int, Described],
 
 
 class _Events(Sequence[Event]):
-    """The events of one line, each made when it is asked for: all at once they take 15 times as much as their bytes."""
+    """The events of one line, each parsed on access, because all of them take 15 times the memory of their bytes."""
 
     def __init__(
         self,
@@ -234,9 +234,10 @@ class _Events(Sequence[Event]):
 
 
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
-    """Alternating starts and ends of the fields `number` in the message from `at` to `end`; the bytes of its others.
+    """The starts and ends, alternating, of the fields `number` in the message from `at` to `end`, and all other bytes.
 
-    Raises DecodeError or IndexError if the message breaks off, OverflowError beyond 4 GiB (protobuf itself reads 2).
+    Raises DecodeError or IndexError if the message breaks off, OverflowError beyond 4 GiB (the limit of protobuf itself
+    is 2 GiB).
     """
     places, others = array("I"), bytearray()
     while at < end:
@@ -265,7 +266,7 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
     return places, bytes(others)
 
 
-# Kinds of fields (protobuf.dev, "Encoding"); the first and the last sign of a group have no content of their own.
+# Kinds of fields (protobuf.dev, "Encoding"); the marks for the start and the end of a group have no content.
 _VARINT, _BYTES, _FIXED = 0, 2, {1: 8, 5: 4}
 # The key of field 1.
 _LEAST_KEY = 1 << 3
@@ -273,7 +274,7 @@ _VARINT_BITS = 70
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, and its end."""
+    """The number at `at`, and the place after it."""
     value = data[at]
     if value < 128:
         return value, at + 1
@@ -296,7 +297,7 @@ _NOTHING: Mapping[str, Value] = {}
 
 
 def _stats(stats: Sequence[Any], names: Mapping[int, str]) -> Mapping[str, Value]:
-    """The statistics by name, the last of each name; those without a name or a value are left out."""
+    """The statistics by name, the last one for each name; statistics without a name or a value are left out."""
     return dict(_named(stats, names)) if stats else _NOTHING
 
 

@@ -38,8 +38,9 @@ class Op(NamedTuple):
     - `inlined_call`: the called HLO instruction.
     - `sld`: the meaning of a scalar memory word that the runtime writes (`core id`).
     - `sdivrem`: the results (`kRem`).
-    - `shalt.err`: the failed check (`BoundsCheck 3`).
-    - A transfer: its direction (`hbm-to-vmem`), or the exchange between cores that it belongs to.
+    - `shalt.err`: the check (`BoundsCheck 3`).
+    - `dma`: a transfer's direction (`hbm-to-vmem`), or the purpose of a wait (`all-reduce-megacore`,
+      `enhanced-barrier`).
     - `vwait`: the barrier, with the other core (`barrier-megacore`) or with other chips at launch (`global-barrier`).
     """
 

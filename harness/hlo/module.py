@@ -171,7 +171,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """A conditional's operand for each branch parameter, by the parameter's name, if nothing else calls the branch."""
+        """The conditional's operand for each branch parameter, by its name, for branches that nothing else calls."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}

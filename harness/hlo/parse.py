@@ -221,9 +221,7 @@ class _Reader:
         return Instruction(**fields, **read_attributes(self._tokens, self._places.source, is_dot=head[4] == "dot"))
 
     def _instruction(self) -> Instruction:
-        """The next instruction: `ROOT %name = shape opcode(operands), key=value, ...`, or text that begins with
-        `shape`.
-        """
+        """The next instruction, `ROOT %name = shape opcode(operands), key=value, ...`; a name is optional."""
         tokens = self._tokens
         is_root = tokens.skip("ROOT")
         name = self._name_and_sign()

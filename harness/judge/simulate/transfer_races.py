@@ -69,7 +69,7 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Side:
-    """The memory that a transfer reads, or that it writes: a space, its regions, and the pieces that hold the regions."""
+    """The memory that a transfer reads, or that it writes: space, regions, and the pieces that hold the regions."""
 
     space: str
     regions: tuple[Region, ...]

@@ -1,4 +1,4 @@
-"""The axes of an operator as its fields state them, and what follows: smaller shapes, compared rows, valid fields."""
+"""The axes of an operator, stated by its fields, and what follows from them: smaller shapes, compared rows, checks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -19,12 +19,13 @@ Own = TypeVar("Own", bound="Operator")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """The rule by which smaller shapes change a field.
+    """The rule for the value of a field in smaller shapes.
 
-    A length becomes `shortest`, twice that and so on, below its own value; in the second shape it is half as long again
-    if it `is_uneven`. A length `along` another field becomes as short as that field, but never longer than it was. A
-    count of equal things becomes `few`, in the second shape `fewer`. A `multiple` of another field keeps its quotient
-    by it.
+    - A length becomes `shortest`, 2 x `shortest`, 4 x `shortest` and so on, below its full value. In the second shape
+      it is 1.5 times as long if `is_uneven`.
+    - A length `along` another field becomes as short as that field, but never longer than its full value.
+    - A count of equal things becomes `few`, in the second shape `fewer`.
+    - A `multiple` of another field keeps its quotient by that field.
     """
 
     shortest: int = SHORTEST
@@ -67,7 +68,7 @@ class Operator(ABC):
                 )
 
     def fill(self, **defaults: object) -> None:
-        """Sets the fields among these that are None, during construction."""
+        """Sets those of these fields that are None to the defaults, during construction."""
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -93,7 +94,7 @@ class Operator(ABC):
         return self.work().matmul_flops // (2 * fewest_rows(self.statement().outputs).shape[-2])
 
     def sample_rows(self, seed: int) -> Rows:
-        """All rows if that is cheap; else the first, the last and some evenly spread rows of every matrix."""
+        """All rows if that is cheap; otherwise the first, the last and some evenly spread rows of every matrix."""
         *matrices, rows, _ = fewest_rows(self.statement().outputs).shape
         return sampled_rows(prod(matrices), rows, self.checked // self.row_cost, seed)
 
@@ -112,10 +113,10 @@ class Operator(ABC):
             yield self._resized(self, reduced_lengths, "few")
 
     def second_shape(self: Own, small: Own) -> Own | None:
-        """The reduced problem with some lengths half as long again: their numbers of blocks are not powers of two.
+        """The reduced problem with some lengths 1.5 times as long, so that numbers of blocks are not powers of two.
 
-        Among lengths along each other only the longest are changed, and only if they stay below this problem's. None if
-        nothing changes.
+        Among lengths along each other only the longest are changed, and only if they stay below their full length. None
+        if nothing changes.
         """
         changes = {}
         for name, field_axis in self._axes.items():

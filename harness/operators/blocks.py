@@ -1,4 +1,4 @@
-"""Stretches of an axis: which rows of an output are compared, and which blocks of an input are changed."""
+"""Parts of an axis: the rows of an output that are compared, and the blocks of an input that are changed."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
@@ -12,21 +12,21 @@ from harness.operators.problem import Rows
 
 Kind = TypeVar("Kind")
 
-# The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
-# of the larger powers of two that kernels choose.
+# The smallest block whose borders are compared. It is the size of the matrix unit, and divides the larger powers of two
+# that kernels choose.
 BLOCK = 128
-# The shortest block. In a shorter one a change might move nothing: one in 80 numbers of eight bits is zero, and only
-# three of eight rows of attention's composite weigh all keys alike.
+# The shortest block. A change to a shorter block might move no output: one in 80 numbers of eight bits is zero, and
+# only three of eight rows of attention's composite weigh all keys alike.
 _LEAST = 8
-# Lengths of reduced shapes: at the shortest there are two of the smallest blocks.
+# The shortest length of reduced shapes: two of the smallest blocks.
 SHORTEST = 2 * BLOCK
 
 
 def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
     """The first and last row of every group of `length` rows, and some of each equal stretch; all if `budget` allows.
 
-    From each stretch it takes one random row, and the first and last row of the block of 128 that contains it. There
-    are as many stretches as blocks, or fewer to keep to about `budget` rows of a group.
+    Each stretch gives one random row, and the first and last row of the block of 128 that contains this row. There are
+    as many stretches as blocks, or fewer to keep to about `budget` rows of a group.
     """
     if length <= budget:
         return np.arange(groups * length)
@@ -47,7 +47,7 @@ def borders(length: int) -> Rows:
 
 
 def turned(pattern: Sequence[Kind], seed: int, rows: int) -> tuple[Kind, ...]:
-    """The pattern that rows follow, rotated by a number that follows from the seed, so that a row's kind varies.
+    """The `pattern` of rows, rotated by a number that depends on the seed, so that a row's kind varies.
 
     Not rotated if there are fewer rows than kinds.
     """
@@ -63,17 +63,17 @@ def spans(edges: Sequence[int]) -> Iterator[range]:
 
 
 def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
-    """`length` in blocks of `size`, or of the smallest multiple of it that makes `most` blocks or fewer."""
+    """`length` cut into blocks of `size`, or of the smallest multiple of `size` that gives at most `most` blocks."""
     size *= -(-length // (size * most))
     return tuple(spans([*range(0, length, size), length]))
 
 
 def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
-    """`blocks`, shifted by a drawn number of positions, so that the first is shorter and one more may be needed.
+    """`blocks`, shifted by a random number of positions, so that the first block is shorter and one more may be needed.
 
-    No block is shorter than 8 positions (or than `size` or `length` if that is less): values at so few positions may be
-    zero by chance or have no weight, and then changing them moves nothing. A shorter rest belongs to the block before
-    it.
+    No block is shorter than 8 positions (or than `size` or `length` if that is less): values at so few positions may by
+    chance be zero or have no weight, and then a change to them moves no output. A shorter remainder belongs to the
+    block before it.
     """
     size *= -(-length // (size * max(1, most - 1)))
     least = min(_LEAST, size)
@@ -82,11 +82,11 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
 
 
 def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
-    """A position, 1 to `length` - 1, that lies inside of blocks of 64 and 128, and so of every multiple of them.
+    """A random position from 1 to `length` - 1 that lies inside blocks of 64 and of 128, and so of every multiple.
 
-    At least a quarter of such a block lies on either side of it: enough that rows of a block which wrongly depend on
-    each other differ by more than rounding. On an axis shorter than 128 the blocks are the largest power of two that
-    fits and half of that. `within` limits the position if such positions exist there.
+    At least a quarter of each such block lies on either side of the position. That is enough for rows that wrongly
+    depend on other rows of their block to differ by more than rounding. On an axis shorter than 128 the blocks are the
+    largest power of two that fits and half of that. `within` limits the position if such positions exist there.
     """
     block = _largest_block(length)
     at = np.arange(1, length)
@@ -97,10 +97,10 @@ def drawn_border(length: int, random: np.random.Generator, within: range | None 
 
 
 def drawn_block(length: int, random: np.random.Generator) -> range:
-    """About 128 positions, or about a third of a short length: from or to a `drawn_border`.
+    """A range of about 128 positions, or about a third of a short length, that begins or ends at a `drawn_border`.
 
-    Its other end is an end of the axis, or at least an eighth of a block away from borders of 128. So a kernel whose
-    rows wrongly depend only on rows before them, or only on rows behind them, is noticed as well.
+    The other end is an end of the axis, or at least an eighth of a block away from borders of blocks of 128. So a
+    kernel whose rows wrongly depend only on rows before them, or only on rows behind them, is noticed as well.
     """
     if length < 2:
         return range(length)
@@ -119,13 +119,13 @@ def _largest_block(length: int) -> int:
 
 
 def _is_inside(at: NDArray[np.int64], block: int, least: int) -> NDArray[np.bool_]:
-    """True for borders with `least` positions of a block on either side; for all if blocks are too short to be cut."""
+    """True for positions with `least` positions of their block on either side; for all if blocks cannot be cut."""
     place = at % max(1, block)
     return (place >= least) & (place <= block - least)
 
 
 def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
-    """All ways to shorten these lengths to 256, 512, 1024 ..., the smallest product first; the whole is not among them.
+    """All ways to shorten these lengths to 256, 512, 1024 ..., the smallest product first, without the full shape.
 
     A length that is no more than 256 stays as it is.
     """
@@ -133,10 +133,11 @@ def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
 
 
 def shortened(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
-    """As `shorter`, from the shortest and the whole length of each axis."""
+    """As `shorter`, from the shortest and the full length of each axis."""
     ladders = [[*_doubling(shortest, length), length] for shortest, length in lengths]
     shapes = [some for some in product(*ladders) if some != tuple(length for _, length in lengths)]
-    # Among equal products the most even shape first: it has several blocks along every axis.
+    # Among equal products, the shape with the most equal lengths comes first, because it has several blocks along every
+    # axis.
     yield from sorted(shapes, key=lambda some: (prod(some), max(some)))
 
 

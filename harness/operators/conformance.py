@@ -1,4 +1,4 @@
-"""The rules for every problem, checked at its smallest shape: a wrong judge would accept or refuse anything."""
+"""The rules that every problem must keep, checked at its smallest shape, because a wrong problem misjudges kernels."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +54,7 @@ Rule = Callable[[Problem, Problem], Iterator[str]]
 
 
 def complaints(problem: Problem) -> tuple[str, ...]:
-    """Sentences about the rules for problems that `problem` breaks; empty if it breaks none.
+    """Sentences about the rules that `problem` breaks; empty if it breaks none.
 
     Runs the problem at the smallest of its reduced shapes, in a second or two: statement, shapes, inputs, numbers,
     probes. If the problem raises an exception, the complaint names the rule and the exception. Rules after the first
@@ -424,7 +424,7 @@ def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
 
 
 def _coarse(got: Exact, output: Array) -> Exact:
-    """The outputs rounded to two bits fewer than their dtype has, four times its error; at most to bfloat16's bits."""
+    """The outputs rounded to two bits fewer than their dtype has (four times its error), at most to bfloat16's bits."""
     bits = min(int(ml_dtypes.finfo(_dtype(output)).nmant) - 2, 7)
     fraction, exponent = np.frexp(got)
     coarse: Exact = np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1)
@@ -432,7 +432,7 @@ def _coarse(got: Exact, output: Array) -> Exact:
 
 
 _COARSE = "rounded too coarsely"
-# Outputs that are wrong: nothing written, each row in the place of the next, and too few digits.
+# Ways to make wrong outputs: nothing written, each row in the place of the next, and too few digits.
 _WRONG: dict[str, Callable[[Exact, Array], Exact]] = {
     "zeros": lambda got, output: np.zeros_like(got),
     "moved by one row": lambda got, output: np.roll(got, 1, axis=0),

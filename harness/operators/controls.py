@@ -21,7 +21,7 @@ from harness.records import Array
 Answer = Callable[[Sequence[Values], Rows], Exact]
 # Kernels add up at least this many terms before they round a sum.
 _ADDED = 64
-# With fewer terms a sum that is rounded after each block is no worse than one that is rounded at the end.
+# With fewer terms, a sum that is rounded after each block is no worse than a sum that is rounded at the end.
 FEWEST_TERMS = 4 * _ADDED
 _SEED = 11
 # The most rows that are compared; more show nothing new.
@@ -33,7 +33,7 @@ class Controlled(Protocol):
     """A problem that says what its kernels must not leave out."""
 
     def controls(self) -> Mapping[str, Answer]:
-        """Wrong answers by the fault of the kernel that gives them; exact except for that fault."""
+        """Wrong answers, each under the name of the kernel's fault that causes it, and exact except for that fault."""
 
 
 def require_strong(problem: Problem | Suite) -> None:
@@ -45,7 +45,7 @@ def require_strong(problem: Problem | Suite) -> None:
 
 
 def refuse_weak(passing: Sequence[str], where: str = "") -> None:
-    """Raises RatchetError `weak-contest` if `weaknesses` names an answer."""
+    """Raises RatchetError `weak-contest` if `passing`, the result of `weaknesses`, names an answer."""
     if passing:
         raise RatchetError(
             "weak-contest",
@@ -140,7 +140,7 @@ def _passed_on(place: int, count: int) -> Answer:
 
 
 def added_in_bfloat16(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """A B, rounded to bfloat16 after every 64 terms of a sum."""
+    """The product A B, rounded to bfloat16 after every 64 terms of a sum."""
     sums = np.zeros((len(a), b.shape[1]))
     for start in range(0, len(b), _ADDED):
         part = slice(start, start + _ADDED)
@@ -149,7 +149,7 @@ def added_in_bfloat16(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def without_the_last(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """A B without the last 64 terms of a sum, or without the last half of a shorter one."""
+    """The product A B without the last 64 terms of each sum, or without the last half of a shorter sum."""
     count = max(len(b) - _ADDED, len(b) // 2)
     product: NDArray[Any] = a[:, :count] @ b[:count]
     return product

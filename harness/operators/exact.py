@@ -1,4 +1,4 @@
-"""Exact outputs: integers, and floats that are copied, not computed; compared to the bit, without a tolerance."""
+"""Exact outputs, compared bit by bit without a tolerance: integers, and floats that are copied instead of computed."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -25,7 +25,7 @@ class ExactAnswers:
     __slots__ = ()
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As in a Problem; if several answers are right, as for equal elements, the one that the problem states."""
+        """As in a Problem; if several answers are correct, as for equal elements, the answer that the problem states."""
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -58,7 +58,7 @@ def is_exact(problem: object, output: Array) -> bool:
 
 def differing(got: Exact, expected: Exact) -> NDArray[np.bool_]:
     """True for elements that differ in any bit: the sign of a zero counts, and a NaN equals itself."""
-    # `got` was converted from the output's dtype, so that an integer 0 is +0.0 there.
+    # An integer 0 became +0.0 when `got` was converted from the output's dtype.
     bits: NDArray[np.bool_] = np.ascontiguousarray(got).view(np.uint64) != np.ascontiguousarray(expected).view(
         np.uint64
     )

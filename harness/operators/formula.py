@@ -26,9 +26,9 @@ from harness.operators.space import DRAWN, RECIPE, generator, parsed
 from harness.records import Array, Statement, Work
 
 # The number of runs from which the deviation of an element is estimated, to within a quarter. Among millions of
-# elements a few err little in all runs by chance; for their rows it is estimated again, from more runs.
+# elements a few err little in all runs by chance; for their rows the deviation is estimated again, from more runs.
 _RUNS, _MORE_RUNS = 8, 24
-# The number of deviations by which an element has to move to count as moved for sure.
+# The number of deviations by which an element must move to count as surely moved.
 _SURE = 40.0
 # How each kind of input changes N(0, 1).
 _FACTORS = {"small": 2.0**-8, "large": 2.0**5}
@@ -44,7 +44,7 @@ NEAR_ROWS = "near-rows"
 # The distance of nearly equal rows, as negative powers of two, relative to their contents.
 _NEARNESS = (2, 11)
 
-# Answers to the inputs that were checked last, and the most bytes that are kept.
+# The cached answers for the inputs that were checked last, and the most bytes that the cache keeps.
 _KEPT: dict[bytes, Exact] = {}
 _MOST_KEPT = 1 << 28
 
@@ -75,14 +75,14 @@ class Formula(Operator, textures.Textured):
 
     @abstractmethod
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """The inputs and the outputs; each output has as many rows as the shortest, or a multiple of it."""
+        """The inputs and the outputs; the number of rows of each output is a multiple of the smallest such number."""
 
     @abstractmethod
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
         """The outputs of these inputs, by functions of numpy: one array, or a tuple.
 
         It is run in float64, in float32, and with numbers that err at random as float32 does (`noisy.py`), so it must
-        take the type from its inputs. Integers are int64. `in_bfloat16(values)` marks what a kernel may round to
+        take the dtype from its inputs. Integers are int64. `in_bfloat16(values)` marks what a kernel may round to
         bfloat16.
         """
 
@@ -95,7 +95,7 @@ class Formula(Operator, textures.Textured):
         return {}
 
     def domain(self, name: str, values: NDArray[np.float32]) -> Any:
-        """Any numbers `values`, mapped to values that the input may have: those of a gate are from 0 to 1."""
+        """`values`, which may be any numbers, mapped to values that the input may have: for a gate, from 0 to 1."""
         return values
 
     def work(self) -> Work:
@@ -119,10 +119,10 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls; at the full shape a draw and a composite, at a reduced one each kind of input alone.
+        """The timed calls, and others: a draw and a composite at the full shape, each kind of input at a reduced shape.
 
-        Far columns and plain inputs are also used by themselves at the full shape, because only there are states
-        carried far and runs long.
+        Far columns and plain inputs are also used alone at the full shape, because only that shape carries states far
+        and has long runs.
         """
         alone = tuple(kind for kind in ("far-columns", "plain") if full and kind in self.own_families)
         return (*self.timed, *textures.Textured.families(self, full), *alone)
@@ -159,12 +159,18 @@ class Formula(Operator, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """All inputs of the named family. Raises ValueError for one that does not exist.
 
-        normal: N(0, 1). small, large: 2^-8 and 2^5 times as large. far-values: rows around 24 or -24. far-columns: a
-        quarter of the columns around 24 or -24 in all rows. spikes: four elements of each row are 64 or -64. plain:
-        rows of zeros, of one number, of one number except in one element, of whole numbers and of halves, the same in
-        all inputs of one shape; integers that are data have long runs of the least number, the largest, 0 and a few
-        others. near-rows: half of the rows of each input equal rows of an earlier input, the others nearly do.
-        composite: all of these, by row. Each input of floats is then put into its `domain`.
+        - normal: N(0, 1).
+        - small, large: 2^-8 and 2^5 times as large.
+        - far-values: rows around 24 or -24.
+        - far-columns: a quarter of the columns around 24 or -24 in all rows.
+        - spikes: four elements of each row are 64 or -64.
+        - plain: rows of zeros, of one number, of one number except in one element, of whole numbers and of halves, the
+          same in all inputs of one shape. Integers that are data have long runs of the least number, the largest, 0 and
+          a few others.
+        - near-rows: half of the rows of each input equal rows of an earlier input, the others nearly do.
+        - composite: all of these, by row.
+
+        Each input of floats is then put into its `domain`.
         """
         if family.startswith((DRAWN, RECIPE)):
             recipe, random = parsed(self.recipe(family, seed), textures.Recipe), generator(family, seed)
@@ -202,7 +208,7 @@ class Formula(Operator, textures.Textured):
     ) -> NDArray[np.float32]:
         rows = normal(random, prod(shape[:-1]), shape[-1])
         family = "normal" if family in self.timed else family
-        # A vector is one row, which a composite leaves unchanged.
+        # A vector is a single row, for which a composite is the family `normal`.
         pattern = turned(self.own_families, seed, len(rows)) if family == "composite" and len(rows) > 1 else (family,)
         kinds = np.array(pattern)[np.arange(len(rows)) % len(pattern)]
         for kind, factor in _FACTORS.items():
@@ -247,7 +253,7 @@ class Formula(Operator, textures.Textured):
         return array.name in self.numbers or is_float(numpy_dtype(array.dtype))
 
     def _outputs(self, inputs: Sequence[Any], in_bfloat16: Rounds) -> Exact:
-        """`[rows, columns]`: all outputs side by side."""
+        """All outputs side by side: `[rows, columns]`."""
         with np.errstate(all="ignore"):
             outputs = self.formula(in_bfloat16, *inputs)
         arrays = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -328,7 +334,7 @@ class Formula(Operator, textures.Textured):
         return all(is_exact(self, output) for output in self.arrays()[1])
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that halve a block along every axis of each input of numbers: rows move or stay as in `reference`.
+        """Probes that each halve a block along one axis of an input of numbers; rows move or stay as in `reference`.
 
         None at the full shape, where every element is compared.
         """
@@ -366,7 +372,7 @@ class Formula(Operator, textures.Textured):
         for place, array in enumerate(self.arrays()[0]):
             if self._is_number(array):
                 answers[f"{array.name} left out"] = self._with(place, np.zeros_like)
-                # The sum of a row, for example, does not change.
+                # Some results, such as the sum of a row, do not depend on places.
                 if array.shape[-1] > 1 and self._depends_on_places(place):
                     answers[f"each element of {array.name} taken for the next"] = self._with(
                         place, lambda values: np.roll(values, 1, axis=-1)
@@ -396,7 +402,7 @@ def _rounded_once(values: Any) -> Any:
 
 
 def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
-    """Rows without noise; inputs whose rows are equally long have the same ones."""
+    """Rows without noise; inputs whose rows are equally long have the same rows."""
     random = generator("plain", seed)
     rows, columns = shape
     size = (_PLAIN_ROWS, columns)
@@ -404,7 +410,7 @@ def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     place = random.integers(columns, size=(_PLAIN_ROWS, 1))
     step = np.where(np.arange(columns) == place, np.float32(0.5), np.float32(0))
     whole = random.integers(-2, 2, size, endpoint=True).astype(np.float32)
-    # Formulas with a difference of squares lose a small step beside a large mean.
+    # Formulas with a difference of squares lose a small step next to a large mean.
     made = (0 * whole, level + 0 * whole, 25 * level + step, whole, whole + np.float32(0.5))
     # A vector of zeros, such as a gain, would leave nothing to compare.
     first = random.integers(len(made)) if rows > 1 else random.integers(3, len(made))
@@ -413,6 +419,6 @@ def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
 
 
 def _runs(chosen: NDArray[np.bool_]) -> list[range]:
-    """The stretches of rows that are chosen."""
+    """The unbroken ranges of rows that are chosen."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
     return [range(start, stop) for start, stop in list(pairwise(edges.tolist()))[::2]]

@@ -1,4 +1,4 @@
-"""The operations and the rules for a right answer: owned by the judge, never by the kernel.
+"""The operations, and the rules for a correct answer, which belong to the judge and never to the kernel.
 
 An operator is loaded on demand, so that a contest depends on its own operator and on no other. It is added as a folder,
 or as a file in one of the folders here: docs/ADD_AN_OPERATOR.md.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from harness.operators.recurrent.gated_delta import GatedDelta
     from harness.operators.selection.top_k import TopK
 
-# The module of each operator; the package of its family names it.
+# The module of each operator, as listed by the package of its family.
 OPERATORS: dict[str, str] = {
     name: f"{family.name}.{home}"
     for family in iter_modules(__path__)

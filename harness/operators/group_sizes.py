@@ -11,10 +11,10 @@ Sizes = NDArray[np.int32]
 
 
 def balanced(rows: int, groups: int) -> Sizes:
-    """Sizes from rows that go to each group with the same probability, like tokens of a balanced router.
+    """Sizes for rows that go to each group with the same probability, like tokens of a balanced router.
 
-    They differ by the square root of their mean, so that hardly any border is one of a kernel's tiles. Always the same
-    for the same arguments.
+    The sizes differ by about the square root of their mean, so hardly any border is also a border of a kernel's tiles.
+    Always the same for the same arguments.
     """
     return _thrown(rows, np.full(groups, 1 / groups), np.random.default_rng((rows, groups, 0)))
 
@@ -22,7 +22,7 @@ def balanced(rows: int, groups: int) -> Sizes:
 def skewed(rows: int, groups: int) -> Sizes:
     """Sizes like those of an unbalanced router: the group of rank i is 1/i times as probable as the largest.
 
-    The order is mixed, and of three groups or more one is empty. Of 8 groups the largest has a third of the rows.
+    The order is mixed. If there are three groups or more, one is empty. Of 8 groups, the largest has 39 % of the rows.
     Always the same for the same arguments.
     """
     random = np.random.default_rng((rows, groups, 1))
@@ -33,22 +33,22 @@ def skewed(rows: int, groups: int) -> Sizes:
 
 
 def equal(rows: int, groups: int) -> Sizes:
-    """The same number of rows in each group, except for those left over."""
+    """Sizes that are equal, or differ by one if the groups do not divide the rows."""
     return np.diff(np.arange(groups + 1) * rows // groups).astype(np.int32)
 
 
 def unaligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Borders anywhere."""
+    """Sizes of groups that may end anywhere."""
     return _between(np.sort(random.integers(rows + 1, size=groups - 1)), rows)
 
 
 def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Borders between tiles: a group ends where a tile ends, so that no tile is shared."""
+    """Sizes of groups that end where a tile ends, so that no tile is shared."""
     return _between(np.sort(random.integers(rows // BLOCK + 1, size=groups - 1)) * BLOCK, rows)
 
 
 def empty_groups(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Half of the groups are empty, the first or the last among them; the others have borders anywhere."""
+    """Sizes of which half are zero, including the first or the last; the other groups may end anywhere."""
     full = groups - groups // 2
     places = (
         np.sort(random.permutation(groups - 1)[:full] + int(random.integers(2))) if groups > 1 else np.zeros(1, int)
@@ -59,14 +59,14 @@ def empty_groups(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def one_group(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """All rows are in one group."""
+    """Sizes with all rows in one group."""
     sizes = np.zeros(groups, np.int32)
     sizes[random.integers(groups)] = rows
     return sizes
 
 
 def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """One row in every group except one, as far as there are rows: many groups share a tile."""
+    """Sizes of one row in every group except one, as far as there are rows, so that many groups share a tile."""
     sizes = np.zeros(groups, np.int32)
     sizes[random.permutation(groups)[: rows - 1]] = 1
     sizes[random.integers(groups)] += rows - int(sizes.sum())
@@ -74,7 +74,7 @@ def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """One row in each of three quarters of the groups, next to each other: a tile has more groups than usual.
+    """Sizes of one row in three quarters of the groups, next to each other, so that a tile has many groups.
 
     One of the other groups has at least two thirds of the remaining rows.
     """

@@ -1,4 +1,4 @@
-"""Numbers that err at random where float32 does: running a computation on them shows how far it may be off."""
+"""Numbers that err at random where float32 does; a computation that is run on them shows its rounding errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 
 from harness.operators.rounding import relative_rounding, sum_variance, ulp
 
-# Results of these are rounded once. Those of others, such as exponentials, are right to one ulp.
+# Results of these functions are rounded once. Results of others, such as exponentials, are right to one ulp.
 _ROUNDED_ONCE = (np.add, np.subtract, np.multiply, np.negative, np.absolute, np.maximum, np.minimum, np.sign)
 _EXACT = (np.negative, np.absolute, np.maximum, np.minimum, np.sign, np.floor, np.ceil, np.copysign, np.conjugate)
 _ROUNDING = relative_rounding("float32")
 _LARGEST = float(np.finfo(np.float32).max)
-# A thousand times the least normal number of float32: a factor of such a small product may be subnormal, and is then
-# flushed to 0.
+# About a thousand times the least normal number of float32. A factor of a product below this may be subnormal, and is
+# then flushed to 0.
 _LEAST = 2.0**-116
 _ONE_ULP = float(np.finfo(np.float32).eps) / 3**0.5
 
 
 class Noisy(np.ndarray):
-    """A float64 array whose every operation errs at random, as much as the same operation in float32 does.
+    """A float64 array in which every operation errs at random, as much as the same operation does in float32.
 
     Sums and products of matrices err as `sum_variance` says, whatever the order in which they are added up. Functions
     that only move numbers, such as `np.where`, add no error. The errors follow from `random` alone.
@@ -29,11 +29,11 @@ class Noisy(np.ndarray):
     random: np.random.Generator | None
 
     def __array_finalize__(self, source: Any) -> None:
-        """Takes over the generator of the array that this one is a part of."""
+        """Takes over the generator of the array that this array is a part of."""
         self.random = getattr(source, "random", None)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """The result of the function, with its errors; a result that is not float, such as a comparison's, has none."""
+        """The result of the function with its errors; results that are not floats (comparisons) have none."""
         random = _random(inputs)
         if "out" in options:
             options["out"] = tuple(_plain(array) for array in options["out"])
@@ -56,7 +56,7 @@ class Noisy(np.ndarray):
         return _err(values, np.sqrt(variance), random)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """The result of a function of numpy, with errors if the function adds up."""
+        """The result of a function of numpy, with errors if the function is a sum."""
         if function in _ADDING:
             return _ADDING[function](*arguments, **options)
         random = _random((arguments, options))
@@ -65,7 +65,7 @@ class Noisy(np.ndarray):
 
 
 def noisy(values: NDArray[Any], random: np.random.Generator) -> Any:
-    """The array as one whose operations err; unchanged if it holds no floats."""
+    """The array as a `Noisy` array; unchanged if it holds no floats."""
     if np.asarray(values).dtype.kind != "f":
         return values
     array = np.asarray(values, np.float64).view(Noisy)
@@ -82,7 +82,7 @@ def rounded_at_random(values: Any, dtype: str) -> Any:
 
 
 def _err(values: NDArray[Any], deviation: NDArray[Any], random: np.random.Generator) -> Any:
-    # Uniform over three and a half deviations, as a rounding error is over one unit in the last place.
+    # Uniform over a width of sqrt(12) deviations, as a rounding error is uniform over one unit in the last place.
     drawn = random.random(np.shape(values), dtype=np.float32)
     drawn -= np.float32(0.5)
     drawn *= np.float32(12**0.5)
@@ -171,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 def _each(values: Any, change: Callable[[Any], Any]) -> Any:
-    """The array changed, or each array of a tuple or list."""
+    """The result of `change` for the array, or for each array of a tuple or list."""
     if isinstance(values, tuple | list):
         return type(values)(_each(part, change) for part in values)
     return change(values) if isinstance(values, np.ndarray | np.floating) else values

@@ -1,19 +1,20 @@
-"""Normal numbers for large matrices, where drawing every number takes longer than all that is done with them."""
+"""Normal numbers for large matrices, for which drawing every number would take longer than all use of them."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Rows of matrices with more elements than this overlap in a pool of as many numbers.
+# If a matrix has more elements than this, its rows overlap in a pool of this many numbers.
 POOL = 1 << 22
 
 
 def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.float32]:
     """N(0, 1), `[rows, columns]` float32.
 
-    Up to POOL elements, every element is drawn. Above that, POOL numbers are drawn, or eight rows of numbers if that is
-    more, and each row is a stretch of them that begins at a drawn place. Two rows are correlated by chance alone.
+    Up to POOL elements, every element is drawn. Above that, only POOL numbers are drawn, or eight rows of numbers if
+    that is more. Each row is a stretch of these numbers that begins at a drawn place. Two rows are correlated only by
+    chance.
     """
     if rows * columns <= POOL:
         return random.standard_normal((rows, columns), dtype=np.float32)

@@ -1,7 +1,7 @@
 """All outputs of a problem as one matrix, whose rows hold the rows of several outputs side by side.
 
-It has as many rows as the output with the fewest. If an output has n times as many rows, n successive rows of it stand
-side by side in one row of the matrix.
+The matrix has as many rows as the output with the fewest rows. If an output has n times as many rows, n successive rows
+of that output stand side by side in one row of the matrix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ Output = TypeVar("Output", Array, NDArray[Any])
 
 @runtime_checkable
 class Padded(Protocol):
-    """A problem whose outputs may have rows that nobody reads, where a batch is shorter than its array."""
+    """A problem whose outputs may have rows that nobody reads, because a batch may be shorter than its array."""
 
     def statement(self) -> Statement:
         """As in a Problem."""
 
     def unused_rows(self, inputs: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """The rows that may hold anything, NaN too, in a call with these inputs."""
+        """The rows that may hold anything, including NaN, in a call with these inputs."""
 
 
 def as_read(
@@ -41,12 +41,12 @@ def as_read(
     count = row_count(copies)
     for array in copies:
         array.reshape(count, -1)[rows] = 0
-    # What follows is state.
+    # The arrays after the outputs are state.
     return (*copies, *outputs[len(stated) :])
 
 
 def in_rows(array: NDArray[Any]) -> NDArray[Any]:
-    """`[rows, columns]`: one output as it is compared."""
+    """One output as it is compared: `[rows, columns]`."""
     return array.reshape(-1, array.shape[-1])
 
 
@@ -61,13 +61,16 @@ def row_count(outputs: Sequence[Output]) -> int:
 
 
 def side_by_side(outputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """`[rows, columns]`: all outputs side by side."""
+    """All outputs side by side: `[rows, columns]`."""
     rows = row_count(outputs)
     return np.concatenate([array.reshape(rows, -1) for array in outputs], axis=1)
 
 
 def by_itself(output: Array, rows: NDArray[np.int64], *values: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Rows of the matrix as rows of one output, and `values` `[rows, its columns in the matrix]` in its own columns."""
+    """Rows of the matrix as rows of one output, and `values` in that output's own columns.
+
+    Each of `values` is `[rows, the output's columns in the matrix]`.
+    """
     beside = values[0].shape[1] // output.shape[-1]
     places = (rows[:, None] * beside + np.arange(beside)).reshape(-1)
     return (places, *(some.reshape(-1, output.shape[-1]) for some in values))
@@ -83,6 +86,6 @@ def spans(outputs: Sequence[Array]) -> Iterator[tuple[int, Array, slice]]:
 
 
 def element(output: Array, row: int, column: int) -> str:
-    """`o[0, 128, 5]`: the name of an element of one output, by its row and column there."""
+    """The name of an element of one output, such as `o[0, 128, 5]`, by its row and column in that output."""
     index = [*(int(part) for part in np.unravel_index(row, output.shape[:-1])), column]
     return f"{output.name}{index}"

@@ -1,4 +1,4 @@
-"""The module of a prepare.py, run from its bytes, which travel with its problem so that every process can run it."""
+"""The module of a prepare.py, run from its bytes, which are sent with its problem so that every process can run it."""
 
 import hashlib
 import pickle
@@ -15,7 +15,7 @@ from harness.tracebacks import PREPARE
 
 
 def run(source: bytes, path: str) -> ModuleType:
-    """The module that these bytes of a prepare.py define; the same one for the same bytes.
+    """The module that these bytes of a prepare.py define; the same module for the same bytes.
 
     The module has no `__file__`: a prepare.py must contain everything that it states. Raises whatever the code raises.
     """
@@ -24,7 +24,7 @@ def run(source: bytes, path: str) -> ModuleType:
     if loaded_module is not None:
         return loaded_module
     module = ModuleType(name)
-    # Before its code runs: dataclasses look their module up.
+    # The module must be there before its code runs, because dataclasses look it up.
     sys.modules[name] = module
     try:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
@@ -40,7 +40,7 @@ def is_prepare(module: str) -> bool:
 
 
 def foreign_imports(before: Sequence[str]) -> dict[str, str]:
-    """The modules that are loaded now, were not `before`, and belong to no installed package, with their files."""
+    """The modules, with their files, that have been loaded since `before` and belong to no installed package."""
     homes = [Path(path).resolve() for path in _installed()]
     files = {name: getattr(sys.modules[name], "__file__", None) for name in sorted(set(sys.modules) - set(before))}
     paths = {name: Path(file).resolve() for name, file in files.items() if file}
@@ -54,7 +54,7 @@ def _installed() -> Iterator[str]:
 
 
 def restore(source: bytes, path: str, pickled: bytes) -> Any:
-    """The pickled problem of the prepare.py at `path`, whose bytes are `source`: runs it, so that its classes exist."""
+    """The pickled problem of the prepare.py at `path`. Runs its bytes, `source`, first, so that its classes exist."""
     run(source, path)
     return pickle.loads(pickled)
 

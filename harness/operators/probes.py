@@ -36,12 +36,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A change of the inputs of `family`, and what it does to a right output, bit for bit.
+    """A change of the inputs of `family`, and its effect on a correct output, bit for bit.
 
-    Every row of a part that `moves` depends on what is changed, strongly enough that some of its
-    elements get another value whatever is rounded; no element of a part that `stays` depends on
-    it. Elements in neither may do either. `name` says what is changed, in the plural:
-    `keys 128 to 255 of key/value head 0`.
+    Every row of a part in `moves` depends on the changed elements so strongly that, with any rounding, some elements of
+    the row change. No element of a part in `stays` depends on the changed elements. All other elements may change or
+    not. `name` names the changed elements in the plural: `keys 128 to 255 of key/value head 0`.
     """
 
     name: str
@@ -54,15 +53,16 @@ class Probe:
 def probe(
     name: str, family: str, regions: Iterable[Region], moves: Iterable[Part] = (), stays: Iterable[Part] = ()
 ) -> Probe:
-    """A probe of these parts, without the empty ones, which promise nothing."""
+    """A probe of these parts, without the empty parts, which promise nothing."""
     moving, staying = (tuple(part for part in parts if part.rows and part.columns) for parts in (moves, stays))
     return Probe(name=name, family=family, regions=tuple(regions), moves=moving, stays=staying)
 
 
 def parts_of_rows(rows: range, columns: range, beside: int = 1) -> Iterator[Part]:
-    """Yields these rows of an output of which `beside` rows stand side by side in a row of all outputs.
+    """Yields these rows as parts, for an output of which `beside` rows stand side by side in a row of all outputs.
 
-    There is one part for each place that they have in such a row; `columns` are those of the first place.
+    There is one part for each place that the rows have in such a row of all outputs; `columns` are those of the first
+    place.
     """
     for first in range(min(len(rows), beside // gcd(beside, rows.step))):
         some = rows[first :: beside // gcd(beside, rows.step)]
@@ -84,7 +84,7 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
 
 
 def _slice(places: range, length: int) -> slice:
-    """The places as a slice, because numpy makes an array of a range. Raises IndexError for places beyond the axis."""
+    """The places as a slice (numpy would convert a range to an array). Raises IndexError for places beyond the axis."""
     if places.step < 1 or places.start < 0 or places.stop > length:
         raise IndexError(f"expected rising places below {length}, got {places}")
     return slice(places.start, places.stop, places.step)
@@ -101,7 +101,7 @@ def check_probe(
 ) -> tuple[Check, Failure | None]:
     """The check of `after`, the outputs on the changed inputs, against `before`, the outputs on the unchanged ones.
 
-    The Failure is `non-finite` if `after` is not finite, `wrong-dependence` if a promise of the probe is broken.
+    The Failure is `non-finite` if `after` is not finite, or `wrong-dependence` if a promise of the probe is broken.
     """
     moved = _differs(before, after)
     bad = side_by_side([~np.isfinite(array) for array in after])
@@ -174,7 +174,7 @@ def _exact(
 
 
 def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
-    """`[rows, columns]`: True where any bit differs. Raises ValueError for arrays of another shape or dtype."""
+    """True for elements in which a bit differs: `[rows, columns]`. Raises ValueError if a shape or dtype differs."""
     differ: list[NDArray[np.bool_]] = []
     for old, new in zip(before, after, strict=True):
         if old.shape != new.shape or old.dtype != new.dtype:

@@ -1,4 +1,4 @@
-"""The methods of every problem: its statement, its inputs, and the right outputs with the error they may have."""
+"""The methods of every problem: its statement, its inputs, and the correct outputs with their allowed error."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from harness.operators.probes import Probe
 from harness.records import Statement
 
-# bfloat16 is a dtype of ml_dtypes, which numpy's own types do not name.
+# Any, because bfloat16 is a dtype of ml_dtypes, for which numpy has no type.
 Values: TypeAlias = NDArray[Any]
 Rows: TypeAlias = NDArray[np.int64]
 Exact: TypeAlias = NDArray[np.float64]
@@ -32,25 +32,25 @@ class Problem(Protocol):
         """The input families that a kernel must pass at the contest's full shape, or at a reduced one."""
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """Inputs in the order of `statement().inputs`, equal for equal seeds. Raises ValueError: no such family."""
+        """Inputs in the order of `statement().inputs`, equal for equal seeds. Raises ValueError for other families."""
 
     def reduced(self) -> Iterator["Problem"]:
         """The same operation at smaller shapes, in increasing size, all below this one."""
 
     def second_shape(self, small: Any) -> "Problem | None":
-        """A second shape near the reduced one `small`, with other proportions; None if there is none below this."""
+        """A second shape near the reduced shape `small`, with other proportions; None if none is below this shape."""
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Changes of inputs, and what they move: for the contest's full shape, or for a reduced one."""
+        """Changes of inputs and the elements that they move, for the contest's full shape or for a reduced shape."""
 
     def sample_rows(self, seed: int) -> Rows:
-        """The rows that are compared, sorted and distinct: all where that is cheap."""
+        """The rows that are compared, sorted and distinct; all rows if that is cheap."""
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The right outputs, computed in float64 from the rounded inputs."""
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The outputs of a plain implementation that rounds where the problem's dtype makes an honest kernel round."""
+        """The outputs of a plain implementation that rounds wherever the problem's dtype makes an honest kernel round."""
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The standard deviation of each output that the roundings of an honest kernel cause; positive."""
+        """The standard deviation that the roundings of an honest kernel cause in each output; positive."""

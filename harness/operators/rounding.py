@@ -1,4 +1,4 @@
-"""The cost of rounding to a dtype: its deviation relative to a value, and the distance of neighbouring numbers."""
+"""The error of rounding to a dtype: its deviation relative to a value, and the distance of neighbouring numbers."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
 # The integer type of each dtype's size, and the bits of the exponent in it.
 _EXPONENTS = {np.dtype(np.float32): (np.int32, 0xFF << 23), np.dtype(np.float64): (np.int64, 0x7FF << 52)}
-# Terms that kernels add one after another; longer sums are broken up by blocks.
+# The most terms that kernels add one after another; longer sums are broken up by blocks.
 SUM_TERMS = 1024
 
 
@@ -25,12 +25,12 @@ def relative_rounding(dtype: str) -> float:
 
 
 def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """The distance of neighbouring numbers of `dtype` around each value: float32 of float32 values, else float64."""
+    """The distance of neighbouring numbers of `dtype` around each value; float32 for float32 values, else float64."""
     info = ml_dtypes.finfo(DTYPES[dtype])
     wide = values if values.dtype in _EXPONENTS else values.astype(np.float64)
     spacings: NDArray[Any] = np.array(np.abs(wide))
     np.maximum(spacings, spacings.dtype.type(info.smallest_normal), out=spacings)
-    # A number without its fraction is the largest power of two that is not above it.
+    # Without the bits of its fraction, a number is the largest power of two that is not above it.
     integers, mask = _EXPONENTS[spacings.dtype]
     bits = spacings.view(integers)
     np.bitwise_and(bits, mask, out=bits)
@@ -39,7 +39,7 @@ def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def drop_subnormal(values: NDArray[Any]) -> None:
-    """Sets subnormal elements of `values`, none of them negative, to zero: products of them take ten times as long."""
+    """Sets subnormal elements of `values` (none is negative) to zero, because their products take ten times as long."""
     values[values < np.finfo(values.dtype).tiny] = 0
 
 
@@ -60,11 +60,11 @@ def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[A
 def sum_variance(products: NDArray[Any], sums: NDArray[Any], terms: int) -> NDArray[Any]:
     """The variance of float32 sums of `terms` products that are added in any order, blocks at a time or one by one.
 
-    `products` is the sum of the squares of the products, `sums` the sum itself. It has two parts, with r32 the relative
-    deviation of one rounding to float32:
-    - partial sums wander like the products do, or grow evenly to the whole:  r32^2 terms (products + sums^2 / 3);
-    - where many small terms are added to a large sum, each may lose up to half an ulp in one direction:  (n e32 sums /
-      4)^2 for up to n such terms.
+    `products` is the sum of the squares of the products, `sums` the sum itself. The variance has two parts. r32 is the
+    relative deviation of one rounding to float32, e32 the epsilon of float32:
+    - Partial sums wander like the products do, or grow evenly to the full sum: r32^2 terms (products + sums^2 / 3);
+    - If many small terms are added to a large sum, each may lose up to half an ulp in one direction: (n e32 sums / 4)^2
+      for up to n such terms.
     """
     eps32 = float(np.finfo(np.float32).eps)
     running = np.float32(relative_rounding("float32") ** 2 * terms)

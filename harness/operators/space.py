@@ -1,4 +1,4 @@
-"""A space of inputs: a recipe is one of its points, drawn or given as text; recipe and seed make the arrays."""
+"""A space of inputs. A recipe is a point in it, drawn or read from text. Recipe and seed determine the arrays."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ RECIPE = "recipe "
 _TRIES = 20
 
 Record = TypeVar("Record")
-# The least and the largest value of each number in a recipe, by its name: within them honest kernels pass.
+# The least and the largest value of each number in a recipe, by name. Within these limits honest kernels pass.
 Limits = Mapping[str, tuple[float, float]]
 
 
@@ -30,7 +30,7 @@ class Space(Protocol):
         """As in a Problem; there is one family that begins with `drawn-` for each kind of recipe."""
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe of a drawn family. Raises ValueError: no such family."""
+        """The recipe of a drawn family. Raises ValueError for an unknown family."""
 
     def draw_recipe(self, random: np.random.Generator) -> str:
         """Any recipe."""
@@ -51,11 +51,11 @@ class Recipes:
     limits: ClassVar[Limits]
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> Any:
-        """A recipe of this kind. Raises ValueError: no such kind."""
+        """A recipe of this kind. Raises ValueError for an unknown kind."""
         raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe of a drawn family with this seed, or the one in the family's name. Raises ValueError: neither."""
+        """The recipe of a drawn family with this seed, or in the family's name. Raises ValueError for other names."""
         if family.startswith(RECIPE):
             return family
         return text(self.drawn_record(family.removeprefix(DRAWN), recipe_generator(family, seed)))
@@ -74,7 +74,7 @@ class Recipes:
 
     @property
     def recipe_parts(self) -> int | None:
-        """How many parts a recipe has; None: any number."""
+        """The number of parts that a recipe has; None if any number is allowed."""
         return None
 
     def recipe_in_words(self, recipe: str) -> str:
@@ -84,7 +84,7 @@ class Recipes:
 
 
 class Borrowed:
-    """The Space of another problem, which lends its values; sizes and tables of this one follow from the families."""
+    """The Space of another problem, whose recipes give values; the families give this problem's sizes and tables."""
 
     __slots__ = ()
 
@@ -94,7 +94,7 @@ class Borrowed:
         raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe of a drawn family's values with this seed, or the one in the family's name."""
+        """The recipe of a drawn family's values with this seed, or the recipe in the family's name."""
         return str(self.lender.recipe(family, seed))
 
     def draw_recipe(self, random: np.random.Generator) -> str:
@@ -139,6 +139,8 @@ def near(
 ) -> Record:
     """A different recipe near this one: some numbers are changed, or taken from a recipe that `draw` returns.
 
+    The recipe itself if no try gives a different one.
+
     With `parts`, every tuple has that many parts.
     """
     for _ in range(_TRIES):
@@ -156,7 +158,7 @@ def _tuples(recipe: Any) -> Iterator[tuple[Any, ...]]:
 
 def _mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Generator) -> Record:
     names = [field.name for field in fields(recipe)]  # type: ignore[arg-type]
-    # At least one name, two as a rule.
+    # At least one name, usually two.
     chosen = {names[int(random.integers(len(names)))]} | {name for name in names if random.random() < 1 / len(names)}
     changes = {}
     # In the order of the fields: a set's order differs between processes, and each change draws from `random`.

@@ -1,4 +1,4 @@
-"""State that a call changes in place, such as a cache: every element is compared, also those that must not change."""
+"""State that a call changes in place, such as a cache. Every element is compared, even if it must not change."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -19,18 +19,18 @@ class Stateful(Protocol):
         """As in a Problem."""
 
     def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
-        """The contents of each state after a call with these inputs, to the bit."""
+        """The exact contents of each state after a call with these inputs."""
 
 
 def new_state(problem: object, inputs: Sequence[Values]) -> tuple[Values, ...]:
-    """The states after a call, as Stateful.new_state gives them; none for a problem without state."""
+    """The states after a call, as Stateful.new_state gives them; empty for a problem without state."""
     return problem.new_state(inputs) if isinstance(problem, Stateful) else ()
 
 
 def check_state(
     problem: Problem, inputs: Sequence[Values], state: Sequence[Values], *, family: str, mode: Mode, seed: int
 ) -> list[tuple[Check, Failure | None]]:
-    """The check of each state, in the stated shape and dtype, with a Failure `wrong-state` where any bit differs."""
+    """The check of each state, in the stated shape and dtype, with a Failure `wrong-state` if any bit differs."""
     statement = problem.statement()
     places = [[array.name for array in statement.inputs].index(name) for name in statement.updates]
     checks = []

@@ -1,4 +1,4 @@
-"""A cheap look at all rows of an output: those that stand out are compared with float64, besides drawn rows."""
+"""A cheap survey of all rows of an output. Rows that stand out are compared with float64, in addition to drawn rows."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -11,30 +11,31 @@ from harness.operators.outputs import row_count
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import relative_rounding
 
-# The most rows that are compared because they stand out: a tile of eight wrong rows, and as many that stand out by
+# The most rows that are compared because they stand out: a tile of eight wrong rows, and eight that stand out by
 # chance.
 MOST = 16
 # Elements converted at a time.
 _PART = 1 << 22
-# The least variance to divide by, for where everything is exactly zero.
+# The least variance to divide by, for rows in which everything is exactly zero.
 _LEAST_VARIANCE = 1e-76
 
 
 @runtime_checkable
 class Surveying(Protocol):
-    """A problem that cheaply estimates the error of each row of its outputs, for when not all rows are compared."""
+    """A problem that cheaply estimates the error of each row of its outputs, used if not all rows are compared."""
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row in deviations of honest rounding, or about that.
+        """The approximate error of each row, in deviations of honest rounding: `[rows]`.
 
-        It only ranks rows; no output is rejected for it. `seed` draws what a kernel must not foresee.
+        The errors only rank rows; no output is rejected because of them. `seed` draws the numbers that a kernel must
+        not foresee.
         """
 
 
 def standing_out(
     problem: object, inputs: Sequence[Values], outputs: Sequence[Values], compared: Rows, seed: int
 ) -> Rows:
-    """The rows with the largest errors among those that are not `compared` anyway, sorted; none if all are."""
+    """The rows with the largest errors among those that are not `compared` anyway, sorted; none if all are compared."""
     total = row_count(outputs)
     if len(compared) == total or not isinstance(problem, Surveying):
         return compared[:0]
@@ -47,12 +48,12 @@ def standing_out(
 
 
 def random_signs(count: int, seed: int) -> NDArray[np.float64]:
-    """`[count]`: 1 or -1 with the same probability, which follow from the seed."""
+    """Random signs, 1 or -1 with the same probability, that depend only on the arguments: `[count]`."""
     return np.random.default_rng((seed, count)).choice(np.array([-1.0, 1.0]), count)
 
 
 def drawn_columns(count: int, seed: int) -> NDArray[np.int64]:
-    """One column of every 128, which follow from the seed; sorted."""
+    """One random column of every 128, sorted; the columns depend only on the arguments."""
     starts = np.arange(0, count, BLOCK)
     columns: NDArray[np.int64] = np.random.default_rng((seed, count, 1)).integers(
         starts, np.minimum(starts + BLOCK, count)
@@ -61,13 +62,13 @@ def drawn_columns(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def block_sums(values: NDArray[Any], size: int) -> NDArray[Any]:
-    """`[rows, blocks]`: the sums of `size` neighbouring columns each."""
+    """The sums of blocks of `size` neighbouring columns: `[rows, blocks]`."""
     sums: NDArray[Any] = np.add.reduceat(values, np.arange(0, values.shape[1], size), axis=1)
     return sums
 
 
 def root_mean_square(off: NDArray[Any]) -> Exact:
-    """`[rows]`: the root mean square of each row."""
+    """The root mean square of each row: `[rows]`."""
     root_means: Exact = np.sqrt(np.mean(np.square(off, dtype=np.float64), axis=1))
     return root_means
 
@@ -75,14 +76,14 @@ def root_mean_square(off: NDArray[Any]) -> Exact:
 def checksum_errors(
     a: Values, b: Values, got: Values, dtype: str, seed: int, scales: tuple[Values, Values] | None = None
 ) -> Exact:
-    """`[rows]`: the error of each row of `got` against A B in deviations, from checksums of every 128 columns.
+    """The error of each row of `got` against A B in deviations, from checksums of every 128 columns: `[rows]`.
 
     Freivalds' method: with random signs s, the sum of s_j c_ij over some columns j of C = A B is row i of A times the
-    sum of s_j b_j, and costs one column of a product. Because the signs are random, the variance of the checksum's
+    sum of s_j b_j, which costs one column of a product. Because the signs are random, the variance of the checksum's
     error is the sum of the squared errors of these columns, even if the errors are correlated. So the root mean square
-    of a row's checksums is about e if all of the row is off by e deviations, and e / sqrt(columns) if a single element
-    is. Honest rows, with the roundings of C to `dtype` and of the float32 sum, have about 1. `scales` [1, n] and
-    [rows, 1] multiply C.
+    of a row's checksum errors is about e if all elements of the row are off by e deviations, and about e /
+    sqrt(columns) if a single element is. An honest row, with the roundings of C to `dtype` and of the float32 sum, has
+    about 1. `scales` [1, n] and [rows, 1] multiply C.
     """
     n, k = b.shape[1], len(b)
     signs = random_signs(n, seed)

@@ -1,4 +1,4 @@
-"""The space that matrices of products and norms are drawn from: scales, outliers, offsets and zeros."""
+"""The space from which matrices of products and norms are drawn: scales, outliers, offsets and zeros."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from harness.operators.blocks import borders
 from harness.operators.normals import normal
 from harness.records import Statement
 
-# Beyond these, sums overflow float32 or squares of the smallest numbers underflow it.
+# Beyond these limits, sums overflow float32, or squares of the smallest numbers underflow.
 LIMITS = {
     "scale": (2.0**-20, 2.0**12),
     "row_spread": (0.0, 12.0),
@@ -43,8 +43,8 @@ class Texture:
     - Rows and columns are e^(-spread u) times as large, u uniform in [0, 1).
     - Each row and column has its own mean of up to `offset`.
     - `channels` of the columns are `channel_factor` times as large.
-    - `spikes` elements of each row, anywhere, are `spike`; no column gets a second one before each has one.
-    - A share `zeros` of the elements is zero, and so are shares of whole rows and columns, except in a vector.
+    - `spikes` random elements of each row are `spike`; no column gets a second spike before each has one.
+    - The fraction `zeros` of the elements is zero, and so are fractions of whole rows and columns, except in a vector.
     """
 
     noise: float = 1.0
@@ -81,7 +81,7 @@ class Texture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A texture for each input matrix, in their order, and the share of the inner axis whose terms cancel."""
+    """A texture for each input matrix, in order, and the fraction of the inner axis whose terms cancel."""
 
     textures: tuple[Texture, ...]
     cancelled: float = 0.0
@@ -95,12 +95,9 @@ class Recipe:
 def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     """A recipe of this kind for `matrices` matrices. Raises ValueError for a kind that does not exist.
 
-    scales: rows and columns of different scales.
-    outliers: spikes and large columns.
-    offsets: means that are not zero, and terms that cancel.
-    even: each row of the first matrix has one value throughout, so that roundings of equal terms do not average out.
-    empty: rows and columns of zeros between others.
-    mixture: any of the first three together.
+    scales: rows and columns of different scales. outliers: spikes and large columns. offsets: means that are not zero,
+    and terms that cancel. even: all elements of a row of the first matrix are equal, so that roundings of equal terms
+    do not average out. empty: rows and columns of zeros between others. mixture: any of the first three together.
     """
     if kind not in KINDS:
         raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
@@ -135,7 +132,7 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
 
 
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
-    """An array of this shape, its last axis along a row, float32 and not rounded."""
+    """An array of this shape, float32 and not rounded; the last axis is that of the columns."""
     rows, columns = math.prod(shape[:-1]), shape[-1]
     array = normal(random, rows, columns)
     _scale(array, np.float32(texture.noise))
@@ -156,7 +153,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     if rows > 1:
         for empty, share in ((array, texture.empty_rows), (array.T, texture.empty_columns)):
             if share:
-                # Half of the rows or columns at borders of blocks are emptied too: kernels may look only at these.
+                # Half of the rows or columns at borders of blocks are emptied too, because kernels may test only these.
                 edges = borders(len(empty))
                 empty[random.random(len(empty)) < share] = 0
                 empty[edges[random.random(len(edges)) < 0.5]] = 0
@@ -170,18 +167,18 @@ def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float3
 
 
 def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:
-    """Writes +/-`size` to `count` places of each row; no column gets a second one before each has one."""
+    """Writes +/-`size` to `count` places of each row; no column gets a second spike before each has one."""
     total = len(rows) * count
     if not total:
         return
     dealt = np.concatenate([random.permutation(rows.shape[1]) for _ in range(-(-total // rows.shape[1]))])[:total]
-    # At the seam of two deals neighbouring rows may share a column. Rarely one row gets a column twice, and so has one
-    # spike fewer.
+    # Where two permutations meet, neighbouring rows may share a column. Rarely a row gets a column twice, and then has
+    # one spike fewer.
     rows[np.repeat(np.arange(len(rows)), count), dealt] = size * random.choice([-1.0, 1.0], total)
 
 
 def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Generator) -> None:
-    """Makes this share of a product's terms cancel in pairs, at random places, so that only the rest is left."""
+    """Makes this fraction of a product's terms, at random places, cancel in pairs."""
     count = int(share * a.shape[1] / 2)
     places = random.permutation(a.shape[1])
     first, second = places[:count], places[count : 2 * count]
@@ -192,8 +189,8 @@ def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Gen
 class Textured(space.Recipes):
     """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row.
 
-    Its families are those of the class (each alone at a reduced shape, all in a composite at the full one) and
-    drawn ones.
+    Its families are drawn families and those of the class: each alone at a reduced shape, all in a composite at the
+    full shape.
     """
 
     __slots__ = ()

@@ -1,7 +1,7 @@
-"""Contents of the tables among a problem's inputs in calls that are timed, as the problem states them.
+"""Contents, stated by the problem, of the tables among its inputs in calls that are timed.
 
-A kernel decides by its tables (group sizes, pages, lengths) how much work there is, so a latency belongs to stated
-contents. They are an input family too, so that what is timed is checked.
+The amount of a kernel's work depends on its tables (group sizes, pages, lengths), so a latency belongs to stated
+contents. These contents are an input family too, so that the timed calls are also checked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,8 @@ from harness.errors import RatchetError
 from harness.operators.problem import Problem, Values
 from harness.records import Array
 
-# The tables of each timing input, by its name (which is that of an input family) and their own names.
+# The tables of each timing input, by the input's name (which is also that of an input family), then by the table's
+# name.
 Stated = Mapping[str, Mapping[str, Values]]
 
 
@@ -22,7 +23,7 @@ class Timed(Protocol):
     """A problem with tables among its inputs."""
 
     def timing_inputs(self) -> Stated:
-        """The contents of all tables in each kind of call that is timed; all kinds count alike in the latency."""
+        """The contents of all tables in each kind of timed call; all kinds have the same weight in the latency."""
 
 
 def timing_inputs(problem: Problem) -> Stated:
@@ -61,7 +62,7 @@ def _bad(complaint: str) -> RatchetError:
 
 
 def complaints(table: Array, values: object) -> Iterator[str]:
-    """Faults in the contents of a table, in sentences."""
+    """Sentences about faults in the contents of a table."""
     if not isinstance(values, np.ndarray):
         yield f"expected {table.name} to be an array, got {type(values).__name__}"
     elif values.shape != table.shape:
@@ -79,7 +80,7 @@ def complaints(table: Array, values: object) -> Iterator[str]:
 
 
 def differing(problem: Problem, family: str, inputs: Sequence[Values]) -> str:
-    """The name of a table in which inputs of a family differ from the timing input of that name; "" where none does."""
+    """The name of a table in which inputs of a family differ from the timing input of that name; "" if none does."""
     stated = problem.timing_inputs().get(family) if isinstance(problem, Timed) else None
     for array, values in zip(problem.statement().inputs, inputs, strict=True):
         if stated is not None and array.is_table and not np.array_equal(stated[array.name], values):

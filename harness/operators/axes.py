@@ -68,7 +68,7 @@ class Operator(ABC):
                 )
 
     def fill(self, **defaults: object) -> None:
-        """Sets those of these fields that are None to the defaults, during construction."""
+        """Sets fields that are None to these defaults, during construction."""
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)

@@ -50,7 +50,7 @@ class Problem(Protocol):
         """The right outputs, computed in float64 from the rounded inputs."""
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The outputs of a plain implementation that rounds wherever the problem's dtype makes an honest kernel round."""
+        """The outputs of a plain implementation that rounds where the problem's dtype makes an honest kernel round."""
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The standard deviation that the roundings of an honest kernel cause in each output; positive."""

@@ -1,7 +1,7 @@
 """The check of an answer: its error against float64, in units of honest rounding on the same inputs.
 
-The factors here hold for every operator. The size of one honest rounding is the operator's own: its method `rounding`,
-for attention in operators/attention/rounding.py.
+The factors here apply to every operator. The size of an honest rounding comes from the operator's method `rounding`
+(for attention: operators/attention/rounding.py).
 """
 
 from collections.abc import Sequence
@@ -20,41 +20,42 @@ from harness.operators.survey import standing_out
 from harness.operators.wrong_parts import wrong_parts
 from harness.records import Array, Check, Failure, Mode
 
-# Errors are counted in standard deviations of honest rounding, as Problem.rounding derives them
-# for every element, so that an honest candidate's are about normal with a deviation of at most
-# one. tests/operators/test_attention_tolerance.py measures honest variants and planted bugs against both.
+# Errors are measured in standard deviations of honest rounding, which Problem.rounding derives for every element. So
+# the errors of an honest candidate are about normal, with a deviation of at most one.
+# tests/operators/test_attention_tolerance.py compares honest variants and planted bugs with both factors.
 #
-# The worst of N normal elements is near sqrt(2 ln N): 4.6 in one check, 6.7 in the billions of a
-# night. Half as much again is for roundings that a whole row shares (measured: up to 6.6).
-# Any one of the contest's 128 blocks left out moves some element by 50 and more.
+# The worst of N normal elements is near sqrt(2 ln N): 4.6 in one check, 6.7 among the billions of elements of a night.
+# The factor is 1.5 times as large, because a whole row may share a rounding (measured: up to 6.6). If a kernel leaves
+# out any of the contest's 128 blocks, some element moves by 50 or more.
 WORST_FACTOR = 10.0
-# Over a whole check the noise is averaged out: if each row shares a rounding, 256 or more independent ones are left, so
-# the root mean square is known within 4 %. Honest variants measure at most 1.05. 1.5 allows 1.25 times all honest
-# variance on top; an accumulator rounded to bfloat16 between four blocks adds 2 times (measured 1.75, and 7 with 128
-# blocks).
+# Over a whole check, noise averages out: even if the elements of a row share a rounding, 256 or more independent
+# roundings are left, so the root mean square is known within 4 %. Honest variants measure at most 1.05. A factor of 1.5
+# allows 1.25 times the honest variance in addition. An accumulator that is rounded to bfloat16 between four blocks adds
+# 2 times that variance (measured root mean square: 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
 # The limit for the share of an error that lies along the error of one rounding: the share is 1 for kernels that make
-# this rounding. For others it is 0 within about 1 / sqrt(N) for N compared elements, 0.02 for a few thousand.
+# this rounding. For other kernels the share is 0 within about 1 / sqrt(N) for N compared elements, 0.02 for a few
+# thousand.
 FORBIDDEN_SHARE = 0.5
-# The rows refined at a time, and the most rows outside their tolerance for which that is done. Eight rows of 16384 keys
-# cost 2.5 s, of 512 keys a thirtieth of that.
+# The number of rows that are refined at a time, and the most rows outside their tolerance that are refined at all.
+# Eight rows of 16384 keys cost 2.5 s, of 512 keys a thirtieth of that.
 _REFINED_AT_ONCE, _MOST_REFINED = 8, 64
 
 
 @runtime_checkable
 class Forbidding(Protocol):
-    """A problem that rules out roundings that are too small to be seen by their size."""
+    """A problem that forbids roundings whose errors are too small to exceed the tolerance."""
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error that each of these roundings alone would make, `[len(rows), columns]`, by rounded value."""
+        """The error that each of these roundings alone would make, `[len(rows), columns]`, by the value's name."""
 
 
 @runtime_checkable
 class Divided(Protocol):
-    """A problem whose inputs divide the rows into parts of different sizes, at whose borders kernels go wrong."""
+    """A problem whose inputs divide the rows into parts of different sizes. Kernels go wrong at the parts' borders."""
 
     def border_rows(self, inputs: Sequence[Values]) -> Rows:
-        """The first and last row of each part, sorted and distinct; compared besides `sample_rows`."""
+        """The first and last row of each part, sorted and distinct; compared in addition to `sample_rows`."""
 
 
 @runtime_checkable
@@ -62,12 +63,12 @@ class Refining(Protocol):
     """A problem whose `rounding` approximates the most expensive term, which it can compute exactly for a few rows."""
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As Problem.rounding, at a higher price for each row."""
+        """As Problem.rounding, but exact, and more expensive for each row."""
 
 
 @runtime_checkable
 class Sharing(Protocol):
-    """A problem in which many rows may round the same number, so that the size of its error does not average out."""
+    """A problem in which many rows may round the same number, so that its error does not average out."""
 
     def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
         """The largest error, `[len(rows), columns]`, that each such rounding can make."""
@@ -104,12 +105,12 @@ class Errors:
 
     @cached_property
     def worst_ratio(self) -> float:
-        """The worst element's error over its tolerance."""
+        """The worst element's error divided by its tolerance."""
         return float(self.scaled.max()) / (WORST_FACTOR * self.unit)
 
     @cached_property
     def rms_ratio(self) -> float:
-        """The root mean square error over its tolerance."""
+        """The root mean square error divided by its tolerance."""
         return self.rms(self.averaged) / (RMS_FACTOR * self.unit)
 
     @cached_property
@@ -122,7 +123,7 @@ class Errors:
 
     @cached_property
     def counted(self) -> NDArray[np.bool_]:
-        """Elements that roundings can move; the others are 0 in any case, and would hide errors in a mean."""
+        """True for elements that roundings can change; the others are always 0, and would hide errors in a mean."""
         moved: NDArray[np.bool_] = self.deviation > np.finfo(np.float32).tiny
         return moved if moved.any() else np.ones_like(moved)
 
@@ -175,11 +176,11 @@ def errors(
     expected, deviation, honest = (
         method(inputs, rows) for method in (problem.reference, problem.rounding, problem.honest)
     )
-    # Where the honest computation is off by more than any kernel may be, the model does not hold: only there its own
-    # error counts as one deviation.
+    # If the honest computation is off by more than any kernel may be, the model does not hold. Only for such elements,
+    # the honest error counts as one deviation.
     off = np.abs(honest - expected)
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
-    # A deviation that is not finite would allow any error: without a tolerance every error is too large.
+    # A deviation that is not finite would allow any error. With 0 instead, every error is too large.
     deviation[~np.isfinite(deviation)] = 0
     output_errors = []
     stated = problem.statement().outputs
@@ -187,7 +188,7 @@ def errors(
         got = arrays[position].reshape(row_count(stated), -1)[rows].astype(np.float64)
         exact = expected[:, columns]
         if is_exact(problem, output):
-            # An integer has one zero.
+            # Integers have only one zero.
             exact = exact if is_float(numpy_dtype(output.dtype)) else exact + 0.0
         kind = ExactErrors if is_exact(problem, output) else Errors
         output_errors.append(kind(got=got, expected=exact, deviation=deviation[:, columns], honest=honest[:, columns]))
@@ -197,8 +198,9 @@ def errors(
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors) -> Errors:
     """These errors with the exact model of rounding in rows that are outside their tolerance, if such rows are few.
 
-    `columns` are those of this output among all. It ends with the first row that stays outside. If only the root mean
-    square is outside, rows are refined in order of their error until it is inside.
+    `columns` are those of this output among all. Refining ends with the first row that stays outside. If only the root
+    mean square is outside, rows are refined in order of their errors, the largest first, until the root mean square is
+    inside.
     """
     if isinstance(output_errors, ExactErrors):
         return output_errors
@@ -236,8 +238,8 @@ def check(
 ) -> tuple[Check, Failure | None]:
     """The check of one call's outputs (flat, in order; a bare array is one output) and, unless it passed, a Failure.
 
-    Kinds: `wrong-structure`, `wrong-dtype`, `wrong-shape`, `non-finite`, `wrong-result`, in
-    this order; the first that applies ends it.
+    Kinds: `wrong-structure`, `wrong-dtype`, `wrong-shape`, `non-finite`, `wrong-result`, in this order; the first that
+    applies ends the check.
     """
     expected = problem.statement().outputs
     arrays = as_read(problem, inputs, (outputs,) if isinstance(outputs, np.ndarray) else tuple(outputs))
@@ -248,8 +250,8 @@ def check(
     if isinstance(problem, Divided):
         rows = np.union1d(rows, problem.border_rows(inputs))
     if mode == "device" or (mode == "full" and family in problem.families(full=True)):
-        # One family of a verdict is enough: rows that are wrong only at the contest's own shape are wrong with every
-        # family of inputs.
+        # One family per verdict is enough, because rows that are wrong only at the contest's own shape are wrong with
+        # every family of inputs.
         rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
         refined(problem, inputs, rows, columns, with_shared(problem, inputs, rows, columns, output_errors))
@@ -329,7 +331,7 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
 def _forbidden(
     problem: Forbidding, inputs: Sequence[Values], rows: Rows, output_errors: Errors
 ) -> tuple[str, float, float]:
-    """The first ruled-out rounding that is made, its share and root mean square; "" if there is none."""
+    """The first forbidden rounding that the kernel makes, its share, and its root mean square; "" if there is none."""
     for what, alone in problem.forbidden(inputs, rows).items():
         along = alone / output_errors.deviation
         size = float(np.square(along).sum())
@@ -345,7 +347,7 @@ def _forbidden(
 def _is_forbidden(
     made: tuple[str, float, float], elements: int, output: Array, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure]:
-    """The check of a ruled-out rounding, and its failure."""
+    """The check of a forbidden rounding, and its failure."""
     what, share, unit = made
     check = Check(
         family=family,
@@ -367,7 +369,7 @@ def _is_forbidden(
 
 
 def _by_itself(output_errors: Errors, output: Array, rows: Rows) -> tuple[Errors, Rows]:
-    """The errors of one output, and their rows, as rows of the output itself instead of those of all outputs."""
+    """The errors of one output, and their rows, as rows of that output instead of rows of all outputs."""
     if output_errors.got.shape[1] == output.shape[-1]:
         return output_errors, rows
     names = ("got", "expected", "honest", "deviation")

@@ -1,4 +1,4 @@
-"""Wrong parts of an output, in words: its rows and columns, and the shape."""
+"""Words for the wrong parts of an output: rows, columns and the shape."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from harness.operators.outputs import by_itself, element, spans
 from harness.records import Array, Statement
 
-# Sizes of blocks are multiples of a tile of the chip's memory or as long as the axis, and so are the parts that a
-# wrong block makes.
+# The sizes of a block are multiples of a tile of the chip's memory, or as long as the axis. The parts that a wrong
+# block makes have such sizes too.
 _TILE_ROWS, _TILE_COLUMNS = 8, 128
 _MOST_NAMED = 3
 
 
 def wrong_parts(outputs: Sequence[Array], wrong: NDArray[np.bool_], rows: NDArray[np.int64] | None = None) -> str:
-    """`c[256..511, 0..255]`: the parts of the outputs that hold their wrong elements, from edge to edge.
+    """The parts of the outputs that hold wrong elements, as text such as `c[256..511, 0..255]`.
 
     `wrong`: `[len(rows), columns]`, of the outputs side by side; without `rows` it has all rows.
     """

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-# `gain`: the decision would accept it again. `loss`: it would accept taking it out. `unclear`: the difference is within
-# the simulator's uncertainty; `none`: below the minimum effect. `superseded`: none of its lines is left in the
-# champion. `needed`: the rest fails without it. `unknown`: the rest has no time, or may pass next time.
+# `gain`: the judge would accept the change again. `loss`: the judge would accept the removal of the change. `unclear`:
+# the difference is within the simulator's uncertainty. `none`: the difference is below the minimum effect.
+# `superseded`: none of the change's lines is left in the champion. `needed`: the rest fails without the change.
+# `unknown`: the rest has no time, or may pass next time.
 Effect = Literal["gain", "loss", "unclear", "none", "superseded", "needed", "unknown"]
 
-# Why others were taken out with it: they changed the same lines, or the rest fails unless they go as well.
+# Why other changes were taken out with it: they changed the same lines, or the rest fails unless they are taken out
+# too.
 Tie = Literal["", "lines", "dependence"]
 
 
@@ -16,16 +18,18 @@ Tie = Literal["", "lines", "dependence"]
 class AblatedChange:
     """One change, and the champion without it.
 
-    - `together` are the other changes that had to go with it, for the reason in `tie`; times and worth are then of all
-      of them.
-    - `worth_seconds` is the time without it minus the champion's, `worth_fraction` that divided by the time without it,
-      `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not known.
+    - `together` are the other changes that had to be taken out with it, for the reason in `tie`. Times and worth are
+      then those of all of them.
+    - `worth_seconds` is the time without it minus the champion's, `worth_fraction` this difference divided by the time
+      without it, `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not
+      known.
     - `own_seconds` is its own part of a shared worth: the time without all of them minus the time without the others.
-      None if it went alone, or that is not known.
+      None if the change was taken out alone, or if a time is not known.
     - `failure` is how the champion fails if only this change is taken out, or this one and those of the same lines if
       others rely on these; "" if it does not fail.
     - `scratch` is the folder below the contest's with the judged files, "" if nothing was judged.
-    - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without it.
+    - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without the
+      change.
     """
 
     name: str
@@ -49,10 +53,10 @@ class AblatedChange:
 class Ablation:
     """The champion, each change taken out of it, and the `whole`: the champion without any of them.
 
-    `attempt` is the attempt whose hunks were taken out. None: accepted attempts were taken out, and the whole is
-    `baseline`. `whole_seconds` is None if the whole has no time, for the reason in `whole_failure`. `reworded` are the
-    last attempts, which changed the champion's text but not its program: changes were taken out of the text before
-    them.
+    `attempt` is the attempt whose hunks were taken out. If it is None, accepted attempts were taken out, and the whole
+    is attempt `baseline`. `whole_seconds` is None if the whole has no time, for the reason in `whole_failure`.
+    `reworded` are the last attempts, which changed the champion's text but not its program: changes were taken out of
+    the text before them.
     """
 
     chip: str

@@ -13,8 +13,8 @@ class WorstInput:
     `family` (a recipe, `recipe {...}`) and `seed` make the input again at the problem's shape `shape`: the contest's
     own, a reduced one, or the second one. `ratio` is None if an output was not finite, or is exact and wrong; `said` is
     the check's message for an error above the tolerance. `output` is the shape of the first output, empty in files of
-    earlier versions. `honest_ratio` is the largest error of the judge's own honest computation, over the same
-    tolerance; None where the worst element does not decide, and in files of earlier versions.
+    earlier versions. `honest_ratio` is the largest error of the judge's own honest computation, divided by the same
+    tolerance; None if the worst element does not decide, and in files of earlier versions.
     """
 
     shape: Literal["full", "reduced", "second"]
@@ -29,7 +29,7 @@ class WorstInput:
 
     @property
     def draw(self) -> Draw:
-        """The same input in the words of evaluations."""
+        """The same input as evaluations record it."""
         # Evaluations have no CPU reference program at the second shape.
         mode: Mode = "interpret" if self.shape == "second" else self.shape
         return Draw(mode=mode, shape=self.output, family=self.family, seed=self.seed)
@@ -41,13 +41,15 @@ class WorstInput:
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the honest computation errs nearly as much: its roundings are then not as independent as supposed."""
+        """True if the honest computation errs more than half as much: its roundings are then less independent than
+        assumed.
+        """
         return self.ratio is not None and self.honest_ratio is not None and self.ratio < 2 * self.honest_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """A search: its seed, how many inputs it tried, and the worst of them; `file` reproduces that.
+    """A search: its seed, how many inputs it tried, and the worst of them, which `file` reproduces.
 
     For every input each of the `exact_outputs` was compared bit for bit, and each of the `tolerated_outputs` against
     its tolerance.

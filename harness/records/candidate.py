@@ -8,15 +8,15 @@ from harness.records.problem import Array
 Stage = Literal["contract", "static", "correctness", "compile", "counters", "latency", "profile"]
 
 
-# Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
+# Kinds of failures that the machine may have caused instead of the candidate, which may be tried again unchanged.
 MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A candidate that did not pass: a value, not an exception. `kind` is stable for programs.
+    """The failure of a candidate, as a value and not as an exception. `kind` is stable for programs.
 
-    `is_of_program`: a crash for which Python names an error of the program; the same text fails the same way every
+    `is_of_program`: True for a crash with a Python error of the program; the same text fails in the same way every
     time.
     """
 
@@ -58,8 +58,9 @@ class Window:
     """One operand of a Pallas call: its block, and its HBM traffic when the grid walks its index map.
 
     `fetches` counts the steps at which the block index changes (the first one included); `hbm_bytes` = fetches x block
-    bytes. Both are None if the kernel moves the operand by hand (memory space ANY/HBM): then only the simulator knows.
-    `buffers` is the number of copies of the block in VMEM (2: double buffering; 1: the block never changes).
+    bytes. Both are None if the kernel moves the operand by hand (memory space ANY/HBM): then only the simulator knows
+    the traffic. `buffers` is the number of copies of the block in VMEM (2: double buffering; 1: the block never
+    changes).
     """
 
     name: str
@@ -85,7 +86,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PallasCall:
-    """One Pallas call found in the trace; bounds of its grid that tables decide are those of the first timing input."""
+    """One Pallas call of the trace. Bounds of its grid that depend on tables are those of the first timing input."""
 
     name: str
     grid: tuple[int, ...]
@@ -120,7 +121,7 @@ class PallasCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A package that a candidate imports: how many of its files, and one hash over them."""
+    """A package that a candidate imports: the number of its imported files, and one hash of them all."""
 
     name: str
     version: str
@@ -138,15 +139,17 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """The facts from the candidate's one trace.
+    """The facts from the single trace of a candidate.
 
-    - `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` other
-      than JAX's own tools: equal fingerprints are identical candidates. `sources` are their files with operations.
+    - `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` other than
+      JAX's own tools: candidates with equal fingerprints are identical. `sources` are the files of these packages that
+      have operations.
     - `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations,
       full shapes, grid steps included), and so are `exponentials` in Pallas calls.
-    - `one_pass_lines` multiply float32 numbers in one pass of bfloat16. `narrow_sums` add up numbers in bfloat16,
-      `narrow_maxima` round a row's maximum to bfloat16, `transposes` transpose outside kernels: all are source lines.
-    - `written_over` are inputs that a call overwrites though the caller keeps them, with lines.
+    - The following are source lines: `one_pass_lines` multiply float32 numbers in one pass of bfloat16, `narrow_sums`
+      add up numbers in bfloat16, `narrow_maxima` round a row's maximum to bfloat16, `transposes` transpose outside
+      kernels.
+    - `written_over` are inputs that a call overwrites although the caller keeps them, with lines.
     """
 
     fingerprint: str

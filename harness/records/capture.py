@@ -13,10 +13,14 @@ Platform: TypeAlias = Literal["tpu", "gpu", "cpu"]
 class Operation:
     """One HLO operation of one program, however often it ran.
 
-    `name` is the instruction's (`fusion.3`), `text` its HLO text where the capture has it, `category` XProf's
-    hlo_category, `framework_name` the tf_op (`jit(f)/jvp(g)/dot_general:`), `source` is `file:line`. `flops` is XLA's
-    count (a Pallas call without a cost estimate has 0 there, read as None). `flops` and `bytes_accessed` are of one
-    execution; `hbm_bytes` is the part in HBM, None if the capture does not divide bytes by memory.
+    - `name`: the instruction's name (`fusion.3`).
+    - `text`: its HLO text, if the capture has it.
+    - `category`: XProf's hlo_category.
+    - `framework_name`: the tf_op (`jit(f)/jvp(g)/dot_general:`).
+    - `source`: `file:line`.
+    - `flops`: XLA's count for one execution. A Pallas call without a cost estimate has 0 in the capture, read as None.
+    - `bytes_accessed`: the bytes of one execution.
+    - `hbm_bytes`: the part of them in HBM, None if the capture does not divide bytes by memory.
     """
 
     name: str
@@ -31,7 +35,7 @@ class Operation:
 
     @property
     def hbm_bytes_at_most(self) -> float | None:
-        """Bytes in HBM; all bytes where the capture does not divide them by memory."""
+        """Bytes in HBM; all bytes if the capture does not divide them by memory."""
         return self.bytes_accessed if self.hbm_bytes is None else self.hbm_bytes
 
 
@@ -71,11 +75,11 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device's part of a capture: a TPU core, a GPU, or the host's CPU where XLA ran on it.
+    """One device's part of a capture: a TPU core, a GPU, or the host's CPU if XLA ran on it.
 
-    `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones; on a GPU
-    those of all streams and on a CPU those of all threads, which overlap. `asynchronous` are those of the `Async XLA
-    Ops` line, which overlap with them.
+    `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones. On a GPU
+    they are those of all streams, on a CPU those of all threads, which overlap. `asynchronous` are those of the `Async
+    XLA Ops` line, which overlap with `executions`.
     """
 
     name: str
@@ -93,7 +97,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One run of a profiler: `name` is the run's, `paths` its .xplane.pb files, one for each host.
+    """One run of a profiler, called `name`; `paths` are its .xplane.pb files, one for each host.
 
     `host_periods` are the annotations and other events of the hosts' threads. `is_simulated`: written by the ratchet's
     simulator. `left_out` has a sentence for each part of a file that was not understood.

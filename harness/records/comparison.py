@@ -23,10 +23,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePair:
-    """The simulated cycles of one source line of `file`; a number is None if only the other text has the line.
+    """The simulated cycles of one source line of `file`; a line number is None if only the other text has the line.
 
-    `text` is the line after the change, or before it where the line is gone. Both numbers are None for cycles of no
-    line: launch, other operations, code that the compiler adds.
+    `text` is the line after the change, or before it if the change removed the line. Both line numbers are None for
+    cycles of no line: launch, other operations, code that the compiler adds.
     """
 
     file: str
@@ -46,8 +46,9 @@ class LinePair:
 class ProgramPair:
     """Both kernels at one problem: the member `name` of a suite, or "" for a single problem and for the suite's mean.
 
-    A suite's mean has no figures. `source` is where both times come from, None where they differ. A time is None where
-    there is none; `before_failure` and `after_failure` are the failures. `is_same_program`: both trace to one program.
+    A suite's mean has no figures. `source` is the source of both times, None if their sources differ. A time is None if
+    there is none; `before_failure` and `after_failure` are the failures. `is_same_program`: both texts trace to one
+    program.
     """
 
     name: str
@@ -74,7 +75,7 @@ class ProgramPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two texts of kernel.py, a name for each, and both at every problem, the whole suite first.
+    """Two texts of kernel.py by name, compared at every problem, the whole suite first.
 
     `differing` says why times are not comparable, "" if they are.
     """

@@ -12,8 +12,8 @@ class Part:
 
     `name` is the operand whose transfer is waited for, or the cause of the unit's stall, else "".
 
-    Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); what it writes back is
-    `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.
+    Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); an array that it writes
+    back is called `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.
 
     - issuing: bundles with operations, one cycle each.
     - empty bundles: bundles without operations.
@@ -44,8 +44,8 @@ class LineTime:
 
     `operations` are executed operations per unit. Two kinds are listed a second time under a name of their own: those
     of the transcendental unit other than exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
-    weights that the matrix unit transposes. `spilled_bytes` are vector registers that this line computes and that are
-    saved to VMEM, `filled_bytes` those it uses that are restored.
+    weights that the matrix unit transposes. `spilled_bytes` counts vector registers that this line computes and that
+    are saved to VMEM, `filled_bytes` vector registers that this line uses and that are restored.
     """
 
     file: str
@@ -76,7 +76,7 @@ class LineTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleBreakdown:
-    """One core's run by part; parts and lines each sum to its cycles. If there are several cores: the last to end.
+    """One core's run by part; parts and lines each sum to its cycles. Of several cores, the last to end.
 
     `lines` is empty if nobody asked for them, as in screening. `spill_cycles` is a lower bound on the bundles that
     spilling adds: those in which only spills and fills are issued.
@@ -129,7 +129,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferCycles:
-    """Cycles of one core in which a transfer is under way, and those of them in which the core waits for one."""
+    """Cycles of one core in which a transfer is under way, and those in which the core also waits for a transfer."""
 
     in_flight: int
     waited: int
@@ -137,10 +137,10 @@ class TransferCycles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A simulated run to draw: all of it step by step, some steady-state steps bundle by bundle (`window`).
+    """A simulated run to draw: all grid steps, and some steady-state steps bundle by bundle (`window`).
 
-    `left_out` counts spans that were dropped to keep it small, by row. `instructions` are the HLO texts of its ops by
-    their names; `parts` and `transfers` are of each core's whole run, or of each chip's if there are several.
+    `left_out` counts the spans, by row, that were dropped to keep the timeline small. `instructions` are the HLO texts
+    of its ops by name. `parts` and `transfers` cover each core's whole run, or each chip's if there are several chips.
     """
 
     chip: str

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# How bad a finding is, worst first: the process ends; two settings exclude each other; a setting has no effect;
+# The severity of a finding, worst first: the process ends; two settings exclude each other; a setting has no effect;
 # something is missing; times or dumps are spoilt.
 Severity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
 Phase: TypeAlias = Literal["import", "first call", "second call", "run"]
@@ -13,12 +13,16 @@ State: TypeAlias = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One flag in a variable of flags (`variable` XLA_FLAGS, `name` xla_dump_to), or a variable that is a setting.
+    """One flag in a variable of flags (`variable` XLA_FLAGS, `name` xla_dump_to), or a variable that is one setting.
 
-    `value` None: written without one. `word` is how it was written, `place` where, in words. `is_certain` False: inside
-    a condition, so perhaps never set. `is_final` False: a later assignment overrides it. `too_late` names the code that
-    read the variable before it is set, "" if none is known; `unreached` says why its reader does not get it. `scope`
-    numbers the command, container or process that alone gets the variable; 0: all that follow get it.
+    - `value`: None if the setting was written without a value.
+    - `word`: the setting as it was written.
+    - `place`: where it was written, in words.
+    - `is_certain`: False inside a condition, where the setting is perhaps never made.
+    - `is_final`: False if a later assignment overrides it.
+    - `too_late`: the code that reads the variable before it is set, "" if none is known.
+    - `unreached`: the reason why the variable's reader does not get it.
+    - `scope`: the number of the only command, container or process that gets the variable; 0 if all later ones get it.
     """
 
     variable: str
@@ -45,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """One library's answer to flags: unknown ones with its own suggestion, and values it refuses.
+    """One library's answer to flags: unknown flags with the library's suggestions, and values that it refuses.
 
     `library` is its name and version; None if it is not installed or did not answer, for the reason in `why_not`.
     `similar` maps unknown names to known ones.
@@ -62,7 +66,7 @@ class Answers:
 class Known:
     """The installed libraries' answers: jaxlib's to XLA_FLAGS, libtpu's to LIBTPU_INIT_ARGS, JAX's variables.
 
-    `elsewhere` are flags that stand in the variable of the wrong library: it does not know them, the other does.
+    `elsewhere` are flags in the variable of the wrong library, which does not know them, while the other library does.
     """
 
     jaxlib: Answers
@@ -73,7 +77,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """One compilation: the function, its caller, the phase, the time, and the novelty of the call that caused it."""
+    """One compilation: the function, its caller, the phase, the time, and what was new in the call."""
 
     name: str
     place: str
@@ -100,8 +104,8 @@ class Transfers:
 class Dots:
     """Matrix products of one kind in the compiled modules: operand and result types, precision, how many.
 
-    Each is `batch` products of [rows, summed] x [summed, columns]; 0 where the text does not say. `part` is the pass of
-    a training step that they belong to, "" if not known. `weights` is the side on which an argument of the program is
+    Each is `batch` products of [rows, summed] x [summed, columns]; 0 if the text does not say. `part` is the pass of a
+    training step that they belong to, "" if not known. `weights` is the side on which an argument of the program is
     multiplied with something else, and `weights_stored` that argument's type.
     """
 
@@ -149,7 +153,7 @@ class ProgramRun:
 
     `seconds` are host wall clock, by phase. `configuration` holds JAX's settings after the run, by name. `unread` has a
     sentence for each thing that could not be counted. `dispatched` and `own_seconds` are of the second call, which is
-    profiled; in its `own_seconds` no operation ran and none was dispatched (None: not known).
+    profiled. `own_seconds` is the part of its time in which no operation ran and none was dispatched (None: not known).
     """
 
     platform: str

@@ -24,7 +24,7 @@ _MODE_WORDS: dict[Mode, str] = {
 class Draw:
     """A check's inputs, which can be made again from this and the problem. `shape` is that of the first output.
 
-    Probes need only the seed: it also draws what is changed, so `family` is empty.
+    Probes need only the seed, which also determines what is changed, so their `family` is empty.
     """
 
     mode: Mode
@@ -61,15 +61,15 @@ class Check:
     """One correctness check: errors relative to the error of an honest computation in the problem's dtype.
 
     `error` is the candidate's error against float64, `honest_error` that of the honest computation on the same inputs,
-    `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be
-    compared (wrong structure, shape or dtype, non-finite output). `criterion` says which error: of the worst element,
-    or the root mean square over all; the one nearer to its limit is recorded. `elements` says how many were compared.
-    Modes: `full` and `reduced` are the CPU reference program at the contest's and at a smaller shape, `interpret` is
-    TPU interpret mode.
+    `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be compared
+    (wrong structure, shape or dtype, non-finite output). `criterion` says which error it is: that of the worst element,
+    or the root mean square over all elements; the error nearer to its limit is recorded. `elements` is the number of
+    compared elements. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a smaller
+    shape, `interpret` is TPU interpret mode.
 
     Four criteria compare bits. `dependence` (inputs changed as `family` says) and `determinism` (same inputs) compare
-    with another run of the same program; `state`, and `exact` for outputs without a tolerance, with the right answer.
-    Their `error` counts the elements that broke the rule, and `tolerance` is 0.
+    with another run of the same program; `state`, and `exact` for outputs without a tolerance, compare with the correct
+    answer. Their `error` counts the elements that broke the rule, and `tolerance` is 0.
     """
 
     family: str
@@ -131,8 +131,8 @@ class Unit:
     """One functional unit over the whole run: issue slots used of those offered, and its busy cycles.
 
     `static_slots` counts slots in the schedule text, `executed_slots` weights each bundle by how often it ran,
-    `offered_slots` is cycles x slots per bundle. `busy_cycles` is the unit's occupancy where an op keeps it longer than
-    its issue (the MXU), else None.
+    `offered_slots` is cycles x slots per bundle. `busy_cycles` is how long ops occupy the unit if that is longer than
+    their issue (the MXU), otherwise None.
     """
 
     name: str
@@ -168,9 +168,9 @@ OffenceKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offence:
-    """An offence seen while executing the whole schedule: no right program commits it.
+    """An offence, seen while the whole schedule was executed. No correct program commits it.
 
-    - chip-halts: a check of the compiler fails, at which the chip halts.
+    - chip-halts: a check of the compiler fails, so that the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
     - transfer-part-waited: a wait covers only a part of a transfer, and the rest is not waited for before something may
       touch the memory of transfers on its semaphore: which part has arrived is unknown.
@@ -180,8 +180,8 @@ class Offence:
     - transfer-raced: a load, a store or another transfer touches the memory of a transfer before it was waited for, and
       one of the two writes.
 
-    `op` is the HLO instruction, `what` names the check, transfer, semaphore or word, `line` is `kernel.py:23` where the
-    compiler names it, else "", `count` is how often.
+    `op` is the HLO instruction, `what` names the check, transfer, semaphore or word, `line` is `kernel.py:23` if the
+    compiler names it, otherwise "", `count` is how often the offence was seen.
     """
 
     kind: OffenceKind
@@ -223,18 +223,18 @@ class Simulation:
     top-level program, and waiting for the other core) = `cycles`. Spills and fills are vector registers saved to and
     restored from VMEM, in executed slots. `unknown` names what the simulator did not understand; there is no latency if
     control flow depends on it. `executed_steps` counts the grid steps that really ran, over all kernels; None if the
-    schedule does not tell. `mxu_flops` are those of the executed matmul instructions, whole arrays, useful or not.
-    Where two cores share the work, cycles and op times are those of the core that ends last, everything else is the
-    chip's; `breakdown` is of that core. `as_profiled_seconds` stands in old records only: what a device profile was
-    thought to show.
+    schedule does not tell. `mxu_flops` are those of the executed matmul instructions on whole MXU arrays, useful or
+    not. If two cores share the work, cycles, op times and `breakdown` are those of the core that ends last; everything
+    else is the chip's. `as_profiled_seconds` is only in old records: an estimate of the time that a device profile
+    shows.
 
-    `relative_uncertainty` is one standard deviation of the error of the ratio of this time to another program's on the
-    same chip, as a fraction of the ratio; `plus_minus_seconds` is that of the time itself
-    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are judged (judge/verdict/schedule_checks.py):
-    those of all cores and all runs, each once. `runs` are the runs with the problem's timing inputs, if it has inputs
+    `relative_uncertainty` is the uncertainty of the ratio of this time to another program's time on the same chip: one
+    standard deviation, as a fraction of the ratio. `plus_minus_seconds` is one standard deviation of the time itself
+    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are those of all cores and all runs, each once;
+    judge/verdict/schedule_checks.py judges them. `runs` are the runs with the problem's timing inputs, if it has inputs
     of integers; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal ones; ""
     in older records. If several `chips` run the program together, the figures are those of the chip that ends last;
-    `links` are those between all of them, and `link_wait_cycles` is how long that chip waits for others.
+    `links` is the traffic between all of them, and `link_wait_cycles` is how long that chip waits for others.
     `range_seconds` is the least and the most time of a program that has no latency because the SparseCore does a part
     of it (judge/simulate/sparse_core.py), if both are known.
     """
@@ -284,7 +284,7 @@ class Simulation:
 
     @property
     def mean_range_seconds(self) -> tuple[float, float] | None:
-        """Means of both ends over the timing inputs; a latency is both ends of its run. None if a run has neither."""
+        """Means of both ends over the timing inputs; a run's latency counts as both ends. None if a run has neither."""
         runs = self.runs or (self,)
         least, most = [], []
         for run in runs:
@@ -373,10 +373,10 @@ class StageTime:
 class Evidence:
     """Everything known about one candidate; fields that a failure prevented are None or empty.
 
-    `unchecked` names the checks that were skipped because the simulated time is too slow: such evidence can be rejected
-    for its time and serves nothing else. For a suite, `members` are the evidence of its members in the order of
-    `problem.members`, up to the one that failed. Fields about one program are then in `members` alone; latency, trace
-    (its fingerprint is of all members) and failure are of the whole. `certificate` is None in older records.
+    `unchecked` names the checks that were skipped because the simulated time is too slow: such evidence can only be
+    rejected for its time. For a suite, `members` are the evidence of its members in the order of `problem.members`, up
+    to the one that failed. Fields about one program are then in `members` alone; latency, trace (its fingerprint is of
+    all members) and failure are of the whole. `certificate` is None in older records.
     """
 
     problem: Statement

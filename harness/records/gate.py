@@ -5,11 +5,11 @@ from typing import Literal
 
 from harness.records.comparison import Comparison
 
-# wrong: it fails a check or does not compile. slower: by the threshold at least, in the mean or at a member of a suite.
-# fixed: only the base fails. faster: by the threshold at least in the mean. inconclusive: unknown because of the
-# machine, or because a latency is not known. new: there is nothing to compare it with.
+# wrong: the contest fails a check or does not compile. slower: by the threshold at least, in the mean or at a member of
+# a suite. fixed: only the base fails. faster: by the threshold at least in the mean. inconclusive: unknown because of
+# the machine, or because a latency is not known. new: there is nothing to compare it with.
 GateOutcome = Literal["wrong", "slower", "inconclusive", "fixed", "faster", "same", "new", "removed"]
-# touched: the change edits it, but both sides are judged under the base's.
+# touched: the change edits prepare.py, but both sides are judged under the base's prepare.py.
 PrepareState = Literal["same", "touched", "new"]
 
 
@@ -35,7 +35,7 @@ class GatedContest:
 class Gate:
     """Two commits, and every contest that differs between them; `compiler` judged both sides.
 
-    `other` is the same under the other locked compiler, if asked for.
+    `other` is the same comparison under the other locked compiler, if asked for.
     """
 
     base: str

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Policy:
     """The limits and thresholds that decide, saved with every attempt. Time limits are seconds of wall clock."""
 
-    # Smaller gains are not worth a commit; the whole interval of a measured ratio must clear it, and a simulated ratio
-    # must also clear the simulator's own uncertainty.
+    # Smaller gains are not worth a commit; the whole interval of a measured ratio must be beyond this limit, and a
+    # simulated ratio must also exceed the simulator's own uncertainty.
     minimum_effect: float = 0.01
     trace_seconds: float = 60.0
     correctness_seconds: float = 240.0
@@ -18,17 +18,17 @@ class Policy:
     # ten other programs.
     resimulate_seconds: float = 1800.0
     measure_seconds: float = 120.0
-    # A child may hold this much memory; a candidate that needs more is stopped, not the machine.
+    # The memory that a child may hold. A candidate that needs more is stopped before the machine runs out of memory.
     child_memory_bytes: int = 16 << 30
     warmup_calls: int = 5
     profiled_calls: int = 3
     # Samples of a program that is timed on its own, against no champion.
     measured_pairs: int = 30
-    # Off: children may do what the user may, as on a kernel without Landlock and seccomp.
+    # If False, children may do what the user may, as on a kernel without Landlock and seccomp.
     is_confined: bool = True
-    # A paired benchmark is looked at after these numbers of pairs, and ends when it is decided, after the last look, or
-    # before a batch that would not be done `paired_seconds` after the first began. Doubling: the fewest looks (each
-    # costs certainty) that waste at most half of the pairs.
+    # A paired benchmark is looked at after these numbers of pairs. It ends when it is decided, after the last look, or
+    # before a batch that would end later than `paired_seconds` after the first began. Each look costs certainty; with
+    # doubled numbers, the fewest looks waste at most half of the pairs.
     looks: tuple[int, ...] = (20, 40, 80, 160, 320)
     paired_seconds: float = 60.0
     # The chance that luck alone is ever accepted between two accepts, however many attempts that takes.

@@ -37,9 +37,9 @@ class Array:
 class Work:
     """Useful work of one call on one chip, as the judge counts it: a causal kernel gets credit for unmasked pairs only.
 
-    `exponentials` are those that the outputs cannot be computed without. `matmul_dtype` is what the matmuls' operands
-    are (numpy/ml_dtypes name): utilisation and roofline are against the chip's peak for it. `link_bytes` have to come
-    to each chip from others.
+    `exponentials` are those that the outputs cannot be computed without. `matmul_dtype` is the dtype of the matmuls'
+    operands (numpy/ml_dtypes name): utilisation and roofline refer to the chip's peak for it. `link_bytes` are the
+    bytes that must come to each chip from others.
     """
 
     matmul_flops: int
@@ -57,9 +57,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCount:
-    """Operations of one kind in an honest kernel's body, `low` to `high`, and what other counts mean.
+    """The number of operations of one kind in an honest kernel's body, `low` to `high`, and what other counts mean.
 
-    `counter` is that of the Mosaic level: `matmul`, `exp` or `reduction`. A body unrolled n times shows n times each.
+    `counter` is a counter of the Mosaic level. A body that is unrolled n times has n times as many operations.
     """
 
     counter: Literal["matmul", "exp", "reduction"]
@@ -73,14 +73,15 @@ class ExpectedCount:
 class Statement:
     """A problem as it is recorded: what is computed, in the words and numbers of the judge.
 
-    Outputs have equally many rows, or a multiple of the fewest, a row being an index into
-    `output.reshape(-1, output.shape[-1])`. `updates` names inputs that are state, changed in place: a kernel returns
-    each of them, in its shape and dtype, after the outputs.
-    `overwrites` names inputs whose memory a caller hands over for the last outputs, of the same shapes and dtypes.
-    For a suite, `members` are its problems, and `may_lose` is the share of its time by which each may get slower; the
-    suite has no inputs and outputs of its own, and its work is the weighted geometric mean of theirs.
+    A row is an index into `output.reshape(-1, output.shape[-1])`. The number of rows of each output is a multiple of
+    the smallest such number. `updates` names inputs that are state, changed in place: a kernel returns each of them, in
+    its shape and dtype, after the outputs. `overwrites` names inputs whose memory a caller hands over for the last
+    outputs, of the same shapes and dtypes. For a suite, `members` are its problems, and `may_lose` is the fraction by
+    which each member's time may increase. The suite itself has no inputs and outputs, and its work is the weighted
+    geometric mean of its members' work.
 
-    `mesh` has the axes, with their sizes, of the chips that one call runs on; arrays are whole, `work` is a chip's.
+    `mesh` has the axes, with their sizes, of the chips that one call runs on; arrays are those of all chips together,
+    `work` is that of one chip.
     """
 
     operation: str
@@ -115,7 +116,7 @@ class Statement:
         return tuple(names.index(name) for name in (*self.overwrites, *self.updates))
 
     def mean(self, values: Iterable[float]) -> float:
-        """The mean of one value for each member, as the score of a suite weighs them."""
+        """The mean of one value for each member, weighted as in the suite's score."""
         return weighted_geometric_mean(values, [member.weight for member in self.members or ()])
 
 

@@ -24,7 +24,8 @@ class CounterLine:
 class Edit:
     """The block of the input `window` along `axis`, counted from the end, changed from `size` to `new`.
 
-    `constants` are those of kernel.py that may set it: several if their values do not tell which, none if not known.
+    `constants` are the constants of kernel.py that may set the size: several if their values do not show which, none if
+    unknown.
     """
 
     window: str
@@ -41,9 +42,9 @@ class Hint:
     `rule` is the name of the rule, `because` its sentence and `rule_source` its publication. `kind` is the kind of
     change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is an upper bound on the fraction
     of the time that the change saves, with its origin in `gain_source`; None if nothing known bounds it. Each of the
-    `edits` follows the advice. `ranked_by` is the share of the time by which hints are ordered: a simulated edit's
-    gain; a bound weighed by what such advice was worth; for an unknown gain a part of its cause's time. None: comes
-    before all others.
+    `edits` follows the advice. `ranked_by` is the share of the time by which hints are ordered: the gain of a simulated
+    edit, or a bound weighted by what such advice was worth, or for an unknown gain a part of the time of its cause. A
+    hint with None comes before all others.
     """
 
     observation: str
@@ -60,7 +61,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The simulated time of the same schedule if `resource` cost nothing or half, as a ratio (new / old)."""
+    """The simulated time of the same schedule if `resource` cost nothing or half as much, as a ratio (new / old)."""
 
     resource: Literal["memory", "MXU"]
     time_ratio: float
@@ -95,8 +96,8 @@ class CycleShares:
     """A simulated run's cycles in brief. `parts` sum to 1, and so do `spill_lines`.
 
     `hottest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is a lower bound on the cost of
-    spilling, as such a fraction; `spill_lines` divide the bytes that are saved and restored. Bytes are per grid step,
-    None if the schedule does not tell how many steps ran.
+    spilling, also as a fraction of all cycles; `spill_lines` divide the bytes that are saved and restored. Bytes are
+    per grid step, None if the schedule does not tell how many steps ran.
     """
 
     cycles: float
@@ -115,7 +116,8 @@ class Communication:
     """The waits of several chips for each other, simulated except `floor_seconds`, the least time that links allow.
 
     `exposed_seconds` is how long the chip that ends last waits for others. `busiest` is the direction of a link that
-    carries most; `needed_bytes` are what it would have to carry if all links of a chip shared what comes to the chip.
+    carries most; `needed_bytes` are the bytes that it would have to carry if all links of a chip shared the bytes that
+    come to the chip.
     """
 
     chips: int
@@ -186,7 +188,7 @@ class Row:
     """One attempt as the results table shows it; small enough for a commit message.
 
     - `commit` is the branch commit of an accept, the log commit of anything else (empty: only its file in
-      `experiments/` is known here). `time_ratio` is against the champion of its time.
+      `experiments/` is known here). `time_ratio` is against the champion at that time.
     - `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch` is False for an accept
       in the log that no branch here holds, None if that does not apply or is not known.
     - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the one that got it.
@@ -235,7 +237,8 @@ class Row:
 class Status:
     """The state of a contest.
 
-    `champion` is the newest accepted attempt with the champion's program, `won_by` the one that won the title with it.
+    `champion` is the newest accepted attempt with the champion's program, `won_by` the attempt that won the title with
+    that program.
     """
 
     contest: str

@@ -22,7 +22,7 @@ def part_words(part: Part) -> str:
 
 
 def with_chip(source: Source, chip_name: str) -> str:
-    """`simulated v5e`; `simulated v4, not calibrated` for a chip without published times to compare with."""
+    """Words such as `simulated v5e`, or `simulated v4, not calibrated` for a chip without published times."""
     is_default = chip_name in chips.names() and chips.row(chip_name).calibrated is None
     return f"{source} {chip_name}{', not calibrated' if is_default and source == 'simulated' else ''}"
 
@@ -33,7 +33,7 @@ def simulated(chip_name: str) -> str:
 
 
 def source_label(source: Source, chip_name: str) -> str:
-    """`simulated v5e`; for a time measured on a CPU also the remark that it says nothing about the chip."""
+    """Words such as `simulated v5e`; a time measured on a CPU gets the remark that it says nothing about the chip."""
     if source == "measured cpu":
         return f"measured cpu, says nothing about a {chip(chip_name).kind}"
     return with_chip(source, chip_name)
@@ -45,5 +45,5 @@ def less_time(time_ratio: float) -> str:
 
 
 def champion_words(won_by: int, newest: int) -> str:
-    """The champion by the attempt that won the title, with the newest one that only checked it again."""
+    """The champion, named by the attempt that won the title and the newest attempt that only checked it again."""
     return f"attempt {won_by}" if won_by == newest else f"attempt {won_by} (attempt {newest} checked it again)"

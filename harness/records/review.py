@@ -38,7 +38,7 @@ class Judgement:
     """The result of judging a kernel, at its attempt or in a replay.
 
     `tightest` is the check whose error came nearest to its tolerance, and the fraction of the tolerance it used.
-    `certificate` stands for those of its programs, "" if it has none.
+    `certificate` stands for the certificates of its programs, "" if it has none.
     """
 
     outcome: Outcome
@@ -100,8 +100,8 @@ class Calibration:
     """Expected gains compared with actual ones: attempts with an expectation (`stated`), those compared (`compared`).
 
     Gains are 1 - time ratio. `same_sign`: attempts that gained if a gain was expected, or lost if a loss was expected.
-    `within_factor`: got between half and twice the expected gain. `median_ratio` is the median of got / expected gain,
-    None if too few attempts can be compared.
+    `within_factor`: attempts that gained between half and twice the expected gain. `median_ratio` is the median of
+    actual / expected gain, None if too few attempts can be compared.
     """
 
     stated: int

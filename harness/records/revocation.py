@@ -10,7 +10,8 @@ class RejudgedAttempt:
     """One accepted attempt, judged again: `failure` is None if it passes.
 
     `fingerprint` is that of its trace now, empty if it was not traced. `same_as` is an attempt of this list with the
-    same program that failed: the same operations fail again, so this one was not evaluated and has that `failure`.
+    same program that failed: the same operations fail again, so this attempt was not evaluated and has the same
+    `failure`.
     """
 
     attempt: int
@@ -26,7 +27,7 @@ class Revocation:
 
     `tried` begins with the champion. If the last of `tried` passes, it holds the title now and `holder` is its number.
     If no accepted attempt passes, `holder` is None and the contest has no champion. All others of `tried` fail, so none
-    of them can become the champion again without another attempt. `reason` is a person's, often empty.
+    of them can become the champion again without another attempt. `reason` is what a person stated, often nothing.
     """
 
     champion: int

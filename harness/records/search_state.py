@@ -36,9 +36,10 @@ class SearchChampion:
 class Floor:
     """A lower bound on the chip's time: useful FLOPs at peak, each array moved once at full bandwidth.
 
-    On several chips also the bytes from others over all links of a chip (`link_seconds`, None for one chip). `seconds`
-    is the largest of these. `gap_seconds` is the champion's time above it, and `gap_fraction` that as a
-    share of the champion's time: the most that any change can still save. None: no latency on this chip is known.
+    For several chips there is also the time in which all links of a chip carry the bytes from others (`link_seconds`,
+    None for one chip). `seconds` is the largest of these times. `gap_seconds` is the champion's time minus `seconds`,
+    and `gap_fraction` this gap as a share of the champion's time: the most that any change can still save. They are
+    None if no latency on this chip is known.
     """
 
     compute_seconds: float

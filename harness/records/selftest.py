@@ -26,8 +26,9 @@ class Refusal:
 class Planted:
     """A candidate whose right verdict is known.
 
-    `row` is its row of the list of ways in which benchmarks get fooled, `-` if it is not on it. `expected` is empty for
-    a good candidate; else it begins with the refusal that should catch it, followed by others that may come before.
+    `row` is its row in the list of ways in which benchmarks get fooled, `-` if it is not in the list. `expected` is
+    empty for a good candidate. For a bad candidate it begins with the refusal that should catch it, followed by
+    refusals that may come earlier.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Planted:
 
     @property
     def is_good(self) -> bool:
-        """True if it has to be accepted."""
+        """True if the candidate has to be accepted."""
         return not self.expected
 
     @property

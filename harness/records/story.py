@@ -11,8 +11,8 @@ from harness.records.note import Note, ScaledRow
 class Recheck:
     """Consecutive checks of the champion's unchanged program: rebaselines, and notes of kind `checked`.
 
-    `champion` is the attempt that holds the title, `before_seconds` its recorded time before them; `changed` names the
-    parts of the key that changed between them.
+    `champion` is the attempt that holds the title, `before_seconds` its recorded time before these checks; `changed`
+    names the parts of the key that changed between the checks.
     """
 
     rows: tuple[ScaledRow, ...]
@@ -23,12 +23,12 @@ class Recheck:
 
     @property
     def first(self) -> int:
-        """Their first attempt; of notes alone, the attempt that they came after."""
+        """The first attempt among the checks; if all are notes, the attempt after which the first note came."""
         return self.rows[0].row.number if self.rows else self.notes[0].after
 
     @property
     def last(self) -> int:
-        """Their last attempt, or the one that the last note came after."""
+        """The last attempt among the checks; if all are notes, the attempt after which the last note came."""
         return self.rows[-1].row.number if self.rows else self.notes[-1].after
 
 
@@ -36,7 +36,7 @@ class Recheck:
 class Losses:
     """Consecutive attempts that were not accepted, with the checks of the champion between them.
 
-    Replaces their lines in a long table; the first and the last of them are attempts.
+    A long table has one line in place of these lines; the first and the last of them are attempts.
     """
 
     lines: tuple[ScaledRow | Recheck, ...]
@@ -62,11 +62,11 @@ class Losses:
 class Gain:
     """The gain from the first accepted kernel to the champion on one scale.
 
-    Rebaselines, undos and revokes are not in `attempts`. `accepted` of these were accepted and still count; `revoked`
-    were accepted and do not: they were undone or revoked, or are not on the branch. `first` is the oldest accepted
-    attempt with a time on the scale, and `is_whole` is True if no accepted one came before it. `peak_share` is the
-    champion's share of the matrix units' peak if it is compute-bound, of the HBM bandwidth if memory-bound; None if
-    no record tells.
+    Rebaselines, undos and revokes are not in `attempts`. `accepted` counts attempts that were accepted and still count.
+    `revoked` counts attempts that were accepted but were undone or revoked, or are not on the branch. `first` is the
+    oldest accepted attempt with a time on the scale, and `is_whole` is True if no accepted one came before it.
+    `peak_share` is the champion's share of the matrix units' peak if it is compute-bound, of the HBM bandwidth if
+    memory-bound; None if no record tells.
     """
 
     source: Source

@@ -10,7 +10,7 @@ from harness.records.evidence import Source
 class ScreenedSetting:
     """One setting of the grid, screened: compiled and timed, its results not checked.
 
-    `seconds` is None if `failure_kind` says why: a stage's failure, or `no-latency`. For a suite, `message` may say
+    If `seconds` is None, `failure_kind` says why: a stage's failure, or `no-latency`. For a suite, `message` may say
     without a failure that a member loses more than it may against the champion. `same_as` is the earlier attempt that
     judged this very program under the same key, None if there is none.
     """
@@ -25,7 +25,7 @@ class ScreenedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedSetting:
-    """A setting of the grid that was judged and fails."""
+    """A setting of the grid that was judged and failed."""
 
     settings: tuple[tuple[str, str], ...]
     failure: Failure
@@ -35,14 +35,14 @@ class RefusedSetting:
 class Sweep:
     """A grid: the values of each constant, and every setting's result in the grid's order.
 
-    `source` is that of the screened latencies. They only choose: the setting that is judged is compiled, checked and
-    timed again like any attempt. On a device the new time is a fresh draw, so screening many adds no chance of
-    accepting luck; a simulated time repeats itself, with its error.
+    `source` is that of the screened latencies. These latencies only select a setting; the selected setting is compiled,
+    checked and timed again like any attempt. On a device the new time is an independent sample, so screening many
+    settings does not raise the chance of accepting luck. A simulated time is the same again, with the same error.
 
-    `refused` are the settings that were judged and fail, the fastest first, before one that passes; if all of them
-    fail, the attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen from, in
-    this search and those that it continued: the more, the larger the gain has to be. `champion` is the champion's
-    attempt if its latency has the same source and key, so that screened ones can be compared with `champion_seconds`.
+    `refused` are the settings that were judged and failed before one passed, the fastest first. If all fail, the
+    attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen from, in this
+    search and those that it continued: the more, the larger the gain has to be. `champion` is the champion's attempt if
+    its latency has the same source and key, so that screened ones can be compared with `champion_seconds`.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]

@@ -1,4 +1,4 @@
-"""A table of findings: columns with units, rows and notes; the one shape that every analysis of a profile returns."""
+"""A table of findings: columns with units, rows and notes. Every analysis of a profile returns one."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -13,7 +13,7 @@ class Column:
     """One column: `name` is its key in JSON, with the unit last (`self_seconds`); `title` is what people read.
 
     `unit` is that of the values, in SI base units; printing scales them and adds a prefix. `is_whole`: the words in
-    this column are typed or acted upon, so they are never cut, however narrow the page.
+    this column are never cut, however narrow the page, because people type them or act on them.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Table:
             raise ValueError(f"table {self.name}: has {len(self.rows)} rows and why_empty={self.why_empty!r}")
 
     def column(self, name: str) -> tuple[Cell, ...]:
-        """The cells of the column called `name`. Raises KeyError: no such column."""
+        """The cells of the column called `name`. Raises KeyError if there is no such column."""
         for place, column in enumerate(self.columns):
             if column.name == name:
                 return tuple(row[place] for row in self.rows)

@@ -62,7 +62,7 @@ def taken_back(rows: Sequence[Row]) -> tuple[TakenBack | None, ...]:
 
 
 def titles(rows: Sequence[Row]) -> Iterator[Title | None]:
-    """The champion before each of `rows`, and then the one after the last."""
+    """The champion before each of `rows`, and then the champion after the last row."""
     moves = {move.place: move for move in title_moves(rows)}
     title: Title | None = None
     yield title

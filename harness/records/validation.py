@@ -5,8 +5,8 @@ from typing import Literal
 
 from harness.records.evidence import Source
 
-# held: what the step shows was there. not held: it was not, and `found` says what was instead. timed out: it was ended
-# at its limit. not run: the time that was given was over.
+# held: the step showed what it should show. not held: it did not, and `found` says what it showed instead. timed out:
+# the step was ended at its limit. not run: no time was left.
 StepOutcome = Literal["held", "not held", "timed out", "not run"]
 
 

@@ -53,7 +53,7 @@ class PairedBenchmark:
     """Champion and candidate timed in turn in one process: raw seconds per call, paired by round, in order.
 
     `control_seconds` is the A/A control: the champion loaded a second time, with its own slot in each round; empty in
-    records from before it existed. `looks` is how often the samples were looked at until they decided.
+    records from before it existed. `looks` is how often the samples were looked at until there was a decision.
     """
 
     champion_seconds: tuple[float, ...]
@@ -73,7 +73,7 @@ class Change:
     after: float
 
 
-# The machine as it is, among the machines that a pair is simulated on again.
+# The name of the unchanged machine, among the machines on which a pair is simulated again.
 NOMINAL = "nominal"
 # The same machine, but branches that the contest assumes to be taken are not, or the other way round.
 OTHER_WAY = "branches the other way than ASSUME says"
@@ -97,9 +97,9 @@ class MemberTimes:
 class Resimulation:
     """Champion and candidate simulated again, both on the variant `name` of the machine (simulate/machine_variants.py).
 
-    `nominal` is the machine unchanged. Seconds are None if the simulator has no time. For a suite they are the weighted
-    geometric means, and `members` those whose program differs from the champion's; the others take their nominal time,
-    because a program is as fast as itself on any machine.
+    `nominal` is the machine unchanged. Seconds are None if the simulator has no time. For a suite the seconds are
+    weighted geometric means, and `members` are those whose program differs from the champion's. The other members keep
+    their nominal times, because two equal programs are equally fast on any machine.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Verdict:
 
     - `changes` are the counters that moved against the champion, the largest relative change first.
     - Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since the last accept,
-      `error_rate` is the chance it left to a candidate that gains too little.
+      `error_rate` is the chance of an accept that was left to a candidate that gains too little.
     - Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
     - Suites only: `members` are the times at each of them.
     """

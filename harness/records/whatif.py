@@ -1,4 +1,4 @@
-"""A question about another chip and its answer: resources scaled, and the module's time with them."""
+"""A question about another chip and its answer: scaled resources, and the module's time with them."""
 
 import math
 from dataclasses import dataclass, fields
@@ -15,8 +15,8 @@ class Factors:
 
     - clock: of the core, with all its units; memory keeps its seconds.
     - bandwidth: bytes per second of HBM.
-    - dma_latency: from the start of a transfer to its arrival, beyond the time of its bytes.
-    - transfer_cost: for how long each transfer occupies the way to HBM, beyond the time of its bytes.
+    - dma_latency: from the start of a transfer to its arrival, without the time for its bytes.
+    - transfer_cost: how long each transfer occupies the path to HBM, in addition to the time for its bytes.
     - mxu: speed of the matrix units, both intake per cycle and latency of a result (one without the other helps little:
       the schedule waits for whichever is left).
     - link_bandwidth: bytes per second of each link between chips.
@@ -43,19 +43,19 @@ class Factors:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The scaled resources: `clock x1.1`, `mxu x2`."""
+        """The scaled resources, such as `clock x1.1` and `mxu x2`."""
         factors = {field.name.replace("_", " "): getattr(self, field.name) for field in fields(self)}
         return tuple(f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1)
 
     @property
     def words(self) -> str:
-        """`clock x1.1, mxu x2`; empty if nothing is scaled."""
+        """The scaled resources in one text, such as `clock x1.1, mxu x2`; empty if nothing is scaled."""
         return ", ".join(self.resources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The module's time on the scaled machine, and its ratio to that on the real one (new / old).
+    """The module's time on the scaled machine, and its ratio to the time on the real machine (new / old).
 
     With several timing inputs these are their means. `parts` has the ratio of each timing input, if there are several,
     and of each operation with a notable share of the time, if there are several, by name.

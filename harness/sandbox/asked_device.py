@@ -18,7 +18,7 @@ from harness.hardware import Chip
 
 @dataclass(frozen=True, slots=True)
 class DescribedDevice:
-    """A pretended device of `chip`: it describes itself, but nothing can be put on it."""
+    """A pretended device of `chip`: it describes itself, but no array can be placed on it."""
 
     chip: Chip
 

@@ -30,7 +30,7 @@ from harness.sandbox.worker import HEADER
 # and logs of JAX are a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
-# The first characters of a request and its answer; drawn by the parent for each.
+# The number of random characters that the parent draws for each request; the answer has to begin with them.
 _NONCE_DIGITS = 32
 # Files below this folder are named without it in texts.
 _TOP = Path(harness.__file__).parent.parent
@@ -50,7 +50,7 @@ _AUTOGROUP_SECONDS = 0.1
 
 
 class Children:
-    """All children of one judgement. Use as a context manager: whatever happens, none outlives it.
+    """All children of one judgement. Use as a context manager: whatever happens, no child outlives it.
 
     `memory_bytes` is how much resident memory a child and its descendants may hold together. Children that are not
     confined have the user's own permissions. `left_behind` names by id the processes that outlived a child, or got away
@@ -93,7 +93,8 @@ class Children:
     ) -> Child:
         """A child that imports `module` and waits for its tasks, with `directory` as its home and working directory.
 
-        It may write there and in the folders of `confinement`; None: it is not confined even if the others are.
+        The child may write to `directory` and to the folders of `confinement`. If `confinement` is None, the child is
+        not confined even if the others are.
         """
         if confinement is not None:
             confinement = replace(confinement, writable=(*confinement.writable, str(directory)))
@@ -129,7 +130,7 @@ class Children:
         channel: int,
         output: int,
     ) -> subprocess.Popen[bytes]:
-        """An interpreter of its own, which is confined before it imports anything."""
+        """A new interpreter, which is confined before it imports anything."""
         confined = msgspec.json.encode(confinement).decode()
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.sandbox.worker", module, str(channel), confined],
@@ -169,8 +170,8 @@ class Children:
     def yield_to_others(self, child: Child, niceness: int) -> None:
         """Lets other processes have the cores before this child and its threads; a `niceness` of 0 ends that.
 
-        Linux divides cores among sessions first, and each child has a session of its own: between sessions only their
-        niceness counts (autogroup, see sched(7)), which a Linux kernel may lack.
+        Linux divides cores among sessions first, and each child has a session of its own. Between sessions only their
+        niceness counts (autogroup, see sched(7)); a Linux kernel may lack this feature.
         """
         pid = child.process.pid
         with contextlib.suppress(OSError):
@@ -222,7 +223,7 @@ class Children:
             if child.ended:
                 continue
             if child.process.poll() is not None:
-                # Something it started may hold its end of the channel open.
+                # A process that the child started may hold the child's end of the channel open.
                 self._hear(child)
                 if not child.ended:
                     self._note_death(child)
@@ -377,7 +378,7 @@ class Children:
         child.ended = True
         leader = child.process.pid
         self._end_processes(leader)
-        # In case there is no /proc to find them in.
+        # Needed if there is no /proc in which to find the processes.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
         child.process.wait()

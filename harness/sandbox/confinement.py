@@ -7,7 +7,7 @@ Four layers, which everything that the process starts inherits, and which cannot
 - a seccomp filter (seccomp(2)) that refuses every system call except those that `system_calls` names;
 - limits on the size and number of files that are open.
 
-Where the kernel lacks a layer the others hold, and the evidence says so.
+If the kernel lacks a layer, the other layers still apply, and the evidence says which layers there were.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ from harness.sandbox import readable, system_calls
 
 # An exported program is a few MB with its constants, outputs are as large as the problem's arrays.
 FILE_BYTES = 4 << 30
-# Libraries, programs and the queues between threads of XLA are below 300. A pipe holds 64 KiB that belong to no
-# process and so pass the limit on memory: with all of these, 64 MiB.
+# Libraries, programs and the queues between threads of XLA need fewer than 300 files. A pipe holds 64 KiB that belong
+# to no process, so the limit on memory does not count them: with this many files, 64 MiB at most.
 _OPEN_FILES = 2048
 
 _PR_SET_NO_NEW_PRIVS = 38  # prctl(2)
@@ -51,7 +51,7 @@ _SCOPES_SINCE, _ABSTRACT_SOCKETS_AND_SIGNALS = 6, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """The paths below which a child may read, or read and write, besides what every interpreter needs."""
+    """The paths below which a child may read, or read and write, in addition to what every interpreter needs."""
 
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()

@@ -26,16 +26,16 @@ _KEPT_FAMILY = "LC_"
 # The passes whose dumps the simulator reads; for several chips also the one that says where their flags lie.
 _PASSES = "final_(bundles|hlo-static-per-bundle)"
 _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
-# XLA spends most of compiling a large CPU program on its fusions, about the same time on each. With several outputs
-# there are fewer of them, and compiling takes half the time. Results may differ in the last place, as they do from one
-# version of XLA to the next. Known to jaxlib 0.10.2 and 0.12.0.
+# XLA spends most of compiling a large CPU program on its fusions, about the same time on each. If fusions may have
+# several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in the last place, as
+# they do from one version of XLA to the next. Known to jaxlib 0.10.2 and 0.12.0.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
 # While several devices ran side by side on a loaded machine, YNNPACK's products ended twice with `unsupported
 # parameter`. Known to jaxlib 0.10.2 and 0.12.0.
 _NO_YNNPACK = "--xla_cpu_experimental_ynn_fusion_type="
-# Programs of kernels with at least this many operations (1,266 to 7,460 in examples/) gain 0.4 to 2.7 s and lose at
-# most 1 s a run; of those with fewer some take twice as long to run, and few gain more than they lose
-# (benchmarks/cpu_fusions.py).
+# With fewer fusions, programs of kernels with at least this many operations (1,266 to 7,460 in examples/) gain 0.4 to
+# 2.7 s and lose at most 1 s a run. Of programs with fewer operations some take twice as long to run, and few gain more
+# than they lose (benchmarks/cpu_fusions.py).
 _MANY_OPERATIONS = 1000
 
 
@@ -81,7 +81,7 @@ def _cores_of_container() -> float | None:
 
 
 def granted_cores(memberships: Path, mount: Path) -> float | None:
-    """The cores that control groups grant this process, 1.5 for example; None where they set no limit.
+    """The cores that control groups grant this process, 1.5 for example; None if they set no limit.
 
     cgroups(7): `memberships` has a line for each hierarchy, `mount` is where they are mounted. The result is the lowest
     limit of the group and of the groups above it: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. In a
@@ -136,13 +136,14 @@ def base() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
-        # Sizes hash tables of compilers and interpreters alike; nothing may depend on it.
+        # Fixes the hashes of strings, and so the order of sets; no result may depend on them.
         "PYTHONHASHSEED": "0",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
-        # Products of numpy are small here, and threads that wait for the next one keep other processes from working.
+        # Products of numpy are small here, and threads that wait for the next product keep other processes from
+        # working.
         "OPENBLAS_NUM_THREADS": "1",
-        # With these two glibc keeps the memory of large arrays for the next ones. New pages cost as much as the work on
-        # them: without these settings, copies and squares of arrays take two to three times as long.
+        # With the next two variables, glibc keeps the memory of large arrays for later arrays. New pages cost as much
+        # as the work on them: without these settings, copies and squares of arrays take two to three times as long.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
         # Silences the search for a TPU host's metadata and its warnings.
@@ -180,8 +181,8 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
 
     With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
 
-    Reference programs have no callbacks. XLA gets half of the cores, because another process works beside it: with more
-    threads, which wait for a part of its work, a run takes a tenth to a quarter longer.
+    Reference programs have no callbacks. XLA gets half of the cores, because another process works at the same time:
+    with more threads, which wait for a part of the work, a run takes a tenth to a quarter longer.
     """
     if devices > 1:
         several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"
@@ -193,9 +194,10 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
 def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
     """The environment of the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
 
-    The path is relative, because these flags are split at white space and a path may have some. With `with_lines` the
-    schedule names the line of kernel.py behind each operation; that costs the compiler 5 to 20 % and changes nothing
-    else in it (tests/judge/simulate/test_schedules.py). For a GPU nothing is compiled: that child only reads programs.
+    The path is relative, because these flags are split at white space, which an absolute path may contain. With
+    `with_lines` the schedule names the line of kernel.py behind each operation; that makes compiling 5 to 20 % slower
+    and changes nothing else in the schedule (tests/judge/simulate/test_schedules.py). For a GPU nothing is compiled:
+    that child only reads programs.
     """
     if chip.platform != "tpu":
         return on_cpu()

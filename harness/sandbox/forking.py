@@ -1,4 +1,4 @@
-"""The process that imports JAX once and forks a child for each request; it never hears of a candidate itself."""
+"""The process that imports JAX once and forks a child for each request; this process itself never sees a candidate."""
 
 import ctypes
 import gc
@@ -33,7 +33,7 @@ def main() -> None:
     """
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    # Ctrl-C goes to the whole group: the judging process hears it too, and closes the channel.
+    # Ctrl-C goes to the whole group: the judging process gets it too, and closes the channel.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     judge = os.getppid()
     before = set(os.environ)
@@ -44,7 +44,7 @@ def main() -> None:
     # JAX sets some variables while it is imported, which its children would set too.
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
-    # Shared memory stays shared: no collection writes to it.
+    # Memory that forks share stays shared, because no garbage collection writes to it.
     gc.freeze()
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, _MOST_BYTES, 2)
@@ -65,9 +65,9 @@ def _is_alone() -> bool:
 
 
 def _fork(request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int) -> int:
-    """The id of a process that the judging process has adopted, 0 where that failed.
+    """The id of a process that the judging process has adopted, 0 if that failed.
 
-    It forks twice: the process between ends at once, and its orphan goes to the nearest process that adopts orphans.
+    It forks twice: the process in between ends at once, and the nearest process that adopts orphans adopts its child.
     """
     reading, writing = os.pipe()
     between = os.fork()

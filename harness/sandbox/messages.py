@@ -9,7 +9,7 @@ from harness.records import Failure, Stage
 
 
 class Rejected(Exception):
-    """Raised in a child when the candidate failed. The border to the parent turns it into its `failure`."""
+    """Raised in a child if the candidate failed. At the border to the parent it is replaced by its `failure`."""
 
     def __init__(self, stage: Stage, kind: str, message: str, detail: str = "") -> None:
         super().__init__(message)

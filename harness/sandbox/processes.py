@@ -1,4 +1,4 @@
-"""The processes of children by /proc: the child each belongs to, its memory, and those that got away."""
+"""The processes of children, read from /proc: the child and the memory of each, and processes that got away."""
 
 import contextlib
 import ctypes
@@ -34,7 +34,7 @@ class Process:
 
 @contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Within this context no process below this one gets out of sight, however it forks: `below` finds it."""
+    """Within this context `below` finds every descendant of this process, however it forks."""
     if sys.platform != "linux":
         yield
         return
@@ -51,8 +51,8 @@ def adopting_orphans() -> Iterator[None]:
 def below(leaders: Collection[int]) -> tuple[Process, ...]:
     """Every living process of the children with these session leaders, and those that got away; () without /proc.
 
-    A process belongs to a leader by session or by descent. A process that left both was adopted by this process; its
-    session, which it cannot share with this process, tells it from a command run here.
+    A process belongs to a leader by session or by descent. A process that left both was adopted by this process. It
+    cannot share this process's session, which distinguishes it from a command that is run here.
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
@@ -89,7 +89,7 @@ def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
         tasks = Path(f"/proc/{process.pid}/task")
         for task in _numbers(tasks):
             with contextlib.suppress(OSError, ValueError):
-                # Nanoseconds on a core, nanoseconds in the queue for one, turns.
+                # Nanoseconds on a core, nanoseconds in the queue for a core, and number of turns.
                 on_core, in_queue, _ = map(int, (tasks / f"{task}/schedstat").read_text().split())
                 ran, waited = ran + on_core, waited + in_queue
     wanted = min(ran + waited, round(seconds * 1e9) * environment.cores()) if ran else 0
@@ -99,7 +99,7 @@ def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
 def _numbers(folder: Path) -> tuple[int, ...]:
     """The ids that a folder of /proc lists; () if it is gone.
 
-    A glob would look at each match once more, and raise if that has ended meanwhile.
+    A glob would look at each match once more, and raise if that process has ended meanwhile.
     """
     with contextlib.suppress(OSError):
         return tuple(int(name) for name in os.listdir(folder) if name.isdecimal())

@@ -16,7 +16,7 @@ _COPIES = ("Memcpy", "Memset")
 
 
 def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, *, deep: bool) -> Path:
-    """Profiles each call as the judge does: `trace` in the mode for kernel work, or in the most detailed one."""
+    """Profiles each call as the judge does, in the mode for kernel work, or in the most detailed mode if `deep`."""
     return trace(calls, directory, session, "TRACE_COMPUTE_AND_SYNC" if deep else "TRACE_COMPUTE")
 
 
@@ -52,7 +52,8 @@ def trace(
 def device_seconds(folder: Path) -> tuple[float, ...]:
     """Device time of each profiled call in turn; empty if the profile shows no device, or not every call.
 
-    On a TPU the module executions of the first plane, on a GPU from the first kernel of a call to its last.
+    On a TPU these are the module executions of the first plane, on a GPU the times from the first kernel of a call to
+    its last.
     """
     for path in sorted(folder.glob("*.xplane.pb")):
         profile = ProfileData.from_file(str(path))

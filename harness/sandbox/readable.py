@@ -16,7 +16,7 @@ from harness.sandbox.editable import editable_roots
 # other distributions are added. Missing files are left out. Nothing here is about people: no /etc/passwd, hosts or
 # hostname, no home folder, no settings of services.
 _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
-# Debian's folder of the machine's own libraries is used where it exists; these hold more than libraries.
+# These folders hold more than libraries. If there is Debian's subfolder for this machine type, only that is used.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")
 _SETTINGS_OF_LIBRARIES = (
     "/etc/ld.so.cache",
@@ -76,7 +76,7 @@ def _of_python() -> Iterator[str]:
     for name in ("stdlib", "platstdlib", "purelib", "platlib"):
         yield sysconfig.get_path(name)
     for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix):
-        # The libraries beside libpython, as conda and pyenv install them.
+        # The libraries next to libpython, as conda and pyenv install them.
         if f"{prefix}/lib" not in _OF_EVERY_MACHINE:
             yield from (f"{prefix}/{name}" for name in ("lib", "lib64", "pyvenv.cfg", "ssl/openssl.cnf"))
     yield from map(str, editable_roots())
@@ -84,9 +84,9 @@ def _of_python() -> Iterator[str]:
 
 
 def _is_narrow(path: str) -> bool:
-    """True unless the path opens more than a folder of libraries: a relative one, or one above the home or the harness.
+    """True if the path is only a folder of libraries: it is absolute, and not above a home folder, /etc or the harness.
 
-    Such an entry in LD_LIBRARY_PATH or sys.path is a mistake of the caller, and would open everything below it.
+    Any other entry in LD_LIBRARY_PATH or sys.path is a mistake of the caller, and would open everything below it.
     """
     if not os.path.isabs(path):
         return False

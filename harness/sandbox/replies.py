@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.sandbox import strip_paths
 
-# Numbers are counts, bytes and cycles, and are printed: more than 64 bits are none of these.
+# Numbers are counts, bytes and cycles, which never need more than 64 bits.
 _LARGEST = 1 << 63
 # The kinds of text by the name of their field: sentences, in which paths are shortened.
 _SENTENCES = {
@@ -32,7 +32,7 @@ _OTHER_CHARACTERS = 4096
 
 
 def clean(reply: Any, folders: tuple[Path, ...]) -> Any:
-    """`reply`, a record of a child's, with every text in it cut and cleaned, sentences relative to `folders`.
+    """`reply`, a record of a child, with every text cut and cleaned, and paths in sentences relative to `folders`.
 
     Raises ValueError if it holds a number of more than 64 bits.
     """

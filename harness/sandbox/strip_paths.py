@@ -66,7 +66,7 @@ def several_lines(text: str, characters: int = DETAIL_CHARACTERS) -> str:
 
 
 def harmless(text: str) -> str:
-    """`text` without escape sequences; every other character that could steer a reader's program is a �."""
+    """`text` without escape sequences; � replaces every other character that could control a reader's program."""
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     if text.isascii() and text.isprintable():
         return text

@@ -2,9 +2,9 @@
 
 All other calls are refused. The names were found by tracing every kind of child (candidate, checker, compiler,
 simulator, timer on the CPU) under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, and widened by the calls that glibc
-from 2.28 on makes in their place. No call is here that acts on another process, starts one, opens a channel out of the
-process, changes an attribute of a file (which Landlock does not see), or holds memory that the limit on resident
-memory does not count.
+from 2.28 on makes in their place. No allowed call acts on another process, starts a process, opens a channel out of the
+process, changes an attribute of a file (which Landlock does not see), or holds memory that the limit on resident memory
+does not count.
 """
 
 import struct
@@ -72,10 +72,10 @@ ALLOWED: dict[str, str] = {
 }
 
 # clone3 and openat2 hide their flags from a filter, a memfd holds memory that belongs to no process. Libraries do
-# without all three if the kernel does not know them, so the filter answers that it does not.
+# without all three if the kernel does not know them, so the filter answers as such a kernel would.
 _ANSWERED_AS_UNKNOWN = "clone3 435 435  openat2 437 437  memfd_create 319 279"
-# The newest call known here (Linux 6.19, listns). A newer one, or one with the bit of the x32 ABI, is answered as by an
-# older kernel, so that a library of the future finds another way.
+# The newest call known here (Linux 6.19, listns). A newer call, or a call with the bit of the x32 ABI, is answered as
+# an older kernel would, so that a future library finds another way.
 NEWEST = 470
 
 # linux/sched.h: the flags of pthread_create; CLONE_THREAD must be among them, and nothing else, such as a namespace.
@@ -124,7 +124,7 @@ def _low(argument: int) -> int:
 
 
 def _is_null(argument: int) -> tuple[_Condition, ...]:
-    """Both halves of a pointer are zero."""
+    """The conditions that both halves of a pointer are zero."""
     return tuple(_Condition(offset=_low(argument) + half, values=(0,)) for half in (0, 4))
 
 
@@ -158,13 +158,13 @@ def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
         "tgkill": to_itself,
         # Another process of the same user could be slowed down.
         "sched_setaffinity": (_Condition(offset=_low(0), values=(0,)),),
-        # Its own limits, and these only read: root could raise them.
+        # Only to read its own limits, because root could raise them.
         "prlimit64": (_Condition(offset=_low(0), values=(0, own_pid)), *_is_null(2)),
         "prctl": (_Condition(offset=_low(0), values=_PRCTL),),
         "arch_prctl": (_Condition(offset=_low(0), values=_ARCH_PRCTL),),
         "ioctl": (_Condition(offset=_low(1), values=_IOCTL),),
         "fcntl": (_Condition(offset=_low(1), values=_FCNTL),),
-        # On a channel that is connected, to nobody else.
+        # Only to the other end of a connected channel.
         "sendto": _is_null(4),
     }
 
@@ -191,7 +191,7 @@ def program(machine: str, own_pid: int) -> bytes:
 
 
 def _test(condition: _Condition) -> list[tuple[int, int, int, int]]:
-    """Continues if the condition holds, else refuses."""
+    """Instructions that continue if the condition holds, and otherwise refuse the call."""
     values = condition.values
     return [
         (_LOAD, 0, 0, condition.offset),

@@ -39,14 +39,14 @@ PRELOADED = (
     "jax._src.pallas.mosaic.pallas_call_registration",
     "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",
 )
-# Never forked: its times would be those of a process that shares its memory with another.
+# Never forked, because its times would be those of a process that shares its memory with another.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)
 # Variables that nothing has read when a fork begins: libtpu is not loaded, XLA has not started, and the rest is set for
 # each child.
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PJRT_NPROC", "XLA_FLAGS", "PYTHONPATH")
-# The first is for importing JAX on a busy machine, the second for one fork after that.
+# The time for importing JAX on a busy machine, and the time for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
-# After so many failures this process forks no more.
+# After this many failures this process forks no more.
 _MOST_FAILURES = 2
 
 
@@ -61,7 +61,7 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forked:
-    """A child of this process that it did not start itself, with the part of subprocess.Popen that is used."""
+    """A child that this process adopted instead of starting it, with the methods of subprocess.Popen that are used."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -122,7 +122,7 @@ def fork(
     """A confined child that serves `module` on the descriptor `channel`, or None if a new process must be started.
 
     Call it while this process adopts orphans: the fork is then its own child, which ends with it. A child that is not
-    wholly confined could reach the process that forks, and is never a fork.
+    fully confined could reach the process that forks, and so is never a fork.
     """
     global _failures
     if confinement is None or module in _TIMED or not _is_possible():
@@ -179,7 +179,7 @@ def _start_server() -> _Server | None:
         # Each packet is one request: no lengths are needed, and a part of one cannot be taken for another.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            # In this process's session, which tells it from what a candidate started.
+            # It stays in this process's session, which distinguishes it from processes that a candidate started.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "harness.sandbox.forking", str(theirs.fileno()), *PRELOADED],
                 cwd="/",

@@ -1,4 +1,4 @@
-"""The inside of a child process: waits for requests on a socket that prints cannot touch, and answers each."""
+"""The program in a child process: waits for requests on a socket that printing cannot disturb, and answers each."""
 
 import ctypes
 import errno
@@ -35,7 +35,7 @@ Tasks = Mapping[str, tuple[type, Callable[[Any], Any]]]
 
 
 def main() -> None:
-    """Serves the tasks of a module on a socket until that closes, confined before anything is imported.
+    """Serves the tasks of a module on a socket until the socket closes; is confined before anything is imported.
 
     Arguments: the module, the socket's descriptor, the Confinement in JSON (`null`: not confined).
     """
@@ -110,7 +110,7 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
     text = description(error)
     detail = traceback_text(error)
     kind, message, is_of_program = "crash", text.splitlines()[0], type(error) in _PROGRAM_ERRORS
-    # XLA reports memory that it cannot have as an error of its own, with this word in its text.
+    # XLA reports a lack of memory by an error of its own, whose text contains this word.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -3,7 +3,7 @@
 try:
     from harness.shell.main import program
 except KeyboardInterrupt:
-    # Importing takes a moment, and Ctrl-C then is no different.
+    # Importing takes a moment, and Ctrl-C during it must end the program as at any other time.
     raise SystemExit(130) from None
 
 raise SystemExit(program())

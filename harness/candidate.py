@@ -77,7 +77,7 @@ class Candidate:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Its files by name, kernel.py last: when it is written, the helpers that it imports are there."""
+        """The files by name, kernel.py last, so that its helpers exist when it is written."""
         kernel, *rest = _MARKED.split(self.text)
         helpers = {name.decode(): data for name, data in zip(rest[::2], rest[1::2], strict=True)}
         return {**helpers, KERNEL: kernel}
@@ -94,7 +94,7 @@ class Candidate:
 
     @property
     def sha256(self) -> str:
-        """The hash that records identify it by."""
+        """The hash by which records identify the candidate."""
         return hashlib.sha256(self.text).hexdigest()
 
     @property
@@ -112,7 +112,7 @@ class Candidate:
         )
 
     def set(self, settings: Settings) -> "Candidate":
-        """The candidate with these constants rewritten, all else byte for byte.
+        """The candidate with these constants rewritten and everything else unchanged, byte for byte.
 
         Raises RatchetError `unknown-constant` and `syntax-error` as `rewrite` does, UsageError `bad-setting`.
         """
@@ -134,7 +134,7 @@ def may_have_helpers(kernel: bytes) -> bool:
 
 
 def _imported(source: bytes) -> set[str]:
-    """The imported modules of a file that may lie next to it; empty if the file is not valid Python."""
+    """The modules that a file imports and that may be files next to it; empty if the file is not valid Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -167,7 +167,7 @@ def names(source: bytes) -> frozenset[str]:
 
 
 def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
-    """`source` with the value of its top-level assignment `name = ...` replaced by `value`, all else byte for byte.
+    """`source` with the value of its top-level assignment `name = ...` replaced by `value`, and all else unchanged.
 
     Raises RatchetError `unknown-constant` if there is not exactly one such assignment (naming
     those that exist), `syntax-error` if `source` is not Python.

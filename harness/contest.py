@@ -39,8 +39,8 @@ NEVER_STUBS = frozenset((
 class Contest:
     """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for.
 
-    `stubs` are modules that packages import and the kernel does not need: they get a stand-in, installed or
-    not. `assumption` decides simulated branches whose condition is a scalar out of a vector.
+    `stubs` are modules that packages import and the kernel does not need: they get a stand-in, installed or not.
+    `assumption` decides simulated branches whose condition is a scalar from a vector.
     """
 
     directory: Path
@@ -66,7 +66,7 @@ class Contest:
     def member(self, name: str | None) -> Member:
         """The member of a suite called `name`; for a single problem, the problem itself, as a member without a name.
 
-        Raises UsageError `which-member` if a suite needs a name, or nothing here has this one.
+        Raises UsageError `which-member` if a suite needs a name, or no member has this name.
         """
         if not isinstance(self.problem, Suite):
             if name is not None:
@@ -81,8 +81,8 @@ class Contest:
     def require_conforming(self) -> None:
         """Raises RatchetError if no kernel can be judged here.
 
-        `bad-problem`: a problem of prepare.py's own breaks a rule of docs/OPERATORS.md. `weak-contest`: a kernel that
-        is known to be wrong passes all checks.
+        `bad-problem`: a problem that prepare.py defines breaks a rule of docs/OPERATORS.md. `weak-contest`: a wrong
+        kernel, of those in operators/controls.py, passes all checks.
         """
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         if any(isinstance(member.problem, confined.Confined) for member in members):

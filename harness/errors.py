@@ -1,4 +1,4 @@
-"""The errors a person can act on, each with a stable kind, and limits past which one is raised; any other is a bug."""
+"""Errors that a person can act on, each with a stable kind, and limits that raise them. Any other error is a bug."""
 
 import os
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import NoReturn
 class RatchetError(Exception):
     """A known error. `kind` is stable, so programs may test it.
 
-    The text says what was expected and got, where, and what to do next.
+    The text says what was expected, what was there instead, where, and what to do next.
     """
 
     exit_code = 4
@@ -34,7 +34,7 @@ class Limit:
 
     @property
     def value(self) -> int:
-        """The limit that holds now. Raises UsageError `bad-limit` if the variable holds no whole number."""
+        """The limit that applies now. Raises UsageError `bad-limit` if the variable holds no whole number."""
         text = os.environ.get(self.variable, "")
         if not text:
             return self.most

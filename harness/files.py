@@ -16,7 +16,7 @@ _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Makes `path` hold `data`, as `written_atomically` does."""
+    """Writes `data` to `path`, as `written_atomically` does."""
     with written_atomically(path, mode) as stream:
         stream.write(data)
 

@@ -16,7 +16,7 @@ TPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "tp
 GPUS = tuple(listed_chip for listed_chip in CHIPS if listed_chip.platform == "cuda")
 # The chip of judgements and predictions if nothing names another.
 DEFAULT_CHIP = "v5e"
-# Chips whose programs send to numbers beyond those of the chips (libtpu 0.0.42).
+# Chips whose programs address other chips by numbers that are larger than any chip's number (libtpu 0.0.42).
 _NUMBERED_BY_CORE = ("v4",)
 
 
@@ -56,7 +56,7 @@ def slice_shape(count: int, links: Links) -> tuple[int, ...]:
 
 
 def with_mesh(chip: Chip, mesh: tuple[tuple[str, int], ...]) -> Chip:
-    """The same chip as one of a slice with these axes. Raises UsageError `unknown-slice`."""
+    """The same chip as a member of a slice with these axes. Raises UsageError `unknown-slice`."""
     if not mesh:
         return chip
     if chip.cores > 1:

@@ -28,16 +28,16 @@ LEDGER = Limit(counts="bytes from git at once", most=512 * _MIB, variable="RATCH
 ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MAX_ANSWER_BYTES")
 # A row of a table takes minutes.
 SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHAPES")
-# The most programs that a best may be chosen from. Nobody has compiled so many, and from 10^13 on doubles have no room
-# between the chance that is left to each and none.
+# The most programs from which the best may be chosen. Nobody has compiled so many, and from 10^13 on a double cannot
+# distinguish the chance that is left to each program from 0.
 MOST_LOOKED_AT = 10**9
-# The limits of the process that reads, in all: it may take this much whatever the size of its files.
+# The limits of the whole process that reads. It may always take this much, whatever the size of its files.
 MEMORY = Limit(counts="bytes of memory", most=1024 * _MIB, variable="RATCHET_MAX_MEMORY_BYTES")
 SECONDS = Limit(counts="seconds of a processor", most=20, variable="RATCHET_MAX_SECONDS")
 
 _MEMORY_PER_BYTE = 10
 _SECONDS_PER_MIB = 10
-# Tables of libraries and threads' stacks, which are set aside and hardly used.
+# Address space for tables of libraries and threads' stacks, which is reserved and hardly used.
 _ROOM = 4 << 30
 
 # PR_SET_PDEATHSIG of prctl(2).
@@ -66,7 +66,7 @@ def read(path: Path, limit: Limit = FILE) -> bytes:
 
 
 def check_file(path: Path, limit: Limit = FILE) -> int:
-    """The bytes of a regular file that somebody else is going to read. Raises what `read` raises."""
+    """The size in bytes of a regular file that another reader is going to read. Raises what `read` raises."""
     return _size(os.stat(path), path, limit)
 
 
@@ -90,7 +90,7 @@ def read_stream(stream: IO[bytes], name: str, limit: Limit = FILE) -> bytes:
 
 
 def unpacked(data: bytes, name: str) -> bytes:
-    """The bytes behind gzip. Raises RatchetError `too-large`, and OSError or EOFError where they break off."""
+    """The unpacked bytes of gzip data. Raises RatchetError `too-large`, and OSError or EOFError if the data breaks off."""
     most = UNPACKED.value
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         contents = stream.read(most + 1)
@@ -110,14 +110,17 @@ def note(size: int) -> None:
 def note_objects(size: int) -> None:
     """As `note`, for the records of a capture: with them its bytes count one and a half times.
 
-    The shortest events become 13 bytes of records a byte. The records and the table of a verb take 280 MB for a capture
-    of 23 MB with a million events of one statistic each, and 200 MB with two statistics, as TPUs write them (x86-64).
+    The shortest events become 13 bytes of records for each of their bytes. The records and the table of a verb take 280
+    MB for a capture of 23 MB with a million events of one statistic each, and 200 MB with two statistics, as TPUs write
+    them (x86-64).
     """
     note(size // 2)
 
 
 def allow(times: int) -> None:
-    """Tells the watching process that the data is read `times` times, and that each pass may take the time of one."""
+    """Tells the watching process that the data is read `times` times, and that each pass may take the time of a single
+    pass.
+    """
     note(-times)
 
 
@@ -128,7 +131,7 @@ def watched_through(descriptor: int) -> None:
 
 
 def confine(size: int) -> None:
-    """Limits this process, a child that works on `size` bytes: past them it gets no memory, and then a signal."""
+    """Limits this process, a child that works on `size` bytes: beyond the limits, allocations fail or a signal ends it."""
     memory, time = memory_bytes(size) + _ROOM, seconds(size)
     for kind, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, time)):
         hard = resource.getrlimit(kind)[1]

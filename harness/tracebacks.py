@@ -3,7 +3,8 @@
 import traceback
 from pathlib import Path
 
-# The modules that prepare.py files become (harness.operators.prepare_module) have this name and a hash behind it.
+# The modules that prepare.py files become (harness.operators.prepare_module) have names that consist of this and a
+# hash.
 PREPARE = "contest_prepare_"
 
 

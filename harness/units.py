@@ -1,4 +1,4 @@
-"""SI values to text with their unit; the only place where a number gets one."""
+"""Converts SI values to text with their unit; no other module adds units to numbers."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def seconds(value: float, digits: int = 3) -> str:
-    """`0.00216` -> `2.160 ms`."""
+    """A time as text: `0.00216` -> `2.160 ms`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f} s"
     for scale, unit in _TIME:
-        # As it is printed: 999.9999999 ns are 1.000 us.
+        # Compares the number as it is printed: 999.9999999 ns are 1.000 us.
         if round(abs(value) / scale, digits + 3) >= 1:
             return f"{value / scale:.{digits}f} {unit}"
     return f"{value / 1e-9:.{digits}f} ns"
@@ -26,12 +26,12 @@ def column(times: Sequence[float | None]) -> list[str]:
 
 
 def milliseconds(value: float, space: str = "") -> str:
-    """`0.00216` -> `2.16ms`, the form of the RESULT line; four decimals below 0.1 ms, where two say nothing."""
+    """A time as in the RESULT line: `0.00216` -> `2.16ms`; below 0.1 ms with four decimals, because two say nothing."""
     return f"{value * 1e3:.{2 if abs(value) >= 1e-4 or value == 0 else 4}f}{space}ms"
 
 
 def decimal(value: float, unit: str, digits: int = 1) -> str:
-    """`64.3e12, "FLOP/s"` -> `64.3 TFLOP/s`; also bytes and bytes/s, in powers of 1000."""
+    """A value with a decimal prefix: `64.3e12, "FLOP/s"` -> `64.3 TFLOP/s`; also bytes and bytes/s, in powers of 1000."""
     for scale, prefix in _DECIMAL:
         if round(abs(value) / scale, digits + 3) >= 1:
             return f"{value / scale:.{digits}f} {prefix}{unit}"
@@ -39,7 +39,7 @@ def decimal(value: float, unit: str, digits: int = 1) -> str:
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """`0.326` -> `32.6%`."""
+    """A fraction in percent: `0.326` -> `32.6%`."""
     return f"{100 * fraction:.{digits}f}%"
 
 
@@ -49,7 +49,7 @@ def kibibytes(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """`1048576` -> `1,048,576`."""
+    """A number with thousands separated: `1048576` -> `1,048,576`."""
     return f"{value:,.0f}"
 
 
@@ -68,5 +68,5 @@ def change(time_ratio: float, digits: int = 1) -> str:
 
 
 def quantity(number: int, noun: str, many: str | None = None) -> str:
-    """`1, "attempt"` -> `1 attempt`; `1200, "attempt"` -> `1,200 attempts`; `many` where an s is not enough."""
+    """A number and its noun: `1200, "attempt"` -> `1,200 attempts`; `many` is the plural if an s is not enough."""
     return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"

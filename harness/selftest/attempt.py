@@ -23,7 +23,7 @@ LIMITS = Policy(trace_seconds=30.0, child_memory_bytes=1 << 30)
 def judge(folder: Path, attempts: int) -> PlantedVerdict:
     """The judgement of the last of `attempts` attempts at the kernel.py in `folder`.
 
-    Only a comment changes between them.
+    From one attempt to the next, only a comment changes.
     """
     contest = contests.load(folder)
     bench = Bench(contest=contest, policy=LIMITS, on="simulated")

@@ -1,6 +1,6 @@
-"""Planted callers: not a kernel but the code that times and asks cheats, and the judge must not accept its result.
+"""Planted callers: here the code that times kernels and asks for a verdict cheats, and the judge must not accept.
 
-Run as a process it prints the PlantedVerdict of the caller named on its command line.
+Run as a program, it prints the PlantedVerdict of the caller that its command line names.
 """
 
 import sys
@@ -30,10 +30,10 @@ from harness.sandbox.environment import environment
 
 _CHIP, _POLICY = chip(DEFAULT_CHIP), Policy()
 _PROBLEM = Attention(sequence=16384, head_dim=128)
-# Three times the least time that the chip's peak allows, as of an ordinary kernel.
+# Three times the least time that the chip's peak allows, as for an ordinary kernel.
 _SECONDS = 3 * _PROBLEM.work().matmul_flops / _CHIP.peak_bf16_flops_per_second
 _PAIRS = 320
-# Half a percent of noise in every sample, a quiet machine's.
+# Noise of half a percent in every sample, as on a quiet machine.
 _SPREAD = 0.005
 # The noise of a shared machine: the median of 20 pairs is off by more than the minimum effect in every third paired
 # benchmark.
@@ -92,7 +92,7 @@ def _decide(paired: PairedBenchmark | None, candidate: Evidence | None = None) -
 
 
 def _lucky_rerun() -> Verdict:
-    """The luckiest of many attempts that change nothing, each with as many looks as the policy has."""
+    """The verdict on the luckiest of many attempts that change nothing, each with all looks of the policy."""
     ratios = {}
     for attempt in range(_NULL_ATTEMPTS):
         for pairs in _POLICY.looks:
@@ -106,19 +106,19 @@ def _lucky_rerun() -> Verdict:
 
 
 def _empty_check() -> Verdict:
-    """A check that ran, compared nothing and passed."""
+    """The verdict on a check that ran, compared nothing and passed."""
     right = _evidence(_SECONDS, "simulated")
     return _on_its_own(replace(right, checks=tuple(replace(check, elements=0, error=0.0) for check in right.checks)))
 
 
 def _unreported_failure() -> Verdict:
-    """A check that did not pass, and a stage that forgot to say so."""
+    """The verdict on a check that did not pass in a stage that does not say so."""
     right = _evidence(_SECONDS, "simulated")
     return _on_its_own(replace(right, checks=tuple(replace(check, error=1.0) for check in right.checks)))
 
 
 def _simulated_gain(*again: Resimulation) -> Verdict:
-    """A gain of a tenth, on the nominal machine."""
+    """The verdict on a gain of a tenth on the nominal machine, with these resimulations."""
     champion, candidate = (
         _evidence(time, "simulated", simulation=_simulation(time)) for time in (_SECONDS, 0.9 * _SECONDS)
     )
@@ -126,7 +126,7 @@ def _simulated_gain(*again: Resimulation) -> Verdict:
 
 
 def _simulation(time: float) -> Simulation:
-    """A run of that time that did all the work of the problem."""
+    """A run that took this time and did all the work of the problem."""
     work = _PROBLEM.work()
     cycles = time * _CHIP.clock_hz
     return Simulation(
@@ -206,7 +206,7 @@ CALLERS = (
 
 
 def judgement(verdict: Verdict) -> PlantedVerdict:
-    """A verdict as the selftest sees it."""
+    """A verdict as a PlantedVerdict."""
     refusal = None
     if verdict.failure is not None:
         refusal = Refusal(stage=verdict.failure.stage, kind=verdict.failure.kind)

@@ -1,6 +1,6 @@
 """Controls of every template: answers that lack a property, or null answers, compared with the operator's tolerance.
 
-Run as a process it prints the PlantedVerdict of the controls named on its command line.
+Run as a program, it prints the PlantedVerdict of the controls that its command line names.
 """
 
 import sys
@@ -18,7 +18,7 @@ _PREFIX = "controls_of_"
 
 
 def control_names() -> tuple[str, ...]:
-    """The names of `controls`, whose answers take seconds."""
+    """The names of `controls`, without their answers, which take seconds."""
     return tuple(map(_name, scaffold.templates()))
 
 

@@ -1,7 +1,7 @@
 """The planted kernels in candidates/: the fault of each, the check that must catch it, and its source.
 
-A candidate is a kernel.py with a docstring, or a patch below the same text and `Base: NAME [CONSTANT=VALUE ...]`. The
-base is a file of bases/, else the template of that name, with these constants. This command makes a patch:
+A candidate is a kernel.py with a docstring, or a patch that follows such a text and a line `Base: NAME [CONSTANT=VALUE
+...]`. The base is a file of bases/ or else the template of that name, with these constants. This command makes a patch:
 
 git diff --no-index --unified=2 bases/attention.py mine.py
 """
@@ -27,7 +27,7 @@ _FIELD = re.compile(r"^(Row|Caught by|Contest|Attempts|Base): (.+)$", re.M)
 
 
 def source(planted: Planted) -> bytes:
-    """The bytes of its kernel.py. Raises RatchetError `bad-candidate` if a patch does not apply."""
+    """The bytes of the candidate's kernel.py. Raises RatchetError `bad-candidate` if a patch does not apply."""
     path = _path(planted.name)
     return path.read_bytes() if path.suffix == ".py" else _patch(path)
 
@@ -38,7 +38,7 @@ def kernels() -> tuple[Planted, ...]:
 
 
 def select(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, ...]:
-    """Those of `every` with these names, each once, in their order. Raises UsageError `unknown-candidate`."""
+    """The candidates with these names, each once, in the order of `names`. Raises UsageError `unknown-candidate`."""
     by_name = {planted.name: planted for planted in every}
     for name in names:
         if name not in by_name:
@@ -52,7 +52,7 @@ def select(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted,
 
 
 def one_of_each(every: tuple[Planted, ...]) -> tuple[Planted, ...]:
-    """One of each class, in order: the first in the smallest contest; of good ones only those of `_QUICK`."""
+    """One candidate of each class, in order: the first in the smallest contest; good candidates only from `_QUICK`."""
     chosen: dict[str, Planted] = {}
     for planted in sorted(every, key=lambda planted: (planted.contest != "plain", planted.attempts)):
         if not planted.is_good or planted.contest in _QUICK:
@@ -70,7 +70,7 @@ def _path(name: str) -> Path:
 
 
 def _text(path: Path) -> str:
-    """The docstring, or the text above the patch."""
+    """The docstring of a kernel.py, or the text above a patch."""
     if path.suffix == ".py":
         return ast.get_docstring(ast.parse(path.read_bytes())) or ""
     return path.read_text(encoding="utf-8").partition("\n--- ")[0].strip()

@@ -23,7 +23,7 @@ from harness.selftest.controls import control_names, controls
 
 # A judgement keeps one core busy, and uses a little of another.
 _AT_ONCE = 2
-# Python 3.11 has one count for all threads that parse: "AST constructor recursion depth mismatch".
+# Python 3.11 counts the recursion of all threads that parse together: "AST constructor recursion depth mismatch".
 _WRITING = threading.Lock()
 # The longest judgement on a slow machine; every stage of it has a limit of its own.
 _LIMIT_SECONDS = 600.0
@@ -50,8 +50,8 @@ def sweep(
     with tempfile.TemporaryDirectory(prefix="selftest-") as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
         judge = Path(folder) / "harness"
         shutil.copytree(package, judge, ignore=shutil.ignore_patterns("candidates", "__pycache__"))
-        # Every process of every judgement would compile the same sources, a third of a second each;
-        # that many sources take two seconds once.
+        # Otherwise every process of every judgement would compile the sources that it imports, which takes a third of a
+        # second. Compiling all sources once takes two seconds.
         if len(candidates) > 1:
             compileall.compile_dir(judge, quiet=2)
 

@@ -79,7 +79,7 @@ _SETTINGS = {
     "swiglu_long": (("TOKENS", "8192"), ("MODEL", "512"), ("HIDDEN", "512")),
     "distances": (),
 }
-# The templates of contests that are not made from attention's.
+# The templates of contests that are not made from the template `attention`.
 _TEMPLATES = {
     "window": "attention-causal",
     "packed": "attention-packed",
@@ -126,7 +126,7 @@ _TEMPLATES = {
     "top_k_wide": "top-k",
     "distances": scaffold.FORMULA,
 }
-# Problems stated by a formula, in place of the template's own.
+# Problems stated by a formula, in place of the template's problem.
 _STATED = Path(__file__).parent / "candidates" / "contests"
 
 

@@ -90,7 +90,7 @@ def read_stream(stream: IO[bytes], name: str, limit: Limit = FILE) -> bytes:
 
 
 def unpacked(data: bytes, name: str) -> bytes:
-    """The unpacked bytes of gzip data. Raises RatchetError `too-large`, and OSError or EOFError if the data breaks off."""
+    """The unpacked bytes of gzip data. Raises RatchetError `too-large`, OSError or EOFError if it breaks off."""
     most = UNPACKED.value
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         contents = stream.read(most + 1)
@@ -118,9 +118,7 @@ def note_objects(size: int) -> None:
 
 
 def allow(times: int) -> None:
-    """Tells the watching process that the data is read `times` times, and that each pass may take the time of a single
-    pass.
-    """
+    """Tells the watching process that data is read `times` times, and that each pass may take as long as one."""
     note(-times)
 
 
@@ -131,7 +129,7 @@ def watched_through(descriptor: int) -> None:
 
 
 def confine(size: int) -> None:
-    """Limits this process, a child that works on `size` bytes: beyond the limits, allocations fail or a signal ends it."""
+    """Limits this process, a child that works on `size` bytes: beyond them allocations fail, or a signal ends it."""
     memory, time = memory_bytes(size) + _ROOM, seconds(size)
     for kind, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, time)):
         hard = resource.getrlimit(kind)[1]

@@ -31,7 +31,7 @@ def milliseconds(value: float, space: str = "") -> str:
 
 
 def decimal(value: float, unit: str, digits: int = 1) -> str:
-    """A value with a decimal prefix: `64.3e12, "FLOP/s"` -> `64.3 TFLOP/s`; also bytes and bytes/s, in powers of 1000."""
+    """A value with a decimal prefix: `64.3e12, "FLOP/s"` -> `64.3 TFLOP/s`; also for bytes, in powers of 1000."""
     for scale, prefix in _DECIMAL:
         if round(abs(value) / scale, digits + 3) >= 1:
             return f"{value / scale:.{digits}f} {prefix}{unit}"

@@ -41,9 +41,7 @@ class WorstInput:
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the honest computation errs more than half as much: its roundings are then less independent than
-        assumed.
-        """
+        """True if the honest computation errs more than half as much, because its roundings are not independent."""
         return self.ratio is not None and self.honest_ratio is not None and self.ratio < 2 * self.honest_ratio
 
 

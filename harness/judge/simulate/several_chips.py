@@ -50,8 +50,8 @@ _AWAY, _CHIP = 0x4000, 0x3FFF
 _ROUTED_CHIP = 0xFF
 _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG, _CORE_BIT = 0x1FFF, 13
-# In a transfer of v6e, the bit of a flag that is raised by 1 instead of by the granules. XLA's reductions count
-# transfers so.
+# In a transfer of v6e, the bit of a flag that is raised by 1 for each transfer instead of by the granules, as XLA's
+# reductions do.
 _RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
 # A made-up flag number for the barrier of a chip's cores, which has no flag. It is above all true numbers.

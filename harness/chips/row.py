@@ -178,7 +178,7 @@ class Calibrated:
     wait_seconds: float = 20e-9
     # On a v7x, HBM delivers 1942 bytes per cycle. There grouped products wait for the one large block that they fetch
     # when the group changes, and their gradients wait for the one that they store; both times fit 0.53 of that
-    # bandwidth. HBM delivers less than 1024 bytes per cycle to a core of any other chip, so this constant changes
+    # bandwidth. On all other chips HBM delivers less than 1024 bytes per cycle to a core, so this constant changes
     # nothing there.
     transfer_bytes_per_cycle: int = 1024
     # A sum of powers of two, so that the units return to the same states.

@@ -63,7 +63,7 @@ class Refining(Protocol):
     """A problem whose `rounding` approximates the most expensive term, which it can compute exactly for a few rows."""
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As Problem.rounding, but exact, and more expensive for each row."""
+        """As Problem.rounding, but more exact, and more expensive for each row."""
 
 
 @runtime_checkable

@@ -66,9 +66,9 @@ def _floor(state: SearchState) -> str:
     if floor.link_seconds is not None:
         parts += f", links {seconds(floor.link_seconds)}"
     if floor.gap_seconds is None or floor.gap_fraction is None:
-        return f"{parts}: bound by {floor.bound_by}"
+        return f"{parts}; {floor.bound_by} decides"
     above = f"{seconds(floor.gap_seconds)} above it, {percent(floor.gap_fraction)} of the time"
-    return f"{parts}: bound by {floor.bound_by}, the champion is {above}"
+    return f"{parts}; {floor.bound_by} decides, and the champion is {above}"
 
 
 def _kind(kind: KindTried) -> str:

@@ -134,7 +134,8 @@ def log_pending(place: Place) -> None:
         return
     raise RatchetError(
         "ref-moved",
-        f"{place.log_ref} moved {_RACES} times while notes were added; they are in {place.experiments}/{FILE_NAME}",
+        f"the notes could not be committed to {place.log_ref}: another process moved it during each of {_RACES} tries. "
+        f"New notes stay in {place.experiments}/{FILE_NAME} until a later command logs them",
     )
 
 

@@ -55,7 +55,7 @@ class Results(Verb):
             "--limit N", "only the newest N lines; with --json and --csv the newest N attempts", type=at_least(1)
         )
         parser.json("the attempts, their times on the scale and as recorded, and the notes as JSON")
-        parser.flag("--csv", "print the same as lines of comma-separated values")
+        parser.flag("--csv", "print these as CSV: one line for each attempt and each note")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import table

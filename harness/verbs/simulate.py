@@ -220,9 +220,8 @@ def _links(simulation: Simulation, seconds: float) -> list[str]:
         name, busy = f"link {link.source} to {link.destination}", units.percent(link.busy_seconds / seconds)
         lines.append(f"  {name:18} {link.bytes:14,d} bytes, busy {busy} of the time")
     if len(links) > _LINKS_SHOWN:
-        lines.append(
-            f"  {len(links) - _LINKS_SHOWN} more directions of links, each with no more bytes (--json has all)"
-        )
+        more = units.quantity(len(links) - _LINKS_SHOWN, "more link direction")
+        lines.append(f"  {more}, none with more bytes than those above (--json has all)")
     return lines
 
 

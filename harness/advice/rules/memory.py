@@ -155,7 +155,8 @@ def several_calls(seen: Observed) -> RuleCase | None:
         observation=f"{calls} Pallas calls move {decimal(report.hbm_bytes, 'B', 2)} ({report.traffic_source}), "
         f"{decimal(extra, 'B', 2)} more than the inputs and outputs, at {percent(report.bandwidth_util or 0)} of the "
         f"bandwidth {seen.label}",
-        suggestion="do in one Pallas call what a second one does to the result of the first, which then stays in VMEM",
+        suggestion="merge the calls: let the kernel that produces a block also do what the next call does to it, so "
+        "that the intermediate result stays in VMEM",
         # Where memory binds, the share of the time is the share of the bytes.
         gain=extra / report.hbm_bytes,
         gain_source=report.traffic_source,

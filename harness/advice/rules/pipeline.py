@@ -287,12 +287,15 @@ def _both_ways(seen: Observed) -> str:
     largest = max(seen.matrix_blocks, key=lambda window: window.vmem_bytes, default=None)
     if largest is None:
         return ""
-    which = f"of {largest.name}'s, now {_sizes(largest.block_shape)}"
+    shape = _sizes(largest.block_shape)
     if seen.call is None:
-        return f"cut the blocks of the call that waits, the largest {which}: half a block arrives in half the time"
+        return (
+            f"halve the blocks of the call that waits, first {largest.name}'s (now {shape}): half a block arrives in "
+            "half the time"
+        )
     return (
-        f"the grid cuts no block that could be halved: give it one more axis that cuts the rows {which}, so that less "
-        "has to arrive before the first product"
+        "the grid cuts no input into blocks that could be halved: add a grid axis that splits the rows of "
+        f"{largest.name}'s block (now {shape}), so that less has to arrive before the first product"
     )
 
 

@@ -91,8 +91,8 @@ _ADVICE = {
     "copies": "look for aliasing, layouts and sharding",
     "idle at start and end": "fill and drain; the grid is small",
     "large collectives": "wrong sharding? with_sharding_constraint or shard_map",
-    "idle while the host works": "input pipeline or host synchronisation; jax.profiler.annotate_function on the "
-    "suspects names them",
+    "idle while the host works": "the input pipeline or host synchronisation; wrap suspected host functions in "
+    "jax.profiler.annotate_function to see them by name in the timeline",
 }
 _PATTERNS = Analysis(
     name="patterns",

@@ -117,7 +117,7 @@ class Contest:
         return (self.directory / "prepare.py", *keys.judge_files())
 
     def key(self, source: Source) -> Key:
-        """The keys (timing and checks) of evidence taken now."""
+        """The Key of evidence that is taken now from `source`: the timing key and the checks key in one record."""
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         tables = {member.name: _timing_tables(member.problem) for member in members}
         # Assumptions about branches belong to the timed calls, as tables do.

@@ -16,8 +16,8 @@ MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-chan
 class Failure:
     """The failure of a candidate, as a value and not as an exception. `kind` is stable for programs.
 
-    `is_of_program`: True for a crash with a Python error of the program; the same text fails in the same way every
-    time.
+    `is_of_program`: True for a crash by one of Python's errors about shapes, types or names: the same source then fails
+    in the same way every time, so the machine is not the cause.
     """
 
     stage: Stage

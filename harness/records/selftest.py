@@ -10,9 +10,11 @@ Outcome = Literal["accept", "reject", "inconclusive", "failed", "refused", "bug"
 class Refusal:
     """The stage and kind of the Failure with which a candidate is refused.
 
-    Stages beyond those of a Failure: `ratchet` (a known error ends the attempt), `verdict` (`kind` is the outcome,
-    instead of accept), `warning` (nothing is refused, but a warning begins with `kind`: for false claims, which are
-    never believed).
+    Stages in addition to those of a Failure:
+    - `ratchet`: a RatchetError of this `kind` ends the attempt.
+    - `verdict`: no check fails, but the outcome is `kind` and not accept.
+    - `warning`: the candidate is not refused, but a warning begins with `kind`. This is used for false claims, on which
+      the judge does not rely.
     """
 
     stage: str

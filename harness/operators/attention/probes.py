@@ -27,10 +27,12 @@ _Q, _K, _V = range(3)
 
 
 def probes(shape: InputSizes, full: bool, seed: int) -> tuple[Probe, ...]:
-    """At the full shape every key block's values at once; at a reduced one keys, queries and heads too, and the mask.
+    """The probes of a shape.
 
-    Blocks and heads follow from the seed. A change of a block of queries or keys changes only signs, so that the
-    running maximum hardly changes: kernels may branch on it for whole blocks of rows.
+    The full shape has one, which changes the values of every block of keys at once. A reduced shape also has probes of
+    keys, queries and a whole head, and of keys that the mask hides. Blocks and heads follow from the seed. A change of
+    a block of queries or keys changes only signs, so that the running maximum hardly changes: kernels may branch on it
+    for whole blocks of rows.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, shape.kv_sequence)))
     drawn = _Drawn(shape, random, even_rows(shape.sequence, seed))

@@ -27,9 +27,9 @@ class LatentAttention(Formula):
     Sequence i has the tokens from STARTS[i] on, LENS[i] keys including theirs, and the pages AT[i pages_per_sequence
     ...]. There are COUNTS[2] sequences, which together have all tokens; the first COUNTS[0] have one token each, and
     all have if there are as many tokens as sequences. First the LATENTS and ROTARY of a sequence's tokens, and zeros up
-    to the padding, are written to its last slots. Then each token's heads see the keys up to its own: with weights
-    softmax(scale (q latent + q_rope rotary)), O is the sum of the latents. Inputs are from -64 to 64; no zero is
-    negative, because a kernel need not keep a zero's sign.
+    to the padding, are written to its last slots. Then each head of a token attends to the keys up to the token's own:
+    O is the sum of their latents, weighted by softmax(scale * (q . latent + q_rope . rotary)). Inputs are from -64 to
+    64; no zero is negative, because a kernel need not keep a zero's sign.
 
     heads_first: Q and O are [heads, tokens, latent]. lengths_of: all lengths are multiples of it; with 2, no call has a
     free slot that shares a word with the newest key.

@@ -57,10 +57,10 @@ Change = Callable[[NDArray[Any], str], NDArray[Any]]
 class CrossEntropy(Operator, Borrowed):
     """LOSSES [tokens, 1] float32: log(sum of exp(logits)) minus the label's logit, of logits X W [tokens, vocabulary].
 
-    X [tokens, model] and W [model, vocabulary] in `dtype`, labels [tokens, 1] int32: the word that each token is.
-    Logits are added up in float32 and stay in float32 until they are used: the fusion exists so that they need not be
-    rounded or leave the chip. Differences from the largest logit, exponentials and their sums are float32 too. Raises
-    UsageError `bad-problem` for sizes that do not exist.
+    X [tokens, model] and W [model, vocabulary] in `dtype`; labels [tokens, 1] int32: for each token, the index in the
+    vocabulary of its target word. Logits are accumulated in float32 and stay in float32 until they are used: the fusion
+    exists so that they need not be rounded or leave the chip. Differences from the largest logit, exponentials and
+    their sums are float32 too. Raises UsageError `bad-problem` for invalid sizes.
     """
 
     operation = "cross_entropy"

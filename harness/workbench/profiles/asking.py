@@ -44,8 +44,9 @@ def schema() -> tuple[Table, ...]:
 def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
     """The answer to each statement of `query`, at most `top` rows of each.
 
-    The statements see only the tables: no file, no network, no setting. They have one processor, 512 MiB beyond the
-    tables and the seconds of `reading_limits.SECONDS`. Raises UsageError `bad-query`, RatchetError `too-large`.
+    The statements see only the tables: no file, no network, no setting. They may use one processor, 512 MiB of memory
+    including DuckDB's tables, and `reading_limits.SECONDS` seconds. Raises UsageError `bad-query` or RatchetError
+    `too-large`.
     """
     database = Database(capture)
     connection = database.connection

@@ -200,7 +200,7 @@ class _Host:
                 self._unread_planes[plane.name] += sum(len(line.events) for line in plane.lines)
 
     def left_out(self) -> Iterator[str]:
-        """Sentences on contents of this file that are in no record."""
+        """Sentences about contents of the profile's file that the Capture leaves out."""
         name = self._path.name
         if isinstance(self._path, Remote):
             yield f"{name}: as the trace viewer of XProf at {self._path.server} shows it, not read from the file itself"

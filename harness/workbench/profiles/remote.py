@@ -85,7 +85,10 @@ def server() -> str:
 
 
 def root(server: str) -> str:
-    """`server`, which may be the address of any of its pages, as `http://host:port`. Raises UsageError `usage`."""
+    """The root address of a server, `http://host:port` plus the path below which XProf is served, if any.
+
+    `server` may be the address of any of its pages. Raises UsageError `usage`.
+    """
     parts = urllib.parse.urlsplit(server if "://" in server else f"http://{server}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError("usage", f"expected the address of an XProf server such as {LOCAL}, got {server!r}")

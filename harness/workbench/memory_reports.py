@@ -33,7 +33,7 @@ _IN_KERNEL: Fields[ProgramAllocation] = (
     Field("buffer", "what it is", lambda allocation: allocation.tag.partition(" The u8 ")[0], is_whole=True),
 )
 _REFUSED_REMEDY = {
-    True: "see what it keeps: .lower(...).compile().memory_analysis(); then a smaller batch, jax.checkpoint, or "
+    True: "see what it keeps: .lower(...).compile().memory_analysis(); then use a smaller batch, jax.checkpoint, or "
     "donate_argnums for arguments that are not needed afterwards",
     False: "see what else the device holds: call jax.profiler.save_device_memory_profile just before, and give the "
     "file to `xprof memory`",
@@ -90,27 +90,27 @@ def remedy(allocation: ProgramAllocation) -> str:
     sizes = memory_rules.dimensions(allocation.shape)
     tag = allocation.tag.lower()
     if "window allocation" in tag:
-        return "smaller blocks in the BlockSpec"
+        return "use smaller blocks in the BlockSpec"
     if "scratch" in tag:
-        return "smaller or fewer scratch_shapes"
+        return "use smaller or fewer scratch_shapes"
     if "prefetch" in tag or allocation.kind == "smem":
-        return "shorter tables: prefetch less (num_scalar_prefetch), or keep a table in HBM and copy parts of it"
+        return "use shorter tables: prefetch less (num_scalar_prefetch), or keep a table in HBM and copy parts of it"
     if allocation.kind == "scoped":
-        return "smaller blocks: they, scratch and the values between operations share it"
+        return "use smaller blocks: blocks, scratch and the values between operations share this memory"
     if (
         len(sizes) > 1
         and min(sizes[-2:]) >= _LONG
         and memory_rules.category_of_name(allocation.op_name) == memory_rules.ATTENTION
     ):
-        return "scores of attention: a fused kernel keeps none"
+        return "use a fused kernel: it keeps no scores of attention"
     if len(sizes) > 2 and sizes[-1] == sizes[-2] >= _LONG:
-        return "if these are scores of attention: a fused kernel keeps none"
+        return "if these are scores of attention, use a fused kernel: it keeps none"
     if allocation.bytes > _PADDED * allocation.needed_bytes:
-        return "padded to tiles: let the last two dimensions be multiples of 8 and 128"
+        return "avoid padding to tiles: let the last two dimensions be multiples of 8 and 128"
     if sizes and sizes[-1] >= memory_rules.VOCABULARY_ELEMENTS:
-        return "as large as a vocabulary: compute the loss in chunks of tokens"
+        return "compute the loss in chunks of tokens: a dimension is as large as a vocabulary"
     if "jvp(" in allocation.op_name and "transpose(" not in allocation.op_name:
-        return "kept for the backward pass: jax.checkpoint, or a smaller batch"
+        return "use jax.checkpoint or a smaller batch: it is kept for the backward pass"
     return ""
 
 

@@ -86,16 +86,16 @@ def test_each_allocation_is_told_what_makes_it_smaller() -> None:
 
 OF_KERNELS = {
     # The form of libtpu 0.0.42.1: the operator's name and the tag that says which buffer it is.
-    "smaller blocks in the BlockSpec": VMEM.replace(
+    "use smaller blocks in the BlockSpec": VMEM.replace(
         "     Shape", '     Operator: op_name="jit(f)/pallas_call"\n     Shape'
     ),
-    "shorter tables": "Ran out of memory in memory space smem. Used 1.13M of 1.00M smem.\n\n  1. Size: 1.00M\n"
+    "use shorter tables": "Ran out of memory in memory space smem. Used 1.13M of 1.00M smem.\n\n  1. Size: 1.00M\n"
     '     Operator: op_name="jit(f)/pallas_call" source_file="k.py" source_line=31\n     Shape: s32[262144]{0}\n'
     "     Tag: prefetched scalar operand 0\n     Allocation type: scoped\n",
-    "smaller blocks: they, scratch and the values": "Ran out of memory in memory space vmem while allocating on stack "
+    "use smaller blocks: blocks, scratch and": "Ran out of memory in memory space vmem while allocating on stack "
     "for %custom-call.2 = bf16[4096,4096]{1,0:T(8,128)(2,1)} custom-call(%p0). Scoped allocation with size 24.50M and "
     "limit 16.00M exceeded scoped vmem limit by 8.50M.",
-    "smaller or fewer scratch_shapes": "RESOURCE_EXHAUSTED: Allocation (size=201326592) would exceed memory "
+    "use smaller or fewer scratch_shapes": "RESOURCE_EXHAUSTED: Allocation (size=201326592) would exceed memory "
     "(size=134217728) :: #allocation2 [shape = 'f32[48,256,4096]{2,1,0:T(8,128)}', space=vmem, size = 0xc000000, "
     "scoped, tag = 'scratch operand'] :: f.1",
 }

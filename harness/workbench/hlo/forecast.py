@@ -88,7 +88,7 @@ def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]
         Field("seconds", "time", lambda kind: published_seconds(kind, out, bandwidth) if bandwidth else None, "s"),
     )
     title = f"a collective must follow: the summed dimension is split over {'+'.join(axes)}"
-    notes = ("Each device has partial sums; one of the two adds them up.",)
+    notes = ("Each device has partial sums; one of these collectives adds them up.",)
     return table_of("sum", title, "predicted", fields, kinds, notes)
 
 

@@ -159,9 +159,9 @@ def _layer(model: Transformer) -> Table:
     notes = (
         "Korthikanti et al. 2022, section 4.1, without dropout. An upper estimate: XLA computes element-wise work "
         "again inside fusions, so it mostly keeps one of the MLP's two arrays (2 F instead of 4 F).",
-        "An attention kernel that keeps no scores; --heads counts those of one that does."
+        "Attention keeps no scores here, as in a flash kernel; --heads adds the scores that other attention keeps."
         if model.heads is None
-        else "With the scores of an attention that keeps them, unlike a flash kernel.",
+        else "Attention keeps its scores here; a flash kernel keeps none.",
     )
     return table_of("layer", "activations of one layer", "predicted", fields, parts, notes)
 

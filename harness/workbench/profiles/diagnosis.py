@@ -51,13 +51,13 @@ RULES = (
             where is_host_transfer and waited_seconds > 0.01 * seconds), '')""",
         ),
         reason="waiting for host memory hides nothing (protocol, section 3)",
-        remedy="start them earlier, beside more work (prefetch), or offload less",
+        remedy="start them earlier, so that more work runs meanwhile (prefetch), or offload less",
     ),
     Rule(
         name="copies, exposed",
         query=_waits("not is_host_transfer"),
-        reason="DMA that does not overlap (protocol, section 3)",
-        remedy="double buffering: start a step earlier; keep less in VMEM",
+        reason="DMA does not overlap with other work (protocol, section 3)",
+        remedy="use double buffering, to start copies a step earlier; keep less in VMEM",
     ),
     Rule(
         name="communication, exposed",
@@ -65,7 +65,7 @@ RULES = (
             select sum(self_seconds), 'longest ' || arg_min(name, rank) || ', ' || in_words(max(self_seconds))
             from times where class = 'communication' and half != 'start'""",
         reason="async-done and synchronous collectives are exposed (section 6)",
-        remedy="`xprof overlap`: its flags and sharding constraints",
+        remedy="try the flags and sharding constraints that `xprof overlap` names",
     ),
     Rule(
         name="idle inside runs",
@@ -74,7 +74,7 @@ RULES = (
                 || in_percent(sum(idle) / sum(seconds)) || ' of their runs'
             from part_times join devices using (device) where is_main and place = 0""",
         reason=f"over {RED_FLAG:.0%} of the runs is a red flag (protocol, section 3)",
-        remedy="larger blocks; `xprof gaps` says between which operations",
+        remedy="use larger blocks; `xprof gaps` says between which operations time passes",
     ),
     Rule(
         name="idle between runs",
@@ -84,7 +84,7 @@ RULES = (
                 where is_main and position = 'between') || ' of ' || sum(gaps) || ' between runs'
             from part_times join devices using (device) where is_main and place = 4""",
         reason="waiting for the next program is waiting for the host (section 6)",
-        remedy="prefetch input, dispatch ahead; `xprof steps`: the host meanwhile",
+        remedy="prefetch input, dispatch ahead; `xprof steps` shows the host meanwhile",
     ),
     Rule(
         name="useless work",
@@ -97,8 +97,8 @@ RULES = (
     Rule(
         name="unfused chains",
         query="select sum(saved), 'most from ' || arg_max(first, saved) || ' to ' || arg_max(last, saved) from unfused",
-        reason="a large array written and read again between elementwise steps: ours",
-        remedy="`xprof waste` lists them; fuse by hand, or give each one user",
+        reason="a large array is written and read again between elementwise steps (our rule)",
+        remedy="`xprof waste` lists the chains; fuse them by hand, or give each value only one user",
     ),
     Rule(
         name="far from the roofline",
@@ -109,7 +109,7 @@ RULES = (
             select sum(lost), 'most in ' || arg_max(name, lost) || ', ' || printf('%.1fx', arg_max(ratio, lost))
             from far""",
         reason="beyond 2x: wrong sharding or layout; a kernel: look inside (section 5)",
-        remedy="`hlo CAPTURE --op NAME` for the first; `xprof gaps` for a kernel",
+        remedy="run `hlo CAPTURE --op NAME` on the first; on a kernel, `xprof gaps`",
     ),
     Rule(
         name="bubbles inside kernels",
@@ -129,7 +129,7 @@ RULES = (
                 || any_value(largest) from by_device join took using (device) left join least_time using (device)
                 where bubbles > {RED_FLAG}""",
         reason=f"nothing issued in over {RED_FLAG:.0%}: a red flag (section 3); less what the bytes need",
-        remedy="more independent work in a step; `diagnose N` simulates edits",
+        remedy="give a step more independent work; `diagnose N` simulates edits",
     ),
     Rule(
         name="load imbalance",
@@ -140,8 +140,8 @@ RULES = (
             select sum((own - own_seconds) * count), 'slowest ' || arg_max(label, own_seconds)
                 || ', own work differs by ' || in_percent(any_value(differ))
             from step_summary, slowest where differ > {IMBALANCE}""",
-        reason=f"own work differing by over {IMBALANCE:.0%} between devices (section 6)",
-        remedy="split evenly; see what the slowest device does more",
+        reason=f"own work differs by over {IMBALANCE:.0%} between devices (section 6)",
+        remedy="split the work evenly; see which operations take longer on the slowest device",
     ),
     Rule(
         name="uneven steps",
@@ -150,16 +150,16 @@ RULES = (
                 'spread ' || in_percent(max(spread)) || ' on '
                 || arg_max(b.label, spread) from step_times s join step_summary b using (device)
                 where spread > {IMBALANCE}""",
-        reason=f"steps differing by over {IMBALANCE:.0%}: ours, the limit between devices",
-        remedy="`xprof steps`: recompilation, input, garbage collection",
+        reason=f"steps differ by over {IMBALANCE:.0%} (our rule, with the limit between devices)",
+        remedy="look in `xprof steps` for recompilation, input and garbage collection",
     ),
     Rule(
         name="exponentials",
         query="""
             select sum(self_seconds), 'longest ' || arg_min(name, rank) from times where is_exponential
             having sum(self_seconds) > 0.1 * (select whole from whole)""",
-        reason="over 10% in exp the vector unit binds (protocol, section 3)",
-        remedy="exp2 with the factor folded in, bfloat16, or fewer of them",
+        reason="over 10% of the time is in exp: the vector unit binds (protocol, section 3)",
+        remedy="use exp2 with the factor folded in, bfloat16, or fewer exponentials",
     ),
 )
 _FINDINGS = (

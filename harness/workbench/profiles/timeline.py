@@ -83,16 +83,16 @@ _LARGEST = Analysis(
     empty="no operation waited for another: they follow each other without a gap",
 )
 _ADVICE = {
-    "gaps between blocks": "more steps or larger blocks",
+    "gaps between blocks": "use more steps or larger blocks",
     "transfers not overlapped": "double buffering is off or too shallow",
-    "host transfers not overlapped": "start them earlier, beside more work, or offload less",
+    "host transfers not overlapped": "start them earlier, so that more work runs meanwhile, or offload less",
     "many very short blocks": "blocks are too small",
     "one very long block": "good if it has enough steps",
     "copies": "look for aliasing, layouts and sharding",
-    "idle at start and end": "fill and drain; the grid is small",
-    "large collectives": "wrong sharding? with_sharding_constraint or shard_map",
-    "idle while the host works": "the input pipeline or host synchronisation; wrap suspected host functions in "
-    "jax.profiler.annotate_function to see them by name in the timeline",
+    "idle at start and end": "this is fill and drain: the grid is small",
+    "large collectives": "check the sharding; set it by with_sharding_constraint or shard_map",
+    "idle while the host works": "look at the input pipeline and host synchronisation; wrap suspected host functions "
+    "in jax.profiler.annotate_function to see them by name in the timeline",
 }
 _PATTERNS = Analysis(
     name="patterns",
@@ -189,7 +189,8 @@ _HOST_TRANSFERS = Analysis(
     notes=(
         "rate: over the transfers that are waited for. in flight: with the time in a queue behind others. at the link: "
         "{link_words}.",
-        "Time waited is exposed: start the transfers earlier, beside more work (prefetch), or offload less.",
+        "Time waited is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
+        "less.",
     ),
     is_optional=True,
 )

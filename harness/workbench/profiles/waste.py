@@ -75,7 +75,9 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
         notes.append("The capture holds no modules: what is inside a fusion, and a cast in it, is not known.")
     notes += [options["unread"]] if options["unread"] else []
     if any(item.kind == HOST_WAIT for item in wasted):
-        notes.append("Waits for host memory: start the transfers earlier, beside more work, or offload less.")
+        notes.append(
+            "Waits for host memory: start the transfers earlier, so that more work runs meanwhile, or offload less."
+        )
     if options["has_prefetches"]:
         notes.append("Copies between memories run beside other work: only the wait for their end counts.")
     ((whole,),) = database.rows("select whole from whole")

@@ -1,4 +1,4 @@
-"""The counters of three levels as rows: each has an honest kernel's count, and a remark if its own count differs."""
+"""The counters of three levels as rows: each has an honest kernel's count, and a remark if this kernel's differs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass

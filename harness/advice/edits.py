@@ -22,7 +22,7 @@ def is_made_by(edit: Edit, evidence: Evidence) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedEdits:
-    """One constant of kernel.py set to another value, compiled and simulated; its results are not checked.
+    """One constant of kernel.py set to another value, with the simulated time; the kernel's results are not checked.
 
     `edits` are the advised edits that this change makes. `time_ratio` is new over old; if it is None, `why` says why
     there is no time.
@@ -37,5 +37,5 @@ class SimulatedEdits:
 
     @property
     def words(self) -> str:
-        """`BKV 256 -> 1024`."""
+        """The edit in words, such as `BKV 256 -> 1024`."""
         return f"{self.constant} {self.old} -> {self.new}"

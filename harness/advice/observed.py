@@ -44,7 +44,7 @@ class Observed:
 
     @property
     def label(self) -> str:
-        """`[simulated v5e]`: the source of the latency."""
+        """The source of the latency, such as `[simulated v5e]`."""
         return f"[{with_chip(self.report.source, self.report.chip)}]"
 
     @property

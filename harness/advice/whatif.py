@@ -26,7 +26,7 @@ _LINKS = Factors(link_bandwidth=2.0)
 
 
 def scale_machine(machine: Machine, scale: Factors) -> Machine:
-    """`machine` with its resources scaled; an equal one if all factors are 1."""
+    """`machine` with its resources scaled; an equal machine if all factors are 1."""
     clock = scale.clock
 
     def in_cycles(cycles: float, factor: float) -> int:

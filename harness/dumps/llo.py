@@ -374,7 +374,7 @@ def parse_schedule(name: str, text: str) -> Schedule:
 
 
 def _with_short_locations(text: str) -> str:
-    """`loc("/a/kernel.py":23` as `loc("kernel.py:23`, with unusual characters of file names replaced by `_`."""
+    """The text with `loc("kernel.py:23` in place of `loc("/a/kernel.py":23`; unusual characters of names become `_`."""
     shortened: dict[str, str] = {}
 
     def short(match: re.Match[str]) -> str:

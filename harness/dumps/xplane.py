@@ -274,7 +274,7 @@ _VARINT_BITS = 70
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, and the place after it."""
+    """The number at offset `at`, and the offset behind it."""
     value = data[at]
     if value < 128:
         return value, at + 1

@@ -13,7 +13,7 @@ CallRole = Literal["calls", "to_apply", "body", "condition", "branch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """One operand: the name of an instruction of the same computation; its shape if the text repeats it."""
+    """An operand: the name of an instruction of the same computation, and its shape if the text repeats it."""
 
     name: str
     shape: Shape | None = None

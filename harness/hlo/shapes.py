@@ -139,9 +139,9 @@ class Array:
         return sizes[:whole] + tuple(-(-size // tile) * tile for size, tile in zip(sizes[whole:], first, strict=True))
 
     def place(self, index: Sequence[int]) -> int | None:
-        """The place of the element at `index` in memory, counted in elements; None if it is not known.
+        """The offset in memory of the element at `index`, in elements; None if it is not known.
 
-        For (2, 3) of f32[3,5]{1,0:T(2,2)} that is 17.
+        For (2, 3) of f32[3,5]{1,0:T(2,2)} it is 17.
         """
         sizes = self._ordered()
         if sizes is None or self.layout is None or any(JOINED in tile for tile in self.layout.tiles):

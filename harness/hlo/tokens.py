@@ -42,7 +42,7 @@ class Misunderstood(Exception):
 
 
 class Token(NamedTuple):
-    """One token as it stands in the text; `start` is its place there."""
+    """One token as it stands in the text; `start` is its offset there."""
 
     kind: Kind
     text: str
@@ -50,7 +50,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """A reader of tokens with one token of look-ahead; it keeps its place in the text."""
+    """A reader of the tokens of a text, with one token of look-ahead."""
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
@@ -65,7 +65,7 @@ class Tokens:
 
     @property
     def place(self) -> int:
-        """The start of the next token, or the end of the last one if the next is not read yet."""
+        """The offset of the next token, or of the end of the last one if the next is not read yet."""
         return self._next.start if self._next else self._end
 
     def peek(self) -> Token:
@@ -150,7 +150,7 @@ class Tokens:
         raise Misunderstood(f"at {self.where(wrong)}: `{self.text[wrong]}` closes nothing")
 
     def _closing(self, start: int) -> int | None:
-        """The place behind the bracket that closes the one at `start`; None if none does, as `_unclosed` records.
+        """The offset behind the bracket that closes the one at `start`; None if none does, as `_unclosed` records.
 
         Each unclosed bracket is searched only once: all brackets that are open at that point are recorded as unclosed,
         and a later search stops at the first of them.
@@ -175,12 +175,12 @@ class Tokens:
         return None
 
     def jump(self, place: int) -> None:
-        """Goes on reading at `place`."""
+        """Continues at the offset `place`."""
         self._next = None
         self._end = place
 
     def where(self, place: int) -> str:
-        """Text such as `line 3, column 7` for a place."""
+        """The position of an offset in words, such as `line 3, column 7`."""
         line = bisect_left(self._line_ends, place)
         line_start = self._line_ends[line - 1] + 1 if line else 0
         return f"line {line + 1}, column {place - line_start + 1}"

@@ -25,7 +25,7 @@ def slug(hypothesis: str) -> str:
 
 
 def file_name(number: int, hypothesis: str) -> str:
-    """`0012-raise-bq-to-2048.json`."""
+    """The name of an attempt's file, such as `0012-raise-bq-to-2048.json`."""
     return f"{number:04d}-{slug(hypothesis)}.json"
 
 

@@ -14,7 +14,7 @@ _FORM = re.compile(rf"({'|'.join(get_args(Mode))}):(\d+(?:x\d+)*):(.+):(\d+)", r
 
 
 def text(draw: Draw) -> str:
-    """`mode:shape:family:seed`, as `parse` reads it."""
+    """The draw as `mode:shape:family:seed`, which `parse` reads."""
     return f"{draw.mode}:{'x'.join(map(str, draw.shape))}:{draw.family or _PROBE}:{draw.seed}"
 
 
@@ -39,7 +39,7 @@ def failing(evidence: Evidence) -> tuple[Draw, ...]:
 
 
 def options(draws: Sequence[Draw]) -> str:
-    """` --draw ...` for each, to append to a command."""
+    """The option ` --draw ...` for each draw, to append to a command."""
     return "".join(f" --draw {shlex.quote(text(draw))}" for draw in draws)
 
 

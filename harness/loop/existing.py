@@ -147,7 +147,7 @@ def _change_of_output(failure: Failure) -> tuple[str, str] | None:
 
 
 def other_jax_pinned(wanted: ExistingFunction) -> str:
-    """`; tpu-inference 0.32.0 asks for jax==0.11.2, here is 0.10.2` if the package pins another JAX, else ""."""
+    """Words such as `; NAME 0.32.0 asks for jax==0.11.2, here is 0.10.2` if the package pins another JAX, else ""."""
     top = wanted.module.partition(".")[0]
     here = importlib.metadata.version("jax")
     for name in importlib.metadata.packages_distributions().get(top, ()):

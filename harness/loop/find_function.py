@@ -39,7 +39,7 @@ class ExistingFunction:
 
     @property
     def name(self) -> str:
-        """`package.module:function`, or `file.py:function`."""
+        """The name of the function: `package.module:function`, or `file.py:function`."""
         return f"{self.module}{'.py' if self.helpers else ''}:{self.function}"
 
     @property

@@ -124,7 +124,7 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
     needed = {champion.number, *(_attempt(path.parts[0]) for path in dumps)} if champion else set()
 
     def rank(piece: _Removal) -> int:
-        """2: of the champion, 1: of another accepted attempt, 0: of no accepted attempt."""
+        """The rank of a run: 2 if it is the champion's, 1 if it is another accepted attempt's, otherwise 0."""
         if (piece.attempt is not None and piece.attempt in needed) or any(d.is_relative_to(piece.name) for d in dumps):
             return 2
         return int(piece.attempt in accepted)

@@ -86,7 +86,7 @@ class Pieces:
         return self.every[self.every.index(piece) + 1 :]
 
     def relying(self, piece: Piece) -> tuple[Piece, ...]:
-        """The changes that may rely on it, the nearest first: later ones; for hunks of one attempt earlier ones too."""
+        """The changes that may rely on `piece`, the nearest first: all later ones, or an attempt's other hunks."""
         if self.attempt is None:
             return self.after(piece)
         at = self.asked.index(piece)

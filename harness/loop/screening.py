@@ -43,9 +43,10 @@ _MOST_TRIES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One candidate to screen; `checked` if a latency comes only with the checks (a CPU's).
+    """One candidate to screen.
 
-    `prepare` is the text of the contest's prepare.py. A place whose key differs from `key` refuses.
+    `checked`: its checks run too, because only they give a latency (on a CPU). `prepare` is the text of the contest's
+    prepare.py. A place whose key differs from `key` refuses.
     """
 
     directory: str
@@ -72,13 +73,13 @@ class Place(Protocol):
     """A place where kernels are screened, one at a time."""
 
     def is_ready(self) -> bool:
-        """True if it can begin at once; may wait for a second."""
+        """True if the place can begin at once. The call may take a second."""
 
     def answer(self, request: Request) -> Answer | None:
         """The answer, None if the place was lost meanwhile: the caller may ask again, here or elsewhere."""
 
     def close(self, *, is_interrupted: bool) -> None:
-        """Ends it, at once if the search was interrupted."""
+        """Closes the place, at once if the search was interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ def size(grid: Grid) -> int:
 
 
 def words(settings: Sequence[Setting]) -> str:
-    """`BQ=2048 BKV=1024`."""
+    """The settings in words, such as `BQ=2048 BKV=1024`."""
     return " ".join(f"{name}={value}" for name, value in settings)
 
 

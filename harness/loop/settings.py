@@ -7,9 +7,10 @@ from harness.errors import UsageError
 
 
 def parse(text: str) -> tuple[str, str]:
-    """`BQ=2048` -> (`BQ`, `2048`); `VMEM_LIMIT=100*2**20` stays as written; `DTYPE=float32` -> (`DTYPE`, `"float32"`).
+    """The name and the value of a setting: (`BQ`, `2048`) for `BQ=2048`.
 
-    Words need no quotes, because shells remove quotes.
+    Arithmetic such as `100*2**20` stays as written. Words need no quotes, because shells remove quotes: `DTYPE=float32`
+    gives (`DTYPE`, `"float32"`).
 
     Raises UsageError `bad-setting`.
     """

@@ -29,11 +29,11 @@ class ExactAnswers:
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The same as `reference`."""
+        """The outputs of `reference`."""
         return self.reference(inputs, rows)
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """Zeros: nothing is rounded."""
+        """Zeros, because nothing is rounded."""
         return np.zeros_like(self.reference(inputs, rows))
 
 

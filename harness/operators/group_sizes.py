@@ -14,7 +14,7 @@ def balanced(rows: int, groups: int) -> Sizes:
     """Sizes for rows that go to each group with the same probability, like tokens of a balanced router.
 
     The sizes differ by about the square root of their mean, so hardly any border is also a border of a kernel's tiles.
-    Always the same for the same arguments.
+    Equal arguments give equal sizes.
     """
     return _thrown(rows, np.full(groups, 1 / groups), np.random.default_rng((rows, groups, 0)))
 
@@ -23,7 +23,7 @@ def skewed(rows: int, groups: int) -> Sizes:
     """Sizes like those of an unbalanced router: the group of rank i is 1/i times as probable as the largest.
 
     The order is mixed. If there are three groups or more, one is empty. Of 8 groups, the largest has 39 % of the rows.
-    Always the same for the same arguments.
+    Equal arguments give equal sizes.
     """
     random = np.random.default_rng((rows, groups, 1))
     shares = 1 / np.arange(1.0, groups + 1)

@@ -27,7 +27,7 @@ class Space(Protocol):
     """The recipes of one problem, as the text of a family that its `make_inputs` understands: `recipe {...}`."""
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """As in a Problem; there is one family that begins with `drawn-` for each kind of recipe."""
+        """The families, as in a Problem; each kind of recipe has one that begins with `drawn-`."""
 
     def recipe(self, family: str, seed: int) -> str:
         """The recipe of a drawn family. Raises ValueError for an unknown family."""

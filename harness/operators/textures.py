@@ -202,7 +202,7 @@ class Textured(space.Recipes):
         raise NotImplementedError
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind alone, and draws."""
+        """The families: a draw and a composite at the full shape; each kind alone, and draws, at a reduced shape."""
         if full:
             return (space.DRAWN + ALL, "composite")
         return (*self.own_families, *(space.DRAWN + kind for kind in KINDS))

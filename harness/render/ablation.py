@@ -119,7 +119,7 @@ def _notes(ablated: AblatedChange) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """`attempts 3, 4 and 7`; names of another kind as they are."""
+    """The names as one list: `attempts 3, 4 and 7`; other names stay as they are."""
     words = [clean(name) for name in names]
     if len(words) > 1 and all(word.startswith("attempt ") for word in words):
         words = [word.removeprefix("attempt ") for word in words]

@@ -31,7 +31,7 @@ def _comparison(comparison: Comparison, *, full: bool) -> Iterator[Block]:
 
 
 def time_words(program: ProgramPair) -> str:
-    """`1.042 ms -> 0.812 ms, -22.1% [simulated v5e]`, with words for unknown times."""
+    """Both times, such as `1.042 ms -> 0.812 ms, -22.1% [simulated v5e]`, with words for unknown times."""
     times = [
         f"fails ({clean(failure.partition(':')[0])})" if failure else "unknown" if latency is None else seconds(latency)
         for latency, failure in (
@@ -96,7 +96,7 @@ def _lines(lines: Sequence[LinePair]) -> Grid:
 
 
 def where(line: LinePair) -> str:
-    """`kernel.py:41`, `kernel.py:41 -> 43`, `kernel.py:41 new` or `kernel.py:41 gone`."""
+    """The line: `kernel.py:41`, `kernel.py:41 -> 43`, `kernel.py:41 new` or `kernel.py:41 gone`."""
     if not line.file:
         return "-"
     if line.before_line == line.after_line:

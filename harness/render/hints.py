@@ -26,7 +26,7 @@ def hints(advice: Sequence[Hint], *, full: bool) -> Iterator[Block]:
 
 
 def gain_text(hint: Hint) -> str:
-    """`at most 13.1% less time (simulated schedule)`, without `at most` if the edit itself was simulated."""
+    """The gain: `at most 13.1% less time (simulated schedule)`, without `at most` if the edit was simulated."""
     if hint.gain is None:
         return "gain unknown"
     bound = "" if hint.gain_source.startswith(SIMULATED_EDIT) else "at most "

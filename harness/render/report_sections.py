@@ -24,7 +24,7 @@ _OUTPUT_LINES_SHOWN = 12
 
 
 def label(report: Report) -> str:
-    """`simulated v5e`: the source of every latency of this report."""
+    """The source of every latency of this report, such as `simulated v5e`."""
     return source_label(report.source, report.chip)
 
 

@@ -275,7 +275,7 @@ def scaled_words(scaled_row: ScaledRow, scale: Scale | None) -> str:
 
 
 def peak_words(gain: Gain) -> str:
-    """`92.8% of the MXU's peak`, or of the bandwidth of HBM."""
+    """The share of the peak, `92.8% of the MXU's peak`, or of the bandwidth of HBM; "" if it is not known."""
     if gain.peak_share is None:
         return ""
     unit = "MXU's" if chip(gain.chip).kind == "TPU" else "tensor cores'"

@@ -151,7 +151,7 @@ class Group:
 
     @property
     def label(self) -> str:
-        """`simulated v5e`: the source of every figure of the group."""
+        """The source of every figure of the group, such as `simulated v5e`."""
         return source_label(self.source, self.chip)
 
     @property

@@ -28,7 +28,7 @@ def directory(named: Path | None) -> Path:
 
 
 def command(words: str, named: Path | None) -> str:
-    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, with the command as typed, and `-C` if typed."""
+    """A line to copy, `./ratchet.sh -C DIR show 3` for `show 3`: the command and `-C DIR` as the user typed them."""
     place = "" if named is None else f"-C {shlex.quote(str(named))} "
     return f"{typed()} {place}{words}"
 
@@ -58,7 +58,7 @@ def minutes(text: str) -> float:
 
 
 def mesh_sizes(text: str | None) -> dict[str, int]:
-    """`data=4,model=2` as sizes by name. Raises UsageError `usage`."""
+    """The sizes by name in text such as `data=4,model=2`. Raises UsageError `usage`."""
     sizes: dict[str, int] = {}
     for part in text.split(",") if text else ():
         name, _, size = part.partition("=")
@@ -86,7 +86,7 @@ def value_of(words: Sequence[str], option: str) -> tuple[list[str], str | None]:
 
 
 def attempt_number(text: str) -> int:
-    """`3` or `0003` -> 3, for `type=` of an argument."""
+    """The number in `3` or `0003`, for `type=` of an argument."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected the number of an attempt such as 3, got {text!r}")
     return int(text)

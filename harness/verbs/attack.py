@@ -93,7 +93,7 @@ def attack_text(attack: Record, directory: Path | None, member: str) -> str:
 
 
 def _compared(attack: Record) -> str:
-    """`c exactly; o against the tolerance`."""
+    """The outputs and how they are compared, such as `c exactly; o against the tolerance`."""
     ways = (("exactly", attack.exact_outputs), ("against the tolerance", attack.tolerated_outputs))
     return "; ".join(f"{', '.join(names)} {how}" for how, names in ways if names)
 

@@ -13,7 +13,7 @@ _SERVER_PORT = 9999
 
 
 def _steps(text: str) -> tuple[int, int]:
-    """`10:20` as the first and the last step."""
+    """The first and the last step in `10:20`."""
     first, _, last = text.partition(":")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
         raise ArgumentTypeError(f"expected the first and the last step, such as 10:20, got {text!r}")

@@ -103,7 +103,7 @@ def _asked(factors: dict[str, float]) -> tuple[Factors, ...]:
 
 
 def _factor(name: str, word: str) -> float:
-    """`x2` or `2` as a number. Raises UsageError `bad-factor`."""
+    """The number in `x2` or `2`. Raises UsageError `bad-factor`."""
     try:
         return float(word.strip().removeprefix("x"))
     except ValueError as error:

@@ -43,7 +43,7 @@ def _expected(seen: Observed, name: str) -> int:
 
 
 def _limits(seen: Observed, name: str) -> tuple[int, int]:
-    """`2 to 4` -> (2, 4)."""
+    """The expected range of a counter: (2, 4) for `2 to 4`, (0, 0) if none is stated."""
     line = seen.counter(name)
     words = [int(word) for word in line.expected.split() if word.isdigit()] if line else []
     return (words[0], words[-1]) if words else (0, 0)

@@ -132,7 +132,7 @@ class Memory:
         )
 
     def name_of(self, address: int) -> str:
-        """`#allocation5 + 3` for an address."""
+        """The address in words, such as `#allocation5 + 3`."""
         base = max((start for start in self.names if start <= address), default=None)
         return f"address {address}" if base is None else f"{self.names[base]} + {address - base}"
 

@@ -87,7 +87,7 @@ class Moving:
 
     @property
     def name(self) -> str:
-        """`a transfer from HBM to VMEM (kernel.py:7)`."""
+        """The transfer in words, such as `a transfer from HBM to VMEM (kernel.py:7)`."""
         at = f" ({self.line})" if self.line else ""
         return f"a transfer from {self.source.space.upper()} to {self.target.space.upper()}{at}"
 

@@ -77,7 +77,7 @@ def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
 
 
 def interval_text(ratio: float, low: float, high: float, pairs: int) -> str:
-    """`0.9702, interval 0.9690 to 0.9715 from 40 pairs`."""
+    """The ratio in words, such as `0.9702, interval 0.9690 to 0.9715 from 40 pairs`."""
     if math.isinf(high):
         return f"{ratio:.4f}, no interval from {pairs} pairs: too few for the required certainty"
     return f"{ratio:.4f}, interval {low:.4f} to {high:.4f} from {pairs} pairs"

@@ -155,7 +155,7 @@ class AttentionBackward(Operator, Recipes):
         return (heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a composite of all kinds of input; at a reduced shape each kind alone, and draws."""
+        """The families: a composite of all kinds at the full shape; each kind alone, and draws, at a reduced shape."""
         return ("composite",) if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:

@@ -76,7 +76,10 @@ class _Drawn:
         self._even = even_rows(sequence, seed) if full else ()
 
     def of_keys(self, name: str, array: int) -> Probe:
-        """A block of keys or values moves dq of all queries that see it, its own dk and, if it is keys, its own dv."""
+        """A probe of a block of keys or values.
+
+        It moves dq of all queries that see the block, dk of the block and, for keys, dv of the block.
+        """
         rows = self._rows
         # A query that sees only part of the block may hardly move, and so may a key that few queries see.
         seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
@@ -96,7 +99,10 @@ class _Drawn:
         return self._probe(name, array, factor, moves, stays)
 
     def of_every_block(self, blocks: tuple[range, ...]) -> Probe:
-        """All of the head's do, each block of queries in its own columns: dv of all keys it sees moves there."""
+        """A probe of all of the head's `do`, each block of queries in its own columns.
+
+        In these columns it moves dv of all keys that the block sees.
+        """
         count = len(blocks)
         cuts = [block * self._head_dim // count for block in range(count + 1)]
         regions: list[Region] = []
@@ -112,7 +118,10 @@ class _Drawn:
         return probe(name, self._family, regions, moves, stays)
 
     def of_queries(self, name: str, array: int) -> Probe:
-        """A block of queries' rows of `array`: dq of the block alone moves, and dk and dv of all keys it sees."""
+        """A probe of a block of queries' rows of `array`.
+
+        It moves dq of the block alone, and dk and (except for o) dv of all keys that the block sees.
+        """
         rows = self._rows
         dq_rows = range(max(rows.start, _ENOUGH), rows.stop) if self._causal else rows
         seen = range(rows.start + 1 if self._causal else self._sequence)

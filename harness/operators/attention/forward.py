@@ -231,9 +231,9 @@ class Attention(Operator, Recipes):
         return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), lengths) for lengths in sizes])
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw and a composite of all kinds; at a reduced shape each kind alone, and draws.
+        """The families: a draw and a composite at the full shape; each kind alone, and draws, at a reduced shape.
 
-        With packed sequences also each kind of lengths, with values N(0, 1); at the full shape only the timed lengths.
+        Packed sequences add each kind of lengths, with values N(0, 1); the full shape has only the timed lengths.
         """
         if full:
             return (DRAWN + attention_space.ALL, *(group_sizes.TIMED if self.segments else ()), "composite")

@@ -60,7 +60,7 @@ class _Drawn:
         self._offset = shape.kv_sequence - shape.sequence
 
     def values(self, family: str) -> Probe:
-        """All values of one key/value head, each block of keys in different columns: one run shows every block."""
+        """A probe of all values of one key/value head, each key block in its own columns: one run shows every block."""
         shape, kv_head = self._shape, self._kv_head()
         # Half of a kernel's smallest block, so that a kernel's block that is left out contains a whole block of the
         # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys
@@ -84,7 +84,7 @@ class _Drawn:
         return probe(name, family, regions, moves, [*stays, *self._other_heads(self._readers(kv_head))])
 
     def keys(self) -> Probe:
-        """One block of keys of one key/value head."""
+        """A probe of one block of keys of one key/value head."""
         kv_head = self._kv_head()
         keys = drawn_block(self._shape.kv_sequence, self._random)
         moves, stays = [], []
@@ -99,17 +99,17 @@ class _Drawn:
         return probe(name, "normal", [region], moves, [*stays, *self._other_heads(self._readers(kv_head))])
 
     def queries(self) -> Probe:
-        """One block of queries of one head."""
+        """A probe of one block of queries of one head."""
         head, rows = self._head(), drawn_block(self._shape.sequence, self._random)
         return self._of_queries(head, rows, f"queries {rows.start} to {rows.stop - 1} of head {head}")
 
     def head(self) -> Probe:
-        """All queries of one head."""
+        """A probe of all queries of one head."""
         head = self._head()
         return self._of_queries(head, range(self._shape.sequence), f"all queries of head {head}")
 
     def future(self) -> Probe:
-        """All keys and values that the first queries must not see."""
+        """A probe of all keys and values that the first queries must not see."""
         shape = self._shape
         middle = middle_of(shape.sequence, self._random)
         keys = range(middle + self._offset, shape.kv_sequence)
@@ -127,7 +127,7 @@ class _Drawn:
         return probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
 
     def past(self, window: int) -> Probe:
-        """All keys and values that have left the window of the last queries."""
+        """A probe of all keys and values that have left the window of the last queries."""
         shape = self._shape
         # The changed keys end within a block, so that keys that have left the window share a block with keys that have
         # not.

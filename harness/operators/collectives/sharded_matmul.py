@@ -28,7 +28,7 @@ class ShardedMatmul(OverChips, Matmul):
     @property
     @abstractmethod
     def _incoming_elements(self) -> int:
-        """How many elements have to come to each chip from others."""
+        """The number of elements that have to come to each chip from others."""
 
     def work(self) -> Work:
         """The useful work of one chip: its share of the products; its shards read, or written, once."""

@@ -250,7 +250,7 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input alone."""
+        """The families: a draw, the timed inputs and a composite at the full shape; else each kind alone."""
         if full:
             return (DRAWN + attention_space.ALL, *self._timed, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)

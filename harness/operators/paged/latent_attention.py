@@ -72,7 +72,7 @@ class LatentAttention(Formula):
 
     @property
     def timed(self) -> tuple[str, ...]:  # type: ignore[override]
-        """`decode` if each sequence has one token; else `mixed`, where one sequence has many tokens."""
+        """The kind of timed call: `decode` if each sequence has one token, `mixed` if one sequence has many tokens."""
         return ("decode",) if self.sequences == self.tokens else ("mixed",)
 
     def shortest(self, name: str) -> int:
@@ -80,12 +80,12 @@ class LatentAttention(Formula):
         return max(Formula.shortest(self, name), -(-(self.tokens - self.sequences + 1) // self.page_size))
 
     def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """As many pages as the sequences of a smaller shape need, and some more."""
+        """The number of pages: as many as the sequences of a smaller shape need, and some more."""
         spare = self.pages - self.sequences * self.pages_per_sequence
         return {"pages": self.sequences * small["pages_per_sequence"] + min(spare, self.sequences)}
 
     def arrays(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """The queries, the newest keys, the cache and the tables, all int32; O as Q."""
+        """The queries, the newest keys, the cache and the int32 tables; O has the shape of Q."""
         by_head = (self.heads, self.tokens) if self.heads_first else (self.tokens, self.heads)
         q = Array(name="q", shape=(*by_head, self.latent), dtype=self.dtype)
         cache = (self.pages, self.page_size // 2, 2, self.latent + self.padded)
@@ -113,7 +113,7 @@ class LatentAttention(Formula):
         return int(self.timing_inputs()[self.timed[0]]["lens"].sum())
 
     def matmul_flops(self) -> int:
-        """Scores and weighted sums of each token over the keys that it sees."""
+        """The FLOPs of scores and of weighted sums, for each token with the keys that it sees."""
         tables = self.timing_inputs()[self.timed[0]]
         queries, lengths = np.diff(tables["starts"]).tolist(), tables["lens"].tolist()
         pairs: int = sum(many * length - many * (many - 1) // 2 for many, length in zip(queries, lengths, strict=True))

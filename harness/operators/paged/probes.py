@@ -18,9 +18,11 @@ _Q = 0
 def probes(
     cache: Cache, rows: int, heads: int, sequences: Sequence[Paged], seeds: Sequence[int], family: str, seed: int
 ) -> tuple[Probe, ...]:
-    """At the full shape (the composite family) all values of a head; at a reduced one also queries, keys and slots.
+    """The probes of a shape.
 
-    `seeds` are those that the values of each sequence are drawn from; no two sequences have a page in common.
+    The full shape (the composite family) has one, of all values of a head. A reduced shape also has probes of queries,
+    keys and slots. `seeds` are those that the values of each sequence are drawn from; no two sequences have a page in
+    common.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, rows, cache.pages)))
     drawn = _Drawn(cache, rows, heads, sequences, family, random)
@@ -44,7 +46,7 @@ class _Drawn:
         self._random = random
 
     def values(self, seeds: Sequence[int]) -> Probe:
-        """All values of one key/value head, each block of keys of a sequence in different columns."""
+        """A probe of all values of one key/value head, each block of keys of a sequence in different columns."""
         cache, random = self._cache, self._random
         kv_head = int(random.integers(cache.kv_heads))
         group = self._heads // cache.kv_heads
@@ -75,7 +77,7 @@ class _Drawn:
         return probe(name, self._family, regions, moves, stays)
 
     def one_sequence(self) -> Probe:
-        """All keys and values of one sequence, and the contents of slots and rows that no sequence has."""
+        """A probe of all keys and values of one sequence, and of slots and rows that no sequence has."""
         cache = self._cache
         number = int(self._random.integers(len(self._sequences)))
         sequence = self._sequences[number]
@@ -100,7 +102,7 @@ class _Drawn:
         )
 
     def queries(self) -> Probe:
-        """One block of queries."""
+        """A probe of one block of queries."""
         block = drawn_block(self._tokens, self._random)
         moves = []
         for sequence in self._sequences:
@@ -114,7 +116,7 @@ class _Drawn:
         )
 
     def future(self) -> Probe:
-        """All keys and values of every sequence that the first of its queries must not see."""
+        """A probe of all keys and values of every sequence that its first queries must not see."""
         regions: list[Region] = []
         moves: list[Part] = []
         stays: list[Part] = []

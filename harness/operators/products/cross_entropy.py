@@ -55,7 +55,7 @@ Change = Callable[[NDArray[Any], str], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossEntropy(Operator, Borrowed):
-    """LOSSES [tokens, 1] float32: log(sum of exp(logits)) minus the label's logit, of logits X W [tokens, vocabulary].
+    """LOSSES [tokens, 1] float32: log(sum of exp(logits)) minus the label's logit; logits are X W [tokens, vocabulary].
 
     X [tokens, model] and W [model, vocabulary] in `dtype`; labels [tokens, 1] int32: for each token, the index in the
     vocabulary of its target word. Logits are accumulated in float32 and stay in float32 until they are used: the fusion
@@ -119,7 +119,7 @@ class CrossEntropy(Operator, Borrowed):
         return {"normal": {"labels": self._labels("normal", 0)}}
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input alone."""
+        """The families: a draw, the timed inputs and a composite at the full shape; else each kind alone."""
         if full:
             return (*self.lender.families(True)[:1], "normal", "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))

@@ -82,7 +82,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         return {name: {"group_sizes": make(self.m, self.groups)} for name, make in group_sizes.TIMED.items()}
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape a draw, the timed inputs and a composite; at a reduced one each kind of input alone."""
+        """The families: a draw, the timed inputs and a composite at the full shape; else each kind alone."""
         if full:
             return (*self.lender.families(True)[:1], *group_sizes.TIMED, "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))

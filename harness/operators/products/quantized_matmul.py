@@ -107,7 +107,7 @@ class QuantizedMatmul(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """Those of a Matmul; with narrow activations also far values at the full shape: their sums are the largest."""
+        """The families of a Matmul; narrow activations add far values at the full shape, whose sums are the largest."""
         far = ("far-values",) if full and self._has_row_scales else ()
         return (*self.lender.families(full), *far)
 

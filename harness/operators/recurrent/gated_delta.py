@@ -58,7 +58,7 @@ class GatedDelta(Formula):
         return (q, replace(q, name="k"), replace(q, name="v"), *gates), (replace(q, name="o"),)
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """At the full shape one draw and a composite, as each takes long; at a reduced one each kind and two draws."""
+        """The families: a draw and a composite at the full shape, as each takes long; else each kind and two draws."""
         if full:
             return ("drawn-outliers", "composite")
         decays = "g" in _GATES[self.kind]
@@ -93,7 +93,7 @@ class GatedDelta(Formula):
         return 1 / (1 + np.exp(-values.clip(-80, 80))) if name in ("b", "w") else values
 
     def matmul_flops(self) -> int:
-        """A product with the state in each step, for the output."""
+        """The FLOPs of the output: a product with the state in each step."""
         return 2 * self.time * self.heads * self.dim**2
 
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:

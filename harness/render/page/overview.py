@@ -144,7 +144,7 @@ _TEXTS: dict[str, Callable[[float], str]] = {
 
 
 def with_uncertainty(value: float | None, plus_minus: float | None) -> str:
-    """`885.103 us ± 70.510 us`, `885.103 us`, or `unknown`."""
+    """The time in words: `885.103 us ± 70.510 us`, `885.103 us`, or `unknown`."""
     if value is None:
         return "unknown"
     return seconds(value) if plus_minus is None else f"{seconds(value)} ± {seconds(plus_minus, 1)}"

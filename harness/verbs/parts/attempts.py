@@ -150,7 +150,10 @@ def hypothesis_of(message: str) -> str:
 
 
 def expectation(text: str | None) -> float | None:
-    """`5%` (less time) or `x0.95` (new/old) -> 0.95. Raises UsageError `bad-expectation`, also for a bare number."""
+    """The time ratio that is expected: 0.95 for `5%` (less time) and for `x0.95` (new/old).
+
+    Raises UsageError `bad-expectation`, also for a bare number.
+    """
     if text is None:
         return None
     word = text.strip()

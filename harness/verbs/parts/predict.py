@@ -200,7 +200,7 @@ def _target(arguments: Namespace) -> Figures:
 
 
 def quantity(text: str, option: str) -> float:
-    """`128MiB`, `1.2e11 B/s`, `23T`, `7e9` as a number above zero. Raises UsageError `bad-quantity`."""
+    """The positive number in `128MiB`, `1.2e11 B/s`, `23T` or `7e9`. Raises UsageError `bad-quantity`."""
     match = _QUANTITY.fullmatch(text.strip())
     factor = {**_PREFIXES, **_BINARY}.get(match[2]) if match else None
     value = float(match[1]) * factor if match and factor is not None else 0.0

@@ -142,7 +142,7 @@ def _argument_words(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
 
 
 def _leaf(value: Any) -> str:
-    """`float32[4,8]`, or the type and value of an argument that is not an array."""
+    """An argument in words: `float32[4,8]`, or the type and value if it is not an array."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) or hasattr(value, "aval"):
         weak = " weak" if getattr(value, "weak_type", False) else ""
         return f"{value.dtype}[{','.join(map(str, value.shape))}]{weak}"

@@ -131,7 +131,10 @@ def _is_module(parsed: Any) -> bool:
 
 
 def _source(metadata: Any, frames: Any) -> str:
-    """`file:line`: beside the instruction in older releases, by a frame of the module's index in newer ones."""
+    """The source as `file:line`.
+
+    Older releases store it with the instruction, newer ones as a frame of the module's index.
+    """
     if metadata.source_file:
         return f"{metadata.source_file}:{metadata.source_line}"
     # Numbers of the index begin with 1; 0 means none.

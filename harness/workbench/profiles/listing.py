@@ -40,6 +40,6 @@ def list_on_server(server: str) -> tuple[Table, ...]:
 
 
 def _devices(capture: Capture) -> str:
-    """`4 TPU v6 lite`, `1 cpu`."""
+    """The devices by kind, such as `4 TPU v6 lite` or `1 cpu`."""
     kinds = Counter(device.kind or device.platform for device in capture.devices if not is_sparse_core(device))
     return ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"

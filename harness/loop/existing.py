@@ -115,7 +115,7 @@ def is_of_every_way(failure: Failure) -> bool:
 
 
 def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
-    """`variant` with its output brought into the form that the problem states; None if that is not what failed.
+    """`variant` with its output brought into the form that the problem states; None if it failed otherwise.
 
     The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """

@@ -199,6 +199,6 @@ def log(state: LogState | None, messages: tuple[str, ...], repo: Repo | None = N
 
 
 def for_people(full: Table) -> Table:
-    """The same table with the remedies below it: sentences do not fit into columns."""
+    """The table with the remedies below it, because sentences do not fit into columns."""
     remedies = tuple(f"{row[1]}: {row[3]}" for row in full.rows if row[3])
     return replace(full, columns=full.columns[:3], rows=tuple(row[:3] for row in full.rows), notes=remedies)

@@ -48,7 +48,7 @@ def json_text(document: Document, record: object) -> str:
 
 
 def json_object(document: Document, record: object) -> dict[str, Any]:
-    """The same as a Python object, as its JSON would be read."""
+    """The document of `json_text` as a Python object."""
     return built_document(_version(document, record), record)
 
 

@@ -37,7 +37,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a run: the verb's record (None if it has no --json), the same as text, and the exit code.
+    """The result of a run: the verb's record (None if it has no --json), its text for people, and the exit code.
 
     `text` is rendered only where it is printed. `messages` are for stderr, after the text. `afterwards` is work that
     runs after everything is printed; the sentences that it returns go to stderr.

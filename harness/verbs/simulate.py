@@ -208,7 +208,7 @@ def _document(simulation: Simulation, in_profile: float | None) -> SimulateDocum
 
 
 def _links(simulation: Simulation, seconds: float) -> list[str]:
-    """Bytes over the links between chips, and the wait for others of the chip that ends last."""
+    """Lines on the bytes over each link, and on how long the chip that ends last waits for others."""
     waits = simulation.link_wait_cycles / simulation.clock_hz
     share = units.percent(waits / seconds)
     lines = [

@@ -116,7 +116,7 @@ def _tables(name: str, *options: str) -> Answering:
 
 
 def _beside_useful(answer: Answering) -> Answering:
-    """The same with the option `useful_flops`: the FLOPs that the attempt's problem counts; None if unknown."""
+    """`answer` with the option `useful_flops`: the FLOPs that the attempt's problem counts; None if unknown."""
 
     def with_useful_flops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         arguments.useful_flops = _useful_flops(arguments, files[0])

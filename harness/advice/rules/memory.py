@@ -28,7 +28,7 @@ _UNUSED_VMEM = 0.50
 _MOST_OF_VMEM = 0.75
 
 
-@rule("re-reads", "constants", LEVERS, "the query block first: keys and values are read once per query block")
+@rule("re-reads", "constants", LEVERS, "raise the query block first: keys and values are read once per query block")
 def rereads(seen: Observed) -> RuleCase | None:
     """Keys and values are read once per query block, far more often than needed: larger blocks read them less often.
 
@@ -250,7 +250,7 @@ def copies_one_by_one(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("wide statistics", "scratch", LEVERS, "compact or differently shaped scratch")
+@rule("wide statistics", "scratch", LEVERS, "use compact or differently shaped scratch")
 def wide_statistics(seen: Observed) -> RuleCase | None:
     """Row statistics that are kept once for every lane, if stores fill the schedule."""
     if not seen.is_attention or not seen.call or seen.slots("VSTORE") < _NOTABLE_BANDWIDTH:

@@ -50,7 +50,10 @@ def cross_lane(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "unit stalls", "constants", LEVERS, "the key/value block, with care: larger ones rescale the accumulator less often"
+    "unit stalls",
+    "constants",
+    LEVERS,
+    "raise key/value blocks with care: larger ones rescale the accumulator less often",
 )
 def unit_stalls(seen: Observed) -> RuleCase | None:
     """The schedule waits for a busy unit that is not the MXU: mostly row maxima and row sums across lanes."""

@@ -168,7 +168,7 @@ def _numbers(left: "int | Unknown", other: "int | Unknown") -> "tuple[float, flo
 
 
 def floats_compared(how: str, word: "int | Unknown", other: "int | Unknown") -> "bool | Unknown":
-    """Two words compared as floating-point numbers."""
+    """The result of comparing two words as floating-point numbers."""
     numbers = _numbers(word, other)
     return numbers if isinstance(numbers, Unknown) else _COMPARISONS[how](*numbers)
 

@@ -266,7 +266,7 @@ class CrossEntropy(Operator, Borrowed):
         return deviations
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row, relative to the loss, by all of it computed once more in float32.
+        """`[tokens]`: the error of each row, relative to the loss, by all losses, computed again in float32.
 
         No checksum covers a sum of exponentials.
         """

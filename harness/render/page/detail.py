@@ -81,7 +81,7 @@ def compared_names(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 
 def _hint(hint: Hint) -> tuple[str, str, str]:
-    """Observation, suggestion, and upper bound of the gain."""
+    """The observation of a hint, its suggestion, and the upper bound of its gain."""
     bound = f" ({hint.gain_source})" if hint.gain_source else ""
     gain = "" if hint.gain is None else f"at most {percent(hint.gain)} less time{bound}"
     return clean(hint.observation), clean(hint.suggestion), clean(gain)
@@ -164,7 +164,7 @@ def _expectation(attempt: Attempt) -> Plain:
 
 
 def _figures(entry: Entry, report: Report) -> list[Figure]:
-    """Name, here, champion, change of the report's headline figures."""
+    """The headline figures of the report: name, value here, the champion's value, and the change."""
     other = entry.against.report if entry.against else None
 
     def line(name: str, value: Callable[[Report], float | None], text: Callable[[float], str]) -> Figure:
@@ -207,7 +207,7 @@ def _at(member: str) -> Callable[[Report], float | None]:
 
 
 def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
-    """Level, name, here, champion, change, expected, remark."""
+    """The counters: level, name, count here, the champion's count, change, expected range, and remark."""
     other = entry.against.report if entry.against else None
     there = {(line.level, line.name): line.count for line in other.counters} if other else {}
     counters: list[tuple[str, ...]] = []
@@ -328,7 +328,7 @@ def _says_why(missing: Iterable[str]) -> bool:
 
 
 def _heat(line: LineTime, total: float, steps: int | None) -> tuple[str | float, ...]:
-    """Share of all cycles, then texts: cycles, share, the line's own cycles by kind, spills per step, units."""
+    """A line's share of all cycles, then texts: cycles, share, its cycles by kind, spills per step, and units."""
     split = (("issuing", line.issue_cycles), ("stalled", line.stall_cycles), ("waiting", line.wait_cycles))
     kinds = ", ".join(f"{name} {percent(part / line.cycles, 0)}" for name, part in split if part and line.cycles)
     moved = (line.spilled_bytes + line.filled_bytes) / (steps or 1)

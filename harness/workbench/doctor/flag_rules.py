@@ -269,7 +269,7 @@ def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
 
 
 def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """One flag twice in a variable, with different values: the last wins."""
+    """Flags that a variable holds twice with different values, of which the last counts."""
     seen: dict[tuple[str, str, int], Setting] = {}
     for setting in subject.settings.settings:
         if not setting.is_final or not setting.is_certain or not setting.name:
@@ -429,7 +429,7 @@ def harmful_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def missing_platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """No setting of the platform: JAX then falls back to the CPU, with a warning at most."""
+    """A finding if no setting names the platform: JAX then falls back to the CPU, with a warning at most."""
     if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
         yield DoctorFinding(
             severity="harmful",

@@ -230,7 +230,7 @@ def _remedy(cause: str) -> str:
 
 
 def _repeated_jits(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """jit inside a loop or a function: each time a new function."""
+    """Functions that are compiled again because jit, inside a loop or a function, makes a new one each time."""
     counts = Counter((c.name, c.place) for c in run.compilations if c.is_redefinition)
     for (name, place), count in counts.items():
         observation = f"compiled {quantity(count, 'more time')} because the function is made anew for each call"
@@ -330,7 +330,7 @@ def _high_precision(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _missing_cache(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """No persistent cache, and a compilation that it would keep."""
+    """A finding if a compilation is slow enough for the persistent cache, and no cache is set up."""
     slow = [c.seconds for c in run.compilations if c.seconds >= _CACHED_SECONDS]
     folder = run.configuration.get("jax_compilation_cache_dir", "None")
     is_on = run.configuration.get("jax_enable_compilation_cache") == "True" and folder not in ("None", "")
@@ -340,7 +340,7 @@ def _missing_cache(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Settings for debugging that slow everything; the platform not set."""
+    """Settings for debugging that slow everything, and a platform that is not set."""
     for name in ("jax_disable_jit", "jax_debug_nans"):
         if run.configuration.get(name) == "True":
             yield _finding("debugging", name, subject, f"{name} is on")
@@ -381,7 +381,7 @@ def _compilation_share(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]
 
 
 def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFinding]:
-    """The devices wait for the host for over a tenth of the time."""
+    """A finding if the devices wait for the host for over a tenth of the time."""
     waited, share, reading = _input_wait(run, seen)
     if share is None or reading != _OVER:
         return

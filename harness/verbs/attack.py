@@ -24,7 +24,7 @@ class Attack(Verb):
         parser.attempt("an attempt instead of kernel.py")
         parser.add_argument("--minutes", type=minutes, default=5.0, help="how long to search (default: 5)")
         parser.add_argument("--seed", type=int, help="repeat the search that had this seed")
-        parser.option("--repeat FILE", "try the input in this file once more", type=Path)
+        parser.option("--repeat FILE", "try the input in this file again", type=Path)
         parser.flag("--first", "stop at the first error above its tolerance")
         parser.member()
         parser.json("the result as JSON")

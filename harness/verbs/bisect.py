@@ -35,7 +35,9 @@ class Bisect(Verb):
             complete=attempts_and_files,
             required=True,
         )
-        parser.option("--to B", "a later one that is bad", dest="last", complete=attempts_and_files, required=True)
+        parser.option(
+            "--to B", "a later attempt or commit that is bad", dest="last", complete=attempts_and_files, required=True
+        )
         parser.choice(
             "--metric",
             ["time", "spills", "correctness"],

@@ -36,7 +36,7 @@ class Diff(Verb):
             nargs="?",
             complete=attempts_and_files,
             metavar="B",
-            help="the same (default: kernel.py as it stands)",
+            help="an attempt's number or a kernel's file (default: kernel.py as it stands)",
         )
         parser.flag("--full", "print every figure and line, not only what moved")
         parser.json("the comparison")

@@ -43,7 +43,7 @@ class Predict(Verb):
         parser.option("--bytes 128MiB", "size of a collective's whole array")
         parser.option("--shape ARRAY", "the whole array, as a shape")
         parser.option("--axis N[,M]", "devices along each axis that takes part")
-        parser.option("--groups REPLICA_GROUPS", "the same, as replica groups of a collective's HLO")
+        parser.option("--groups REPLICA_GROUPS", "devices that take part, as replica groups of a collective's HLO")
         parser.option("--parameters 7e9", "number of parameters of the model")
         for name, text in (
             ("batch", "sequences in a batch, for activations"),

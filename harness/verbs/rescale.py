@@ -31,7 +31,7 @@ class Rescale(Verb):
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:
-        parser.flag("--all", "rejected and undecided attempts too")
+        parser.flag("--all", "time rejected and undecided attempts too")
         parser.json("the times as JSON")
         parser.quiet()
 

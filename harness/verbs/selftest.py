@@ -31,8 +31,8 @@ class Selftest(Verb):
     document = Document(2, SelftestDocument)
 
     def configure(self, parser: Parser) -> None:
-        parser.many("--only NAME", "only this one; may be repeated")
-        parser.flag("--quick", "one of each class, three minutes on two idle cores")
+        parser.many("--only NAME", "run only this candidate; may be repeated")
+        parser.flag("--quick", "run one candidate of each class: three minutes on two idle cores")
         parser.json("records instead of the table")
         parser.quiet()
 

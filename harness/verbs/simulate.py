@@ -98,7 +98,7 @@ class Simulate(Verb):
             help="where the compiler dumped its final schedules, or a function of yours, MODULE.py:FUNCTION, that is "
             "compiled first",
         )
-        parser.chip("the chip they were compiled for, such as v6e", required=True)
+        parser.chip("the chip that the schedules are for, such as v6e", required=True)
         add_function_arguments(parser)
         parser.option(
             "--mesh A=N,B=M", "run the function on a mesh of chips with these axes; the last axis varies fastest"

@@ -55,7 +55,9 @@ def add_where(parser: Parser) -> None:
 def add_jobs(parser: Parser) -> None:
     parser.option("--jobs N", "settings screened at a time (one for each core, at most 16)", type=at_least(1))
     parser.option(
-        "--workers N", "the same number with Ray: workers on this machine, or on the cluster of --ray", type=at_least(1)
+        "--workers N",
+        "settings screened at a time by Ray: workers on this machine, or on the cluster of --ray",
+        type=at_least(1),
     )
     parser.option(
         "--ray ADDRESS", "screen on this Ray cluster: HOST:PORT on one of its machines, ray://HOST:10001 elsewhere"

@@ -49,10 +49,10 @@ def _is_of_xla(name: str) -> bool:
 
 
 def shown_names(ops: Iterable[str], files: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """`mlp_kernel (jaxpr_as_fun.1)` for each operation that is a Pallas kernel without a name; others are left out.
+    """The shown name of each operation that is a Pallas kernel without a name: `mlp_kernel (jaxpr_as_fun.1)`.
 
-    `files` are the lines of the kernel's files. The result is empty unless all Pallas calls without a name in these
-    files have the same function.
+    Other operations are left out. `files` are the lines of the kernel's files. The result is empty unless all Pallas
+    calls without a name in these files have the same function.
     """
     functions = {function for lines in files.values() for function in _unnamed_kernels("\n".join(lines))}
     if len(functions) != 1 or "" in functions:

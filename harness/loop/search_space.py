@@ -38,7 +38,7 @@ _MOST_VALUES = 4096
 
 
 def space(texts: Sequence[str]) -> Grid:
-    """`("BQ=512,1024", "BKV=128..2048:pow2", "T=8..64:8")` as names with their values, in order.
+    """The names in `("BQ=512,1024", "BKV=128..2048:pow2", "T=8..64:8")` with their values, in order.
 
     A range includes both ends if its steps reach them: `:pow2` are the powers of two within, `:8` every eighth number
     from the first. Raises UsageError `bad-setting` or `bad-grid`.

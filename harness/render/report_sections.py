@@ -171,7 +171,7 @@ def counters(report: Report, champion: Report | None) -> Iterator[Block]:
 
 
 def units(report: Report, *, full: bool) -> Iterator[Block]:
-    """For each functional unit the share of its issue slots that was used and, if known, of the time that it was busy.
+    """The share of each functional unit's issue slots that was used and, if known, of the time that it was busy.
 
     The fullest unit limits: its work needs at least these cycles. Without `full`, only the fullest few.
     """

@@ -288,7 +288,7 @@ def _is_heard(opcode: str) -> bool:
 
 
 def vector_spill(op: Op) -> str:
-    """`spill` for a vector register saved to VMEM because there are too few, `fill` for one restored, else ""."""
+    """The kind of operation: `spill` if it saves a vector register to VMEM, `fill` if it restores one, else ""."""
     return _SPILLS.get(op.opcode[:3], "") if "_spill" in op.text else ""
 
 

@@ -92,7 +92,7 @@ def root(repository: Repo) -> Path:
 
 
 def shell_command(repository: Repo) -> str:
-    """`git -C ROOT`, with which a command in a message works in any folder; ROOT is quoted for a shell."""
+    """The words `git -C ROOT`, with which a command in a message works in any folder; ROOT is quoted for a shell."""
     return f"git -C {shlex.quote(str(root(repository)))}"
 
 

@@ -110,7 +110,7 @@ def attempted(
 
 
 def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> tuple[bytes, bytes]:
-    """Stdout and stderr of a process until its end.
+    """The standard output and standard error of a process until its end.
 
     Raises RatchetError `too-large`, or TimeoutExpired: a few KB of a repository may stand for any number of bytes.
     """

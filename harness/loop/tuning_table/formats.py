@@ -87,7 +87,7 @@ def remark(row: Row) -> str:
 
 
 def in_words(ends: Ends | None) -> str:
-    """`ends` in words: the range of times of a program that uses the SparseCore, too; None: no time."""
+    """The range of times `ends` of a program that also uses the SparseCore, in words; None: no time."""
     return "no time" if ends is None else f"only a range of times: {seconds(ends[0])} to {seconds(ends[1])} simulated"
 
 

@@ -185,7 +185,10 @@ class AllGather(ExactAnswers, _Collective):
         return 1
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As in the other collectives; patterns: any finite numbers of the dtype, of all magnitudes."""
+        """x as in the other collectives, with one more family.
+
+        patterns: any finite numbers of the dtype, of all magnitudes.
+        """
         made = _Collective.make_inputs(self, "normal" if family == "patterns" else family, seed)
         if family != "patterns":
             return made

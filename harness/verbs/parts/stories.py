@@ -94,7 +94,7 @@ def _with_untried(entry: Entry, contest: Path) -> Entry:
 
 
 def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
-    """For each row, the words of the run of checks that it belongs to; "" for others, and for a single check."""
+    """The words of the run of checks that each row belongs to; "" for others, and for a single check."""
     rechecks: list[str] = []
     for line in table.lines(scaled):
         if isinstance(line, ScaledRow):

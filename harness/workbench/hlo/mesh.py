@@ -81,7 +81,7 @@ def _along(groups: tuple[tuple[int, ...], ...], mesh: Mesh) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def axes_of_sharding(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, ...], ...]:
-    """For each dimension the axes that split it, the slowest first; () if it is whole or split otherwise."""
+    """The axes that split each dimension, the slowest first; () for one that is whole or split otherwise."""
     tiling = tiles(sharding)
     if tiling is None or len(tiling[1]) != mesh.devices:
         return tuple(() for _ in sharding.parts)
@@ -112,7 +112,7 @@ def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
 
 
 def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
-    """For each axis of the mesh the dimensions of the torus that it runs along: `x`, `x, y (2 of 4)`; () if not known.
+    """The dimensions of the torus that each axis of the mesh runs along, as `x` or `x, y (2 of 4)`; () if not known.
 
     Assumes the slice of powers of two that is closest to a square or a cube, with x the shortest and fastest varying
     axis, and devices in the order of their numbers, as libtpu numbers them. A mesh that is arranged in another way lies

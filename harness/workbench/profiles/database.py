@@ -404,7 +404,7 @@ def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
 
 
 def _places(device: Device, moments: Values) -> Values:
-    """For each moment `inside` and the module that runs (of several, the last to begin), or `between runs`."""
+    """A text for each moment: `inside` and the module that runs (of several, the last to begin), or `between runs`."""
     if not device.modules:
         return np.full(len(moments), "unknown", object)
     ordered = sorted(device.modules, key=lambda run: run.start)

@@ -27,7 +27,7 @@ def _cores(database: Database) -> Iterator[tuple[str, Plane]]:
 
 
 def _parts(database: Database) -> Iterator[Row]:
-    """For each core the parts of its simulated cycles; if it has none, the rows recorded next to its operations."""
+    """The parts of each core's simulated cycles; if it has none, the rows recorded next to its operations."""
     for name, plane in _cores(database):
         parts = _cycles(plane, _CYCLES)
         amounts = parts.items() if parts else _recorded_parts(plane)
@@ -35,7 +35,7 @@ def _parts(database: Database) -> Iterator[Row]:
 
 
 def _transfer_rows(database: Database) -> Iterator[Row]:
-    """For each simulated core: cycles with a transfer under way, those of them in which it waits, and all cycles."""
+    """Three counts for each simulated core: cycles with a transfer under way, those with a wait for it, all cycles."""
     for name, plane in _cores(database):
         moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
         if moved.keys() >= {"in flight", "waited for"}:

@@ -20,7 +20,7 @@ _Answer = Mapping[str, Any]
 
 
 def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
-    """For each module in each memory space with buffers: its number, module, space and XProf's answer."""
+    """XProf's answer for each module in each memory space with buffers, after a number, the module and the space."""
     if "planned" not in database.options:
         paths = sources(database.capture)
         questions = [(module, space) for space in _SPACES for module in hlo_protos(paths)]
@@ -96,7 +96,7 @@ def _lives(database: Database) -> Iterator[Row]:
 
 
 def _allocator_answers(database: Database) -> list[tuple[int, str, str, _Answer]]:
-    """For each memory with allocator events: its number, host, name and XProf's answer."""
+    """XProf's answer for each memory with allocator events, after a number, the host and the memory's name."""
     if "seen" not in database.options:
         kept: list[tuple[int, str, str, _Answer]] = []
         # XProf reads one host at a time here, and has no answer for a capture without a host, such as a simulated run.

@@ -97,7 +97,7 @@ SEVERAL = {
     "jax.sharding.NamedSharding(mesh, rows)), k, v)\n",
     "jit with NamedSharding": "    place = jax.sharding.NamedSharding(mesh, rows)\n"
     "    return jax.jit(honest, in_shardings=(place, place, place))(q, k, v)\n",
-    "it names NamedSharding": "    place = jax.sharding.NamedSharding(mesh, rows)\n"
+    "kernel.py names NamedSharding": "    place = jax.sharding.NamedSharding(mesh, rows)\n"
     "    return honest(jax.device_put(q, place), k, v)\n",
     "device_count": "    return honest(q, k, v) if jax.device_count() == 1 else None\n",
     "make_mesh": "    jax.make_mesh((4,), ('x',))\n    return honest(q, k, v)\n",

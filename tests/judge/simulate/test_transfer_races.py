@@ -64,8 +64,16 @@ def races(*bundles: str, entry: str = _ENTRY) -> list[tuple[str, str]]:
         ((_FETCH, _READ, *_wait(3)), "a load from VMEM that a transfer from HBM to VMEM", "kernel.py:7"),
         ((_FETCH, _WRITE, *_wait(3)), "a store to VMEM that a transfer from HBM to VMEM", "kernel.py:8"),
         ((_STORE, _WRITE, *_wait(5)), "a store to VMEM that a transfer from VMEM to HBM", "kernel.py:8"),
-        ((_STORE, _FETCH, *_wait(5), *_wait(3)), "a transfer from HBM to VMEM that meets a transfer from VMEM to", ""),
-        ((_STORE, _STORE_OTHER, *_wait(5, 512)), "a transfer from VMEM to HBM that meets a transfer from VMEM to", ""),
+        (
+            (_STORE, _FETCH, *_wait(5), *_wait(3)),
+            "a transfer from HBM to VMEM that overlaps a transfer from VMEM to",
+            "",
+        ),
+        (
+            (_STORE, _STORE_OTHER, *_wait(5, 512)),
+            "a transfer from VMEM to HBM that overlaps a transfer from VMEM to",
+            "",
+        ),
         # A wait for one of two transfers on a flag says nothing about either.
         (
             (_FETCH, _FETCH_OTHER.replace("4]", "3]"), *_wait(3), _READ, *_wait(3)),

@@ -74,7 +74,7 @@ def test_what_ranks_the_findings_is_shown_where_their_gains_do_not(
     gains = [row["gain_fraction"] or 0.0 for row in rows]
     assert main(["diagnose", number, "-C", str(contest)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert (gains == sorted(gains, reverse=True)) != (f"the gain to expect: 1. {percent(ranks[0])}, 2. " in shown)
+    assert (gains == sorted(gains, reverse=True)) != (f"the expected gain: 1. {percent(ranks[0])}, 2. " in shown)
 
 
 @pytest.mark.long

@@ -163,7 +163,7 @@ SHOWN = {
         # There is a step for each head: a block of one head cannot be halved.
         Case(
             lambda: with_parts(heads_alone(), ("fill and drain", "q", 0.12)),
-            ("the grid cuts no block", "one more axis that cuts the rows of q's, now 1 x 8192 x 128"),
+            ("the grid cuts no input", "a grid axis that splits the rows of q's block (now 1 x 8192 x 128)"),
         ),
     ],
     "one giant block": [Case(lambda: rowwise(0.3e-3, block=8192), ("one step", "split the work into 8"))],
@@ -233,7 +233,7 @@ SHOWN = {
         )
     ],
     "operand re-reads": [Case(lambda: rowwise(0.55e-3, reads=4), ("x is read 4x", "2.5x the least", "half as often"))],
-    "several calls": [Case(lambda: twice(rowwise(0.40e-3)), ("2 Pallas calls move 268.4", "134.23 MB more", "in one"))],
+    "several calls": [Case(lambda: twice(rowwise(0.40e-3)), ("2 Pallas calls move 268.4", "134.23 MB more", "merge the calls"))],
     "idle bandwidth": [
         Case(lambda: rowwise(0.35e-3), ("memory-bound at 46.8%", "emit_pipeline", "make_async_copy")),
         Case(lambda: rowwise(0.35e-3, block=128), ("memory-bound at 46.8%", "double the blocks of x")),

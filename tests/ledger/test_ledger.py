@@ -236,7 +236,7 @@ def test_another_kernel_staged_meanwhile_stays_staged(ledger: Ledger, contest: P
     assert git(contest, "ls-files", "-s", "kernel.py") == staged
     assert (contest / "kernel.py").read_bytes() == NAIVE.replace(b"128", b"999")
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel
-    assert any("stays staged" in sentence for sentence in done.messages)
+    assert any("stays as you staged it" in sentence for sentence in done.messages)
 
 
 def test_a_kernel_edited_meanwhile_is_left_alone(ledger: Ledger, contest: Path) -> None:

@@ -44,7 +44,7 @@ def test_after_a_checkout_the_way_out_is_named_and_works(ledger: Ledger) -> None
     assert "got that of attempt 1: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
     checkout(Ledger.open(folder), 3, force=False)
     result = undo(contests.load(folder), Policy())
-    assert any("./ratchet.sh checkout 3, then the experiment with --again" in sentence for sentence in result)
+    assert any("./ratchet.sh checkout 3, then an experiment with --again" in sentence for sentence in result)
     assert ledger.place.kernel_path.read_bytes() == history.candidate(ledger.place, 2).text
 
 

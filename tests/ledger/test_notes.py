@@ -8,9 +8,11 @@ import pytest
 from ledger_fixtures import LATER_KEY, candidate, git, new_repository, note, run_attempt
 
 from harness.errors import RatchetError
-from harness.ledger import Ledger, history, notes
+from harness.ledger import Ledger, history, notes, packing
 from harness.ledger.fsck import audit
+from harness.records import CheckedChampion
 from harness.records.stored import SCHEMA
+from harness.verbs.parts.committing import committed
 
 pytestmark = pytest.mark.long
 
@@ -204,3 +206,17 @@ def test_the_key_of_a_note_is_whole(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
     (kept,) = notes.read(ledger.place)[0]
     assert (kept.key.timing[:8], kept.key.checks) == (LATER_KEY.timing[:8], LATER_KEY.checks)
+
+
+def test_the_commit_of_champions_removes_the_notes_that_it_packs(ledger: Ledger) -> None:
+    packing.pack(ledger.place)
+    keep(ledger, 2e-3)
+    git(ledger.place.root, "add", "-A")
+    git(ledger.place.root, "commit", "-qm", "Packed attempts, and a note beside them")
+    keep(ledger, 3e-3)
+    committed(ledger.place.root, ["."], None, (CheckedChampion(folder="."),))
+    assert git(ledger.place.root, "status", "--porcelain") == ""
+    assert not file_of(ledger).exists()
+    assert times(ledger) == [2e-3, 3e-3]
+    git(ledger.place.root, "update-ref", "-d", LOG)
+    assert times(ledger) == [2e-3, 3e-3], "attempts.jsonl alone"

@@ -75,9 +75,9 @@ def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: s
 
 
 def commit_files(
-    repository: Repo, files: Mapping[str, bytes], message: str, private_index: Path
+    repository: Repo, files: Mapping[str, bytes | None], message: str, private_index: Path
 ) -> tuple[str, int] | None:
-    """Commits these files, by their paths from the top, on the branch that is checked out.
+    """Commits these files, by their paths from the top, on the branch that is checked out; None deletes a file.
 
     Returns the commit and how many files it changes, None if HEAD has them all. Other staged or changed files stay out
     of the commit, and the user's index agrees with it at these paths. Raises RatchetError `ref-moved` if somebody else
@@ -85,10 +85,15 @@ def commit_files(
     """
     git.require_committable(repository)
     head, branch = git.head_commit(repository), git.branch(repository)
-    changes = {
-        path: git.TreeEntry(mode="100644", blob=write_blob(repository, data, path)) for path, data in files.items()
+    # Mode 0 is git's word for a deletion.
+    deletion = git.TreeEntry(mode="0", blob="0" * len(head))
+    entries = {
+        path: deletion if data is None else git.TreeEntry(mode="100644", blob=write_blob(repository, data, path))
+        for path, data in files.items()
     }
-    changes = {path: entry for path, entry in changes.items() if git.entry_at(repository, head, path) != entry}
+    changes = {
+        path: entry for path, entry in entries.items() if (git.entry_at(repository, head, path) or deletion) != entry
+    }
     if not changes:
         return None
     tree = write_tree(repository, head, changes, private_index)

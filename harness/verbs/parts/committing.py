@@ -25,7 +25,7 @@ def committed(top: Path, folders: list[str], page: Path | None, champions: tuple
     place = ledgers[0].place
     passing = sum(champion.passes for champion in champions)
     message = _MESSAGE.format(passing=passing, all=len(champions))
-    contents = {path.relative_to(top).as_posix(): path.read_bytes() for path in paths}
+    contents = {path.relative_to(top).as_posix(): path.read_bytes() if path.is_file() else None for path in paths}
     made = write.commit_files(place.repository, contents, message, place.state_directory / "index.champions")
     if made is None:
         return "nothing to commit: notes and page are as they were"
@@ -33,13 +33,15 @@ def committed(top: Path, folders: list[str], page: Path | None, champions: tuple
 
 
 def _files_of_notes(ledger: Ledger) -> Iterator[Path]:
-    """The files of a contest's ledger that hold notes. If all attempts are packed, the notes are packed first."""
+    """The files of a contest's ledger that hold notes. If all attempts are packed, the notes are packed first.
+
+    A file that packing removes is among them, so that its removal is committed too.
+    """
     place = ledger.place
+    paths = [place.experiments_directory / name for name in FILES]
+    present = [path for path in paths if path.is_file() and not path.is_symlink()]
     if place.packed_path.is_file() and not experiments.names_in(place.experiments_directory):
         with ledger.lock("pack"):
             packing.pack(place)
         yield place.packed_path
-    for name in FILES:
-        path = place.experiments_directory / name
-        if path.is_file() and not path.is_symlink():
-            yield path
+    yield from present

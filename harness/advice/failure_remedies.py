@@ -7,8 +7,8 @@ from harness.records import Failure, Stage
 
 _BY_KIND = {
     "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
-    "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop that "
-    "never ends",
+    "timeout": "run again if the machine was busy, with RATCHET_TIME_LIMITS=3 (three times the time) if it is slow; "
+    "else try a smaller grid (larger blocks), or look for a loop that never ends",
     "crash": "read its last output above; run `ratchet.sh judge` to see it again without recording",
     "problem-error": "correct the problem, not the kernel: every kernel is compared with the results that the problem "
     "computes",

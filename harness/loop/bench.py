@@ -11,7 +11,7 @@ from harness import files
 from harness.advice import dump_directory
 from harness.candidate import Candidate
 from harness.contest import Contest
-from harness.errors import RatchetError
+from harness.errors import Limit, RatchetError
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
@@ -37,6 +37,27 @@ _NEWEST = 50
 HERE = "judge"
 
 
+# A slow or busy machine needs more time for each stage.
+TIME_LIMITS = Limit(counts="times the time limits of a judgement", most=1, variable="RATCHET_TIME_LIMITS")
+
+
+def policy_here() -> Policy:
+    """The policy of judgements on this machine: the time limits of `Policy`, times RATCHET_TIME_LIMITS.
+
+    Raises UsageError `bad-limit` if the variable holds no whole number.
+    """
+    policy, times = Policy(), TIME_LIMITS.value
+    return replace(
+        policy,
+        trace_seconds=policy.trace_seconds * times,
+        correctness_seconds=policy.correctness_seconds * times,
+        compile_seconds=policy.compile_seconds * times,
+        simulate_seconds=policy.simulate_seconds * times,
+        resimulate_seconds=policy.resimulate_seconds * times,
+        measure_seconds=policy.measure_seconds * times,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """Judges candidates of `contest`, all in the same way; `progress` gets each stage.
@@ -47,7 +68,7 @@ class Bench:
 
     contest: Contest
     progress: Progress = silent
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = field(default_factory=policy_here)
     on: str | None = None
     deep: bool = False
     timed: bool = True

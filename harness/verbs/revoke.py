@@ -56,7 +56,7 @@ class Revoke(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop import draw_text
         from harness.loop import revoke as revoking
-        from harness.records import Policy
+        from harness.loop.bench import policy_here
         from harness.render.layout import terminal_width
         from harness.render.review import revoked_text
         from harness.verbs.parts.context import contest_of, progress_of, tidy
@@ -71,7 +71,7 @@ class Revoke(Verb):
         draws = tuple(draw_text.parse(words) for words in arguments.draws)
         contest = contest_of(arguments)
         with progress_of(arguments) as progress:
-            result = revoking.revoke(contest, reason, Policy(), progress, say, draws=draws, force=arguments.force)
+            result = revoking.revoke(contest, reason, policy_here(), progress, say, draws=draws, force=arguments.force)
         tidy(contest.directory)
         attempt = result.attempt
         document = RevokeDocument(

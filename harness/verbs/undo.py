@@ -18,8 +18,8 @@ class Undo(Verb):
         parser.json("what was done as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:
+        from harness.loop.bench import policy_here
         from harness.loop.undo import undo
-        from harness.records import Policy
         from harness.verbs.parts.context import contest_of
 
-        return done(undo(contest_of(arguments), Policy()))
+        return done(undo(contest_of(arguments), policy_here()))

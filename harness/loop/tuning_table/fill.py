@@ -21,14 +21,14 @@ from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, find_function, scaffold, screening, search_space
-from harness.loop.bench import Bench
+from harness.loop.bench import Bench, policy_here
 from harness.loop.screening import Places
 from harness.loop.search import SearchProgress, Settings, Study, study_name
 from harness.loop.search_space import Grid, words
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.row import Ends, Row, add_row, rows_in
 from harness.loop.tuning_table.shapes import Shape
-from harness.records import MAY_PASS_NEXT_TIME, Evidence, Policy, RefusedSetting, ScreenedSetting, Statement
+from harness.records import MAY_PASS_NEXT_TIME, Evidence, RefusedSetting, ScreenedSetting, Statement
 from harness.units import quantity
 from harness.units import seconds as in_seconds
 
@@ -352,7 +352,7 @@ def _screened(
         state = search_progress.after(_latency(evidence), _why(evidence))
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
-    screening.screen(contest, ask, tell, Policy(), on="simulated", places=how.places)
+    screening.screen(contest, ask, tell, policy_here(), on="simulated", places=how.places)
     return {settings: evidence_of[settings] for settings in asked.values() if settings in evidence_of}, study.earlier
 
 

@@ -18,10 +18,10 @@ from harness.hardware import Chip, chip
 from harness.ledger import history
 from harness.ledger.paths import place_of
 from harness.loop import edits, installed
-from harness.loop.bench import Bench
+from harness.loop.bench import Bench, policy_here
 from harness.loop.ledger_advice import advice_here
 from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Edit, Evidence, Failure, Hint, Policy, Report, Row, Table
+from harness.records import Ceiling, Edit, Evidence, Failure, Hint, Report, Row, Table
 from harness.records.whatif import Factors
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
@@ -164,7 +164,7 @@ def _simulate_edits(
     if arguments.only_reads:
         return (), f"{without}this only reads"
     with Bench(contest=contest).locked("diagnose"), progress_of(arguments) as progress:
-        simulated = edits.simulate(contest, candidate, evidence, asked, Policy(), progress)
+        simulated = edits.simulate(contest, candidate, evidence, asked, policy_here(), progress)
     return simulated, "" if simulated else f"{without}no constant of kernel.py has the size of an advised block"
 
 

@@ -29,7 +29,8 @@ from harness.ledger.codec import valid_json
 from harness.ledger.diff import unified
 from harness.ledger.git import index
 from harness.loop import gate as gating
-from harness.records import Attempt, Champion, Evidence, Policy, ScaledRow, Verdict
+from harness.loop.bench import policy_here
+from harness.records import Attempt, Champion, Evidence, ScaledRow, Verdict
 from harness.records import Outcome as Ruling
 from harness.records.gate import Gate, GatedContest, GateOutcome
 from harness.render import gate as rendering
@@ -280,7 +281,7 @@ def _stored_attempt(
         judged_against=base.name if base else "",
         kernel_sha256=side.candidate.sha256,
         key=key,
-        policy=Policy(),
+        policy=policy_here(),
         evidence=side.evidence,
         champion=champion,
         verdict=_verdict(gated, side.evidence, is_base=is_base),

@@ -10,8 +10,9 @@ from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge.evaluate.timing import device
 from harness.loop import kept_captures
+from harness.loop.bench import policy_here
 from harness.loop.exported import exported
-from harness.records import Policy, Row, Table
+from harness.records import Row, Table
 from harness.records.table import Origin
 from harness.sandbox.profiles import TraceMode
 from harness.shell.arguments import command, directory, say
@@ -60,7 +61,7 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> CapturedKerne
         function=member.function,
         chip=contest.chip,
         source=source,
-        policy=Policy(),
+        policy=policy_here(),
         stubs=contest.stubs,
     )
 

@@ -10,7 +10,7 @@ from harness.ledger import Ledger
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, rescale
-from harness.loop.bench import Bench, Say
+from harness.loop.bench import TIME_LIMITS, Bench, Say
 from harness.loop.search_state import floor_of
 from harness.records import Attempt, CheckedChampion, Note
 from harness.units import quantity
@@ -101,7 +101,8 @@ def _note(
     bench = Bench(contest=contest, progress=progress, on="simulated")
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
-        return None, f"{evidence.failure.kind}: {evidence.failure.message}; this machine may be the cause"
+        remedy = f": {TIME_LIMITS.variable}=3 allows three times the time" if evidence.failure.kind == "timeout" else ""
+        return None, f"{evidence.failure.kind}: {evidence.failure.message}; this machine may be the cause{remedy}"
     after = ledger.next_number() - 1
     note = rescale.note_of(
         evidence, contest, contest.key("simulated"), champion.number, champion.kernel_sha256, after, is_checked=True

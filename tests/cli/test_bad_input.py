@@ -61,7 +61,7 @@ def test_unknown_options_and_values(contest: Path) -> None:
 
 def test_text_for_a_number_costs_no_attempt(contest: Path) -> None:
     for words in (("experiment: x", "--set", "BQ=abc"), ("sweep", "experiment: x", "--set", "BQ=64,abc")):
-        refused(ratchet(contest, *words), "bad-setting", 2, "expected a number, as BQ = ", "got 'abc'")
+        refused(ratchet(contest, *words), "bad-setting", 2, "expected a number, because BQ = ", "got 'abc'")
     assert "no attempts yet" in ratchet(contest, "results").stdout
 
 

@@ -83,7 +83,7 @@ def test_a_file_that_is_not_python_is_named() -> None:
 @pytest.mark.parametrize("value", ["abc", "'512'", "BQ"])
 def test_text_does_not_take_the_place_of_a_number(value: str) -> None:
     name, text = parse(f"BQ={value}")
-    with pytest.raises(UsageError, match=r"--set BQ: expected a number, as BQ = 128 is one, got '"):
+    with pytest.raises(UsageError, match=r"--set BQ: expected a number, because BQ = 128 is a number, got '"):
         refuse_text(SOURCE, name, text)
 
 

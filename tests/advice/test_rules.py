@@ -233,7 +233,9 @@ SHOWN = {
         )
     ],
     "operand re-reads": [Case(lambda: rowwise(0.55e-3, reads=4), ("x is read 4x", "2.5x the least", "half as often"))],
-    "several calls": [Case(lambda: twice(rowwise(0.40e-3)), ("2 Pallas calls move 268.4", "134.23 MB more", "merge the calls"))],
+    "several calls": [
+        Case(lambda: twice(rowwise(0.40e-3)), ("2 Pallas calls move 268.4", "134.23 MB more", "merge the calls"))
+    ],
     "idle bandwidth": [
         Case(lambda: rowwise(0.35e-3), ("memory-bound at 46.8%", "emit_pipeline", "make_async_copy")),
         Case(lambda: rowwise(0.35e-3, block=128), ("memory-bound at 46.8%", "double the blocks of x")),

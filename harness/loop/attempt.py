@@ -166,11 +166,13 @@ def _kept_for_later(run: Run) -> Iterator[Run]:
     with ExitStack() as stack:
         try:
             stack.enter_context(run.bench.locked(f"attempt {run.number}"))
-        except RatchetError:
-            yield run
-            return
-        forget(run.contest)
-        yield replace(run, folder=HERE)
+        except RatchetError as error:
+            if error.kind != "busy":
+                raise
+        else:
+            forget(run.contest)
+            run = replace(run, folder=HERE)
+        yield run
 
 
 def _judge_title(

@@ -168,8 +168,6 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
         candidate = bench.contest.candidate().set(settings)
         evidence = bench.judge(candidate, HERE)
         keep(bench, candidate.sha256, evidence)
-        # The capture is no part of the evidence, so a failure to write it is not reported.
-        simulated_capture.keep(evidence, bench.contest.directory, "kernel.py")
         return evidence
 
 
@@ -181,7 +179,10 @@ def forget(contest: Contest) -> None:
 
 
 def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
-    """Keeps the evidence about the candidate of that digest for later commands; its files lie in the folder `HERE`."""
+    """Keeps the evidence about the candidate of that digest for later commands, and the capture of its simulated run.
+
+    The files of the evidence lie in the folder `HERE`.
+    """
     kept = _KeptJudgement(
         kernel_sha256=kernel_sha256,
         key=_simulated_key(bench.contest),
@@ -190,6 +191,8 @@ def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
         has_lines=bench.checked or bench.with_lines,
     )
     files.write_atomically(_kept_path(bench.contest), msgspec.json.encode(kept))
+    # The capture is no part of the evidence, so a failure to write it is not reported.
+    simulated_capture.keep(evidence, bench.contest.directory, "kernel.py")
 
 
 def evidence_here(bench: Bench) -> Evidence:

@@ -174,12 +174,30 @@ class Shell:
 
 
 def main() -> None:
-    """Writes the pages."""
+    """Writes the pages. If a command breaks, or its filter finds nothing, its old output stays.
+
+    Exits with the errors of these commands, or with the names of pages that do not exist.
+    """
+    wanted = sys.argv[1:] or [path.name for path in PAGES]
+    if unknown := set(wanted) - {path.name for path in PAGES}:
+        sys.exit(f"expected {' or '.join(path.name for path in PAGES)}, got {', '.join(sorted(unknown))}")
+    errors: list[str] = []
     for path in PAGES:
-        if sys.argv[1:] in ([], [path.name]):
+        if path.name in wanted:
             with tempfile.TemporaryDirectory() as scratch:
-                page = answered(path.read_text(encoding="utf-8"), Shell(stand(Path(scratch) / "project")))
+                shell = Shell(stand(Path(scratch) / "project"))
+
+                def answer(command: str, shell: Shell = shell) -> str | None:
+                    try:
+                        return shell(command)
+                    except AssertionError as error:
+                        errors.append(f"{command}: {error}")
+                        return None
+
+                page = answered(path.read_text(encoding="utf-8"), answer)
             path.write_text(page, encoding="utf-8")
+    if errors:
+        sys.exit("\n".join(errors))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,11 @@ _CONFIGURATION = ("config", "config.worktree", "info/attributes", "hooks/*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """The watched state. `patterns` name the ledger's files, including new ones; `ours` is its ref."""
+    """The watched state.
+
+    `patterns` are pairs of a folder and a name pattern, for the ledger's files and git's configuration, so that files
+    created later are found too. `ours` is the ref of the ledger's log.
+    """
 
     repository: Repo
     patterns: tuple[tuple[Path, str], ...]

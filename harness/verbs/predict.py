@@ -18,7 +18,7 @@ class Predict(Verb):
     example = "predict matmul X[8192,8192] W[8192,8192]"
     description = (
         "Predicts from shapes, mesh and chip: the time of a `matmul X[..] W[..]` or a `collective KIND`, the `memory` "
-        "of training, or the whole shapes of arrays given in parts (`shapes ARRAY...`)."
+        "of training, or the global shapes of arrays from one device's part of each (`shapes ARRAY...`)."
     )
     examples = (
         "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8; "

@@ -42,7 +42,7 @@ class Results(Verb):
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
-        parser.flag("--all", "fold nothing, and show counters and commits too")
+        parser.flag("--all", "a line for every attempt and every check, and the columns of counters and commits")
         parser.flag(
             "--then",
             "add the times as they were recorded (shown anyway where an accepted kernel has no time on the scale)",

@@ -244,7 +244,7 @@ def _top(default: int) -> Arguments:
 
 
 def _add_framework_ops(parser: Parser) -> None:
-    parser.many("--category NAME", f"show only these (may be repeated): {', '.join(FRAMEWORK_CATEGORIES)}")
+    parser.many("--category NAME", f"show only this category (may be repeated): {', '.join(FRAMEWORK_CATEGORIES)}")
     _top(30)(parser)
 
 

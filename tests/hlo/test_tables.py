@@ -404,6 +404,44 @@ def test_a_sum_of_floats_that_counts_is_a_table(made: str, is_known: bool) -> No
     assert (counted is not None) == is_known
 
 
+@pytest.mark.parametrize(
+    ("values", "comparison", "attributes", "is_known"),
+    [
+        ("eights", "compare(%x, %y), direction=LT", "", True),
+        ("places", "compare(%x, %y), direction=LT", "", False),
+        ("places", "compare(%x, %y), direction=LT", ", is_stable=true", True),
+        ("eights", "compare(%v, %w), direction=LT", "", False),
+        ("eights", "and(%p, %q)", "", False),
+    ],
+    ids=["equal values", "values", "stable", "compares values", "compares something else"],
+)
+def test_a_sort_is_a_table_if_the_order_of_equal_keys_is_known(
+    values: str, comparison: str, attributes: str, is_known: bool
+) -> None:
+    tests = "  %p = pred[] compare(%x, %v), direction=LT\n  %q = pred[] compare(%y, %w), direction=GT\n"
+    text = f"""HloModule m
+
+%sooner (x: s32[], y: s32[], v: s32[], w: s32[]) -> pred[] {{
+  %x = s32[] parameter(0)
+  %y = s32[] parameter(1)
+  %v = s32[] parameter(2)
+  %w = s32[] parameter(3)
+{tests if "%p" in comparison else ""}  ROOT %lower = pred[] {comparison}
+}}
+
+ENTRY %main (keys: s32[4]) -> s32[4] {{
+  %keys = s32[4]{{0}} parameter(0)
+  %places = s32[4]{{0}} iota(), iota_dimension=0
+  %eight = s32[] constant(8)
+  %eights = s32[4]{{0}} broadcast(%eight), dimensions={{}}
+  %sorted = (s32[4]{{0}}, s32[4]{{0}}) sort(%keys, %{values}), dimensions={{0}}{attributes}, to_apply=%sooner
+  ROOT %first = s32[4]{{0}} get-tuple-element(%sorted), index=0
+}}
+"""
+    words = Tables(parse.read(text), {"keys": np.array([3, 1, 3, 2], np.int32)}).words("first")
+    assert (words is not None) == is_known
+
+
 def test_operands_in_the_memory_of_results_are_named() -> None:
     tables = Tables(parse.read(CALLS))
     assert tables.written_operands("in_place") == {1}

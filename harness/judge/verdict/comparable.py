@@ -1,4 +1,4 @@
-"""Reasons why evidence cannot carry a verdict, and whether the evidence of two programs can be compared."""
+"""Reasons why evidence cannot support a verdict, and whether the evidence of two programs can be compared."""
 
 from harness.hardware import Chip
 from harness.judge.verdict import roofline, schedule_checks
@@ -20,7 +20,7 @@ def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
 
 
 def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
-    """The reason why `evidence` cannot carry a verdict; empty if it can."""
+    """The reason why `evidence` cannot support a verdict; empty if it can."""
     if evidence.failure:
         return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
     if evidence.unchecked:

@@ -13,7 +13,7 @@ def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chi
 
     Also True if a member of a suite takes more time than it may. In both cases no check can make the candidate win, so
     the remaining checks need not run. False if a time is unknown or not simulated, or if the champion's evidence cannot
-    carry a verdict. Raises ValueError if the two are not comparable.
+    support a verdict. Raises ValueError if the two are not comparable.
     """
     if candidate.latency is None or candidate.latency.source != "simulated":
         return False

@@ -18,7 +18,8 @@ def add_screening(parser: Parser) -> None:
     parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
     parser.settings(
         "NAME=VALUES",
-        "the values of this constant of kernel.py: 512,1024, 128..4096:pow2 or 8..64:8; one --set for each",
+        "the values to try for a constant of kernel.py: a list (512,1024) or a range (128..4096:pow2, 8..64:8); "
+        "one --set for each constant",
     )
     add_where(parser)
     add_jobs(parser)

@@ -387,7 +387,7 @@ def unreached_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Variables that os.putenv sets where their readers do not look."""
     for setting in subject.settings.settings:
         if setting.unreached:
-            observation = f"{setting.word} does not get to its reader: {setting.unreached}"
+            observation = f"{setting.word} does not reach the library that reads it: {setting.unreached}"
             remedy = f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: that sets both"
             yield _finding("putenv", setting, observation, remedy)
 

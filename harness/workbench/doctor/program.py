@@ -77,7 +77,7 @@ class InUse:
 
 
 def checklist(run: ProgramRun, subject: str, seen: InUse = InUse()) -> tuple[Table, Table, Table]:
-    """Findings, measures and compilations of a run, completed from a capture."""
+    """Three tables about a run: findings, figures, compilations. What only a capture shows comes from `seen`."""
     origin: Origin = "measured cpu" if run.platform == "cpu" else "measured"
     table_of_findings, _ = findings.table(
         (*(finding for rule in RULES for finding in rule(run, subject)), *_slow_input(run, subject, seen)),

@@ -160,8 +160,8 @@ _TRAFFIC: Fields[Traffic] = (
 
 def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     note = (
-        "V is the whole array of a group. time: one run by the rule V/W on one ring, all-reduce twice that; "
-        "only a profile shows whether it is hidden behind other work."
+        "V: bytes of a group's whole array. time: predicted for one run on one ring of bandwidth W: V/W; all-reduce "
+        "and collective-permute 2 V/W; all-to-all V/(4 W). Only a profile shows how much of it other work hides."
     )
     title, why = (
         f"collectives, predicted on {target.name}",

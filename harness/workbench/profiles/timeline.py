@@ -292,7 +292,7 @@ STEPS = (
         notes=("Idle on all devices in the steps: {idle:%} of their time.", f"{_NAME_FUNCTIONS}."),
         empty=(
             f"{_NO_STEPS}{{stepless:?}}",
-            "there is no time in the steps in which all devices are idle{never:?}",
+            "at no time in the steps are all devices idle{never:?}",
             "a simulated capture has no host{hostless:?}",
             "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2)"
             f". {_NAME_FUNCTIONS}",

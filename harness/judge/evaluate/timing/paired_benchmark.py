@@ -80,7 +80,7 @@ def sample(
 
     It ends after the first of: a batch after which `is_settled` is true; the last batch; a batch after which the next
     one, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early, for
-    any reason, only leaves fewer chances to luck. Raises ValueError without looks.
+    any reason, is safe: luck could decide at fewer looks. Raises ValueError without looks.
     """
     began = clock()
     slots: Slots | None = None

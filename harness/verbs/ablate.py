@@ -13,8 +13,8 @@ class Ablate(Verb):
     line = "what each accepted change is worth in the champion now"
     description = (
         "Takes the accepted changes out of the champion one at a time, judges what is left under the present "
-        "prepare.py, and says what each is worth now: simulated time without it minus the time with it. A change that "
-        "cannot be taken out alone is taken out with as few others as possible, which are named: later changes of the "
+        "prepare.py, and says what each is worth now: simulated time without it minus the time with it. If a change "
+        "cannot be taken out alone, as few others as possible go with it, and they are named: later changes of the "
         "same lines, or changes that do not work without it. With a number, the hunks of that attempt's change are "
         "taken out. Nothing is recorded."
     )

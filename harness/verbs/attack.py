@@ -83,8 +83,8 @@ def attack_text(attack: Record, directory: Path | None, member: str) -> str:
     ]
     if worst.is_wrong and worst.is_doubtful:
         lines.append(
-            f"the judge's own honest computation is at {worst.honest_ratio:.3g} times the tolerance there: roundings "
-            "that should be independent add up, so this says little against the kernel (docs/DECIDING.md)"
+            f"on this input the judge's own honest computation is at {worst.honest_ratio:.3g} times the tolerance too: "
+            "roundings that should be independent add up, so this says little against the kernel (docs/DECIDING.md)"
         )
     elif worst.is_wrong and worst.output:
         revoke = command(f"revoke{draw_text.options([worst.draw])}", directory)

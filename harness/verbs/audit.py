@@ -1,4 +1,4 @@
-"""The verb `audit`: flags of a launch script: unknown, harmful."""
+"""The verb `audit`: find unknown and harmful flags of a program."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from harness.workbench.profiles.places import SUFFIX
 
 class Audit(Verb):
     place = "machine", 60
-    line = "flags of a launch script: unknown, harmful"
+    line = "find unknown and harmful flags of a program"
     example = "audit run.sh"
     description = (
         "Audits the flags of JAX, XLA and libtpu in a launch script (shell or Python), in the environment, or in a "

@@ -1,4 +1,4 @@
-"""The verb `bisect`: which change made it slower, spill more or fail."""
+"""The verb `bisect`: find the change that made kernel.py worse."""
 
 import re
 from argparse import Namespace
@@ -16,12 +16,12 @@ _NUMBER = r"[0-9]{1,18}"
 
 class Bisect(Verb):
     place = "look", 40
-    line = "which change made it slower, spill more or fail"
+    line = "find the change that made kernel.py worse"
     example = "bisect --from 3 --to 12"
     description = (
-        "Finds the change that made the kernel worse, by halving: among the champions between two attempts, or, "
-        "between two commits, among those that changed kernel.py or its helpers. Every kernel is judged "
-        "under the present prepare.py, unless an attempt recorded the answer under the same key; nothing is recorded."
+        "Finds the change that made the kernel worse, by bisection. Between two attempts, the champions are searched; "
+        "between two commits, the commits that changed kernel.py or its helpers. Every kernel is judged under the "
+        "present prepare.py, unless an attempt has its result under the same key. Nothing is recorded."
     )
     examples = "ratchet.sh bisect --from 3 --to 12 --metric spills; ratchet.sh bisect --from v1.0 --to HEAD"
     shows_texts = True
@@ -30,13 +30,17 @@ class Bisect(Verb):
     def configure(self, parser: Parser) -> None:
         parser.option(
             "--from A",
-            "an attempt's number, or a commit, that is good",
+            "the number of a good attempt, or a good commit",
             dest="first",
             complete=attempts_and_files,
             required=True,
         )
         parser.option(
-            "--to B", "a later attempt or commit that is bad", dest="last", complete=attempts_and_files, required=True
+            "--to B",
+            "the number of a bad attempt after A, or a bad commit",
+            dest="last",
+            complete=attempts_and_files,
+            required=True,
         )
         parser.choice(
             "--metric",
@@ -44,7 +48,12 @@ class Bisect(Verb):
             "what got worse: simulated time, executed spills, or correctness (time)",
             default="time",
         )
-        parser.option("--threshold PERCENT", "how much more than at A counts as worse (1)", type=float, default=1.0)
+        parser.option(
+            "--threshold PERCENT",
+            "a kernel is worse if its time or spills exceed those at A by more than this (1)",
+            type=float,
+            default=1.0,
+        )
         parser.flag("--full", "print every figure and line of the change that was found")
         parser.json("the result as JSON")
         parser.quiet()
@@ -67,7 +76,8 @@ class Bisect(Verb):
         with progress_of(arguments) as progress:
             bisection = searching.bisect(contest, steps, arguments.metric, arguments.threshold / 100, progress, records)
         tidy(contest.directory)
-        reused = f"not judged again, recorded under the present key: {', '.join(records.used)}"
+        names = ", ".join(records.used)
+        reused = f"not judged again, because their results are recorded under the present key: {names}"
         return Outcome(
             document=bisection,
             text=lambda: bisection_text(bisection, terminal_width(), full=arguments.full, colour=colour()),

@@ -23,17 +23,17 @@ class Champions(Verb):
     line = "check every contest's champion again, in one commit"
     example = "champions --page CHAMPIONS.md --commit"
     description = (
-        "Runs all checks of today's judge on every contest's champion in a folder and below it, and times accepted "
-        "kernels on today's scale. The results are notes in the ledgers; no attempt number is used. A champion that "
-        "passed under both of today's keys is not checked again."
+        "Runs all checks of today's judge on the champion of every contest in a folder and below it, and times "
+        "accepted kernels on today's scale. The results are notes in the ledgers; no attempt number is used. A "
+        "champion that passed under today's timing key and checks key is not checked again."
     )
     document = Document(1, ChampionsDocument)
 
     def configure(self, parser: Parser) -> None:
         parser.option("--page FILE", "write a page in Markdown about all champions", type=Path)
-        parser.flag("--commit", "commit notes and page, and nothing else")
+        parser.flag("--commit", "commit the notes and the page, and nothing else")
         parser.flag("--all", "time rejected and undecided attempts too")
-        parser.flag("--again", "also check champions that passed under these keys")
+        parser.flag("--again", "also check champions that passed under today's keys")
         parser.json("the results as JSON")
         parser.quiet()
 
@@ -51,7 +51,7 @@ class Champions(Verb):
         top = git.root(repository)
         page = arguments.page.resolve() if arguments.page else None
         if page is not None and not page.is_relative_to(top):
-            raise UsageError("outside", f"expected --page in the repository {top}, got {arguments.page}")
+            raise UsageError("outside", f"expected --page to lie in the repository {top}, got {arguments.page}")
         if page is not None and (page.suffix != ".md" or page.is_relative_to(git.git_directory(repository))):
             raise UsageError("usage", f"expected --page to be a page in Markdown (.md), got {arguments.page}")
         if arguments.commit:

@@ -24,36 +24,36 @@ class Ci(Verb):
     line = "judge what a change does to a repository's contests"
     example = "ci --base main"
     description = (
-        "Judges every contest whose prepare.py, kernel.py or helper modules differ between HEAD and where it left the "
-        "base: both sides in this run, by one compiler, under the base's prepare.py. Nothing is recorded or checked "
-        "out. Exit code 1 if the change makes a kernel wrong or slower, 3 if that is not known."
+        "Judges every contest whose prepare.py, kernel.py or helper modules differ between HEAD and the commit where "
+        "it left the base. Both sides are judged in this run, with one compiler and the base's prepare.py. Nothing is "
+        "recorded or checked out. Exit code 1 if the change makes a kernel wrong or slower, 3 if that is not known."
     )
     examples = 'ratchet.sh ci --base origin/main --annotations --markdown "$GITHUB_STEP_SUMMARY" --out artefacts'
     document = Document(1, Gate)
 
     def configure(self, parser: Parser) -> None:
         parser.option("--base REF", "the branch or commit to merge into", required=True)
-        parser.option("--head REF", "what is proposed (HEAD)", default="HEAD")
+        parser.option("--head REF", "the branch or commit with the change (HEAD)", default="HEAD")
         parser.option(
             "--fail-on WHAT",
-            "outcomes that fail the gate: regress, wrong, inconclusive, removed, or nothing (all but removed)",
+            "outcomes that fail the gate: regress, wrong, inconclusive, removed, or nothing (default: all but removed)",
             default="regress,wrong,inconclusive",
             complete=_failing,
         )
         parser.option(
             "--threshold PERCENT",
-            "a kernel is slower or faster if its simulated time changes by at least this much (1)",
+            "a kernel counts as slower or faster if its simulated time changes by at least this much (1)",
             type=float,
             default=1.0,
         )
         parser.choice(
             "--compilers",
             ["own", "both"],
-            "judge with the other locked compiler too, in its own environment (own)",
+            "both: judge with the other locked compiler too, in its own environment (own)",
             default="own",
         )
         parser.option("--markdown FILE", "append a summary to this file", type=Path)
-        parser.flag("--annotations", "print GitHub's workflow commands for the lines that cost more")
+        parser.flag("--annotations", "print GitHub's workflow commands, which annotate the lines that take more cycles")
         parser.option(
             "--out DIR",
             "write an HTML report and timelines for each contest, and benchmark.json, to this folder",

@@ -1,4 +1,4 @@
-"""The verb `completion`: what a shell evaluates to complete verbs and options."""
+"""The verb `completion`: print the script by which a shell completes words."""
 
 from argparse import Namespace
 
@@ -8,11 +8,11 @@ from harness.shell.verb import Outcome, Verb
 
 class Completion(Verb):
     place = "machine", 20
-    line = "what a shell evaluates to complete verbs and options"
+    line = "print the script by which a shell completes words"
     example = "completion bash"
     description = (
-        "Prints what a shell evaluates at its start, so that the Tab key completes verbs, options, the numbers of a "
-        "contest's attempts and the constants of its kernel.py."
+        "Prints a script that a shell evaluates at its start, so that the Tab key completes verbs, options, the "
+        "numbers of a contest's attempts and the constants of its kernel.py."
     )
     examples = 'eval "$(ratchet.sh completion bash)"; ratchet.sh completion fish | source'
     takes_contest = False

@@ -1,4 +1,4 @@
-"""The verb `diff`: two kernels: time, cycles by kind and by line, VMEM, text."""
+"""The verb `diff`: compare two kernels: time, cycles, VMEM, text."""
 
 from argparse import Namespace
 
@@ -10,12 +10,12 @@ from harness.shell.verb import Document, Outcome, Verb
 
 class Diff(Verb):
     place = "look", 30
-    line = "two kernels: time, cycles by kind and by line, VMEM, text"
+    line = "compare two kernels: time, cycles, VMEM, text"
     example = "diff 3 7"
     description = (
         "Compares two kernels: their times, the cycles of each by kind and by source line, bundles, spills, VMEM and "
-        "traffic, and the diff of the texts. Each is an attempt's number, or a "
-        "file with a kernel, which is judged first and not recorded."
+        "traffic, and the diff of the texts. A kernel is named by an attempt's number or by its file; a file is judged "
+        "first and not recorded."
     )
     examples = "ratchet.sh diff (the champion and kernel.py as it stands); ratchet.sh diff 3 7; ratchet.sh diff 3 my.py"
     is_watched = True
@@ -38,8 +38,8 @@ class Diff(Verb):
             metavar="B",
             help="an attempt's number or a kernel's file (default: kernel.py as it stands)",
         )
-        parser.flag("--full", "print every figure and line, not only what moved")
-        parser.json("the comparison")
+        parser.flag("--full", "print every figure and line, not only those that changed")
+        parser.json("the comparison as JSON")
         parser.quiet()
 
     def run(self, arguments: Namespace) -> Outcome:

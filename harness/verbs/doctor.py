@@ -1,4 +1,4 @@
-"""The verb `doctor`: is this machine fit; a program's checklist."""
+"""The verb `doctor`: check this machine, or how a program uses JAX."""
 
 from argparse import Namespace
 
@@ -9,13 +9,13 @@ from harness.shell.verb import Outcome, Verb
 
 class Doctor(Verb):
     place = "machine", 50
-    line = "is this machine fit; a program's checklist"
+    line = "check this machine, or how a program uses JAX"
     example = "doctor run.py:step"
     description = (
-        "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program, runs it "
-        "unconfined in a separate process and prints a checklist: compilations and the argument that caused each, "
-        "the first call compared with the second, transfers, precision, the compilation cache, and the published "
-        "targets. Exit code 1 if there is a problem with the machine."
+        "Checks whether this machine can judge kernels: versions, devices, memory, disk, git and the ledger. With a "
+        "program, runs it unconfined in a separate process and prints a checklist: compilations and the argument that "
+        "caused each, the first call compared with the second, transfers, precision, the compilation cache, and the "
+        "published targets. Exit code 1 if there is a problem with the machine."
     )
     examples = "ratchet.sh doctor; ratchet.sh doctor train.py:step"
     document = TABLES
@@ -27,8 +27,8 @@ class Doctor(Verb):
             "module",
             nargs="?",
             metavar="MODULE.py[:FUNCTION]",
-            help="a program of yours: a function without arguments, called twice, or the file run once as a main "
-            "program",
+            help="a program of yours: a function without arguments, which is called twice, or a file, which is run "
+            "once as the main program",
         )
         parser.option("--capture WHERE", "a capture of the program, for MXU and HBM")
         parser.option("--limit S", "seconds that the program may take (600)", type=float, default=600.0)

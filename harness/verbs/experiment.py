@@ -35,10 +35,12 @@ class Experiment(Verb):
         parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
         add_evaluation(parser)
         parser.settings("NAME=VALUE", "rewrite this constant of kernel.py")
-        parser.option("--expect 5%", "how much less time you expect, as 5%% or x0.95 (more: -5%% or x1.05); recorded")
+        parser.option(
+            "--expect 5%", "how much less time you expect, as 5%% or x0.95 (for more time -5%% or x1.05); recorded"
+        )
         parser.flag("--again", "judge an already judged program again")
-        parser.flag("--record", "keep the result for an unchanged kernel as a note")
-        parser.flag("--rebaseline", "make kernel.py the champion as it stands, if it is right")
+        parser.flag("--record", "if the kernel is unchanged, keep the result as a note")
+        parser.flag("--rebaseline", "make kernel.py the champion if it is right, without comparing its time")
         parser.flag("--all-checks", "run every check even if the kernel is slower than the champion")
 
     def run(self, arguments: Namespace) -> Outcome:

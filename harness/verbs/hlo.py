@@ -29,8 +29,8 @@ class Hlo(Verb):
             "what",
             nargs="?",
             help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, a "
-            "capture (file, folder or run), an attempt's number (default: kernel.py's module as last judged), or a "
-            "function of yours, MODULE.py:FUNCTION, whose jaxpr and StableHLO are shown too",
+            "capture (file, folder or run), an attempt's number, or a function of yours, MODULE.py:FUNCTION, whose "
+            "jaxpr and StableHLO are shown too; the default is kernel.py's module as last judged",
         )
         parser.option("--module NAME", "the module of a capture (default: the one that took most time)")
         parser.option("--op NAME", "explain this operation alone")

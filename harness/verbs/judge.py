@@ -31,7 +31,7 @@ class Judge(Verb):
 
     def configure(self, parser: Parser) -> None:
         add_evaluation(parser)
-        parser.settings("NAME=VALUE", "judge it with this constant rewritten; the file stays as it is")
+        parser.settings("NAME=VALUE", "judge kernel.py with this constant rewritten; the file itself does not change")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import report as reporting

@@ -77,7 +77,7 @@ class Lines(Verb):
             title, candidate = f"kernel.py of attempt {arguments.number}", known_candidate(ledger, arguments.number)
             evidence = history.attempt(ledger.place, arguments.number).evidence
             back, lines = (command(words, arguments.directory) for words in (f"checkout {arguments.number}", "lines"))
-            again = f". Records stay as they were made; to see its lines: {back}, then {lines}"
+            again = f". Old records are not changed; to see the cycles of its lines: {back}, then {lines}"
         evidence = evidence_of(evidence, arguments.member)
         if arguments.member:
             title += f" at {arguments.member}"

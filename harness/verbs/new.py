@@ -32,7 +32,7 @@ class New(Verb):
             "(file.py:function), which is copied beside kernel.py; the function's options become constants",
             dest="around",
         )
-        parser.choice("--chip", [chip.name for chip in CHIPS], "the chip it is judged for")
+        parser.choice("--chip", [chip.name for chip in CHIPS], "the chip that kernels are judged for")
         parser.quiet()
 
     def run(self, arguments: Namespace) -> Outcome:

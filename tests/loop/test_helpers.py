@@ -46,7 +46,10 @@ def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     # A failed candidate is put back with its helpers, and can be brought back.
     sizes.write_text("BLOCK = 100\n")
     failed = ratchet(folder, "experiment: an odd block", "--quiet", expect=1)
-    assert "sizes.py is the champion's again (attempt 2); your text: ./ratchet.sh checkout 3" in failed.stdout
+    assert (
+        "sizes.py is the champion's again (attempt 2); to get your version back: ./ratchet.sh checkout 3"
+        in failed.stdout
+    )
     assert sizes.read_text() == "BLOCK = 64\n"
     # The printed command commits the record that it leaves.
     command = failed.stdout.partition("0003-an-odd-block.json joins the branch")[2].partition("commit it now: ")[2]

@@ -27,10 +27,10 @@ def add_screening(parser: Parser) -> None:
     parser.choice(
         "--on",
         ["cpu", "tpu", "gpu", "simulated"],
-        "where the latency of the attempt comes from; a TPU's settings are screened in the simulator anyway",
+        "where the latency of the attempt comes from; a TPU's settings are always screened in the simulator",
     )
-    parser.option("--expect 5%", "how much less time you expect of the best")
-    parser.flag("--again", "judge the best even if it was judged before")
+    parser.option("--expect 5%", "how much less time you expect of the best setting")
+    parser.flag("--again", "judge the best setting even if it was judged before")
     parser.flag("--full", "print the whole report of the attempt")
     parser.json("the settings' results as JSON")
     parser.quiet()
@@ -40,7 +40,7 @@ def add_seed(parser: Parser) -> None:
     # The range of numpy's seeds.
     parser.option(
         "--seed N",
-        "seed of the search's random numbers (0); with --jobs 1 the same seed asks for the same settings",
+        "seed of the search's random numbers (0); with --jobs 1 the same seed tries the same settings",
         type=at_least(0, (1 << 32) - 1),
         default=0,
     )
@@ -49,7 +49,7 @@ def add_seed(parser: Parser) -> None:
 def add_where(parser: Parser) -> None:
     parser.many(
         "--where CONDITION",
-        "try only settings for which this holds, such as 'BKV %% BKV_COMPUTE == 0'; may be given more than once",
+        "try only settings that meet this condition, such as 'BKV %% BKV_COMPUTE == 0'; may be given more than once",
     )
 
 
@@ -57,11 +57,11 @@ def add_jobs(parser: Parser) -> None:
     parser.option("--jobs N", "settings screened at a time (one for each core, at most 16)", type=at_least(1))
     parser.option(
         "--workers N",
-        "settings screened at a time by Ray: workers on this machine, or on the cluster of --ray",
+        "settings that Ray screens at a time, each in a worker on this machine or on the cluster of --ray",
         type=at_least(1),
     )
     parser.option(
-        "--ray ADDRESS", "screen on this Ray cluster: HOST:PORT on one of its machines, ray://HOST:10001 elsewhere"
+        "--ray ADDRESS", "screen on this Ray cluster: HOST:PORT if this machine belongs to it, else ray://HOST:10001"
     )
 
 
@@ -79,7 +79,10 @@ def add_operands(parser: Parser) -> None:
 
 
 def add_function_arguments(parser: Parser) -> None:
-    words = "an argument of the function, one --arg for each; 8@x: split over the axis x, 8@x@y: over both"
+    words = (
+        "the shape of an argument of the function, one --arg for each argument; f32[8@x,128] splits the first "
+        "dimension over the mesh axis x, f32[8@x@y,128] over x and y"
+    )
     parser.many("--arg f32[8,128]", words)
 
 

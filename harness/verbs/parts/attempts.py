@@ -49,8 +49,8 @@ def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | 
     back = command(f"checkout {attempt.number}", directory)
     names = _restored(contest, attempt.number) or ("kernel.py",)
     return (
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} the champion's again "
-        f"(attempt {attempt.champion.attempt}); your text: {back}"
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} the champion's again (attempt "
+        f"{attempt.champion.attempt}); to get your version back: {back}"
     )
 
 

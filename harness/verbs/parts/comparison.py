@@ -40,7 +40,7 @@ def _side(arguments: Namespace, what: str | None, place: int) -> tuple[ComparedS
     if what is None or re.fullmatch(r"\d+", what):
         return _attempt(recovered_ledger(arguments), what, arguments.directory)
     if arguments.only_reads:
-        raise RatchetError("not-judged", f"{what} is not judged yet, and this only reads: name an attempt")
+        raise RatchetError("not-judged", f"{what} is not judged yet, and this tool only reads: name an attempt")
     path = Path(what)
     if not path.is_file():
         raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")

@@ -71,7 +71,7 @@ def present_evidence(
         if evidence is None:
             raise RatchetError(
                 "not-judged",
-                "kernel.py as it stands was not judged yet, and this only reads: judge it first (evaluate, "
+                "kernel.py as it stands was not judged yet, and this tool only reads: judge it first (evaluate, "
                 "`ratchet.sh judge`), or name an attempt",
             )
         return evidence

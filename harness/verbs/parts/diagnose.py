@@ -162,7 +162,7 @@ def _simulate_edits(
     if number is not None and not installed.is_unchanged(evidence):
         return (), f"{without}a package that attempt {number} imports may have changed since"
     if arguments.only_reads:
-        return (), f"{without}this only reads"
+        return (), f"{without}this tool only reads"
     with Bench(contest=contest).locked("diagnose"), progress_of(arguments) as progress:
         simulated = edits.simulate(contest, candidate, evidence, asked, policy_here(), progress)
     return simulated, "" if simulated else f"{without}no constant of kernel.py has the size of an advised block"
@@ -190,7 +190,7 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
     )
     return (
         f"in the order of the expected gain: {ranks}. The expected gain is below the bound if such advice mostly "
-        "brought less; if the gain is unknown, it is a part of the cause's time",
+        "brought less; a finding without a known gain is ranked by a part of its cause's time",
     )
 
 

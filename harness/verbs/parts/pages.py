@@ -23,7 +23,8 @@ def serve(arguments: Namespace) -> Outcome:
     if arguments.distributed or rest:
         say(
             "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can "
-            "read every capture on it. Without --distributed and xprof's own arguments it listens on this machine only"
+            "read every capture on it. Without --distributed and xprof's own arguments, the pages can be read on this "
+            "machine only"
         )
         code = xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={arguments.port}", *rest])
         return Outcome(text=lambda: "", exit_code=code)
@@ -59,7 +60,7 @@ def _log_directory(word: str | None, contest: Path) -> str:
 def _greeting(where: str, base: str) -> str:
     lines = [f"XProf over {where} at {base}/ (only on this machine; Ctrl-C stops it)"]
     if where.startswith(CLOUD):
-        return "\n".join((*lines, "  its runs are read when the page asks for them"))
+        return "\n".join((*lines, "  runs are read when the page asks for them"))
     runs = places.runs(Path(where))
     for place in runs[:_SHOWN]:
         run, host = links.run_name(place, Path(where)), places.host_name(place.files[0])

@@ -64,7 +64,7 @@ def _collective(arguments: Namespace) -> tuple[Table, ...]:
         part = replace(array, dimensions=array.local(mesh), axes=tuple(() for _ in array.axes))
         size: float = prediction.spec_bytes(part)
         if part.dimensions != array.dimensions:
-            remark = f"Of {array} with {arguments.mesh} each group sends {part}."
+            remark = f"Each group sends {part}, its part of {array} with {arguments.mesh}."
     else:
         size = quantity(arguments.bytes, "--bytes")
     axes = _axis(arguments)
@@ -88,7 +88,7 @@ def _memory(arguments: Namespace) -> tuple[Table, ...]:
     target = figures_of(arguments.chip) if arguments.chip else None
     devices = _devices(arguments.devices, {})
     if arguments.devices is not None and target is None:
-        raise UsageError("usage", "expected --chip with --devices: it gives the memory of each device")
+        raise UsageError("usage", "expected --chip with --devices: the chip gives the memory of each device")
     parameters = quantity(arguments.parameters, "--parameters") if arguments.parameters is not None else None
     if parameters is None and model is not None:
         parameters = model.parameters

@@ -93,7 +93,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, 
         on_device = (None,) * len(reply.host_seconds)
     shape: tuple[str, ...] = ()
     if kernel.device == "cpu" and title != kernel.problem.statement().title:
-        shape = (f"On the CPU it ran at a reduced shape: {title}.",)
+        shape = (f"On the CPU kernel.py ran at a reduced shape: {title}.",)
     rows = [(number, *times) for number, times in enumerate(zip(reply.host_seconds, on_device, strict=True))]
     notes = (
         *shape,

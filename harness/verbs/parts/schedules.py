@@ -111,8 +111,8 @@ def dumps_of(folder: Path, evidence: Evidence, name: str) -> Path:
         raise RatchetError(
             "no-dump",
             f"expected the schedules of {name} in {evidence.dump_directory}, found nothing: only the machine that "
-            "judged it has them. Put its kernel.py into the working tree (ratchet.sh checkout N), then ask "
-            "without its number",
+            "judged it has them. Put its kernel.py into the working tree (ratchet.sh checkout N), then run this "
+            "command without a number",
         )
     return dumps
 

@@ -155,12 +155,12 @@ def _range_note(row: Row) -> str:
     how_sure = (
         "no other setting takes less at either end"
         if row.is_best_at_both_ends
-        else "ranked by the middle: another setting takes less at one end"
+        else "settings are ranked by the middle of the range, and another setting takes less at one end"
     )
     return (
         f"{row.shape} on {row.chip} has {formats.in_words(row.range_seconds)}, because the SparseCore does a part of "
-        f"it, nearly the same part in every setting; {how_sure}. `simulate MODULE.py:FUNCTION --on-tensorcore` prints "
-        "the time of the program without the SparseCore."
+        f"the work, nearly the same part in every setting; {how_sure}. `simulate MODULE.py:FUNCTION --on-tensorcore` "
+        "prints the time of the program without the SparseCore."
     )
 
 

@@ -172,7 +172,7 @@ class Ledger:
             if error.kind != "busy":
                 return (str(error),)
             holder = locking.holder(self._lock_path)
-            return (f"an attempt is under way, and not here yet: {holder}",) if holder else ()
+            return (f"an attempt is under way and not recorded yet: {holder}",) if holder else ()
 
     def recover(self) -> tuple[str, ...]:
         """Finishes or undoes an unfinished attempt, and returns sentences about it; () if there was nothing to do.

@@ -225,7 +225,7 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
     overwritten = would_lose(place, champion)
     if overwritten:
         return [
-            f"{', '.join(overwritten)} of the champion would overwrite a file that no attempt and no commit has: "
+            f"{', '.join(overwritten)} of the champion would overwrite a file that no attempt and no commit has, so "
             f"kernel.py stays the candidate's; attempt {recording.number} holds what was judged"
         ]
     write_files(place, champion)

@@ -135,7 +135,7 @@ class AttackedKernel:
         self.children.ask(child, task, "correctness", task, request, reply_type, limit)
         _, reply = self.children.wait()
         if isinstance(reply, Failure):
-            raise RatchetError(reply.kind, f"the kernel cannot be attacked: {reply.message}")
+            raise RatchetError(reply.kind, f"no input could be tried on the kernel: {reply.message}")
         return reply
 
 

@@ -24,7 +24,7 @@ KEPT_RUNS = 20
 # A hundred attempts with 30 MB of compiler dumps each, as in the root contest.
 KEPT_BYTES = 3_000_000_000
 RULE = (
-    f"the newest {KEPT_RUNS} runs, as many simulated ones, all runs of accepted attempts, and every file that the "
+    f"the newest {KEPT_RUNS} runs, as many simulated runs, all runs of accepted attempts, and every file that the "
     "ratchet did not write; older runs are removed. If runs, timelines, compiler dumps and scratch folders (of "
     f"attempts, sweep, bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')}, the oldest are "
     "removed first, those of accepted attempts last, and never the champion's or those that a running command may be "

@@ -124,7 +124,7 @@ def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
     if failure is None:
         return
     sizes = [name for name, value in constants(candidate.text) if value.isdigit()]
-    ways = ["choose constants of the problem that the kernel takes"]
+    ways = ["choose constants of the problem that the kernel accepts"]
     if sizes:
         ways.append(f"set the kernel's own constants too ({', '.join(f'--set {name}=...' for name in sizes[:3])})")
     if others := scaffold.siblings(like):

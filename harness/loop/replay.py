@@ -100,9 +100,9 @@ def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
     elif evidence.failure is not None:
         why_not = f"{evidence.failure.kind} ended the judgement before"
     elif then.mode == "interpret":
-        why_not = "it was interpreted at a shape at which nothing is checked now"
+        why_not = "it was interpreted at a shape that is no longer checked"
     else:
-        why_not = "the judge has no such family, shape or probe now"
+        why_not = "the judge no longer has this family, shape or probe"
     return RepeatedCheck(
         family=then.family,
         draw=then.draw,

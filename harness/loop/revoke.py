@@ -204,8 +204,8 @@ def _judged(
         raise RatchetError(
             "undecided",
             f"attempt {attempt.number} ended with {_words(verdict.failure)}. That may be this machine's fault and not "
-            "the kernel's, so nothing was recorded. Run it again while nothing else is at work; --force counts it as a "
-            "failure of the kernel",
+            "the kernel's, so nothing was recorded. Run revoke again while the machine is idle; with --force this "
+            "counts as a failure of the kernel",
         )
     return result
 

@@ -49,7 +49,9 @@ def space(texts: Sequence[str]) -> Grid:
         name = name.strip()
         settings = [parse(f"{name}{equals}{value}") for part in _split(values) for value in _values(name, part)]
         if name in grid:
-            raise UsageError("bad-grid", f"--set {name} is given twice: list its values in one, {name}=512,1024")
+            raise UsageError(
+                "bad-grid", f"--set {name} is given twice: list all its values in one --set, such as {name}=512,1024"
+            )
         grid[name] = tuple(dict.fromkeys(value for _, value in settings))
     if not grid:
         raise UsageError("bad-grid", "expected --set NAME=VALUE,VALUE,... at least once, got none")

@@ -38,7 +38,8 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
     messages += _on_keys(contest, rows, notes, row_of_champion, key)
     if champion and ledger.kernel_changed_since(champion):
         messages.append(
-            "kernel.py at HEAD is not the champion's: an ordinary commit changed it (--rebaseline adopts it)"
+            "kernel.py at HEAD is not the champion's: an ordinary commit changed it (--rebaseline makes it the "
+            "champion if it passes)"
         )
     messages += _lost_titles(rows)
     return Status(

@@ -176,7 +176,7 @@ def on_another_text(ledger: Ledger, original: Candidate) -> str:
     if champion is None or number is None or champion.kernel_sha256 == original.sha256:
         return ""
     return (
-        f"kernel.py is that of attempt {number}: its best setting is recorded as an attempt, whatever comes of it, and "
+        f"kernel.py is that of attempt {number}: its best setting is recorded as an attempt whatever the verdict, and "
         f"becomes the champion only if it takes less time than attempt {champion.number}"
     )
 

@@ -52,7 +52,7 @@ def _blocks(ablation: Ablation) -> Iterator[Block]:
     )
     if ablation.reworded:
         names = _listed([f"attempt {number}" for number in ablation.reworded])
-        yield Words(f"in the text before {names}, which changed words and not the program")
+        yield Words(f"taken out of the text before {names}, which changed only words, not the program")
     yield from (GAP, _table(ablation), GAP)
     for ablated in ablation.changes:
         yield from (Words(f"{ablated.name}: {note}", rest="  ") for note in _notes(ablated))
@@ -98,19 +98,19 @@ def _more(value: int | None, champion: int | None, text: Callable[[float], str])
 
 def _notes(ablated: AblatedChange) -> Iterator[str]:
     others = _listed(ablated.together)
-    rest = "the table has what they are worth together"
+    rest = "the table shows what they are worth together"
     if ablated.effect == "superseded":
         yield "superseded: none of its lines is left in the champion"
     elif ablated.tie == "lines" and others:
         rely = "relies" if len(ablated.together) == 1 else "rely"
         relying = f" or {rely} on such changes" if ablated.failure and ablated.effect != "needed" else ""
-        yield f"entangled with {others}, which touched the same lines since{relying}; {rest}"
+        yield f"entangled with {others}, which later changed the same lines{relying}; {rest}"
     elif ablated.tie == "dependence":
         yield f"without it alone the kernel fails: {clean(ablated.failure)}"
         yield (
-            f"entangled with {others}: the kernel is right again without that too; {rest}"
+            f"entangled with {others}: the kernel is right with all of these taken out; {rest}"
             if others
-            else "entangled with others that rely on it; no set of them leaves a kernel that is right"
+            else "entangled with others that rely on it; taking them out too leaves no kernel that is right"
         )
     if ablated.effect == "needed" and ablated.tie != "dependence":
         yield f"without {'them' if others else 'it'} the kernel fails: {clean(ablated.failure)}"

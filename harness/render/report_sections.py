@@ -91,7 +91,7 @@ def timing_inputs(evidence: Evidence) -> Iterator[Block]:
     runs = evidence.simulation.runs if evidence.simulation else ()
     if runs:
         times = [f"{run.name} {'unknown' if run.seconds is None else seconds(run.seconds)}" for run in runs]
-        rest = f"; cycles, units and steps below are of {runs[0].name}" if runs[1:] else ""
+        rest = f"; the cycles, units and steps below are those of {runs[0].name}" if runs[1:] else ""
         yield named("Timing inputs", f"{' · '.join(times)} [{simulated(evidence.chip)}{rest}]")
 
 

@@ -16,7 +16,7 @@ from harness.render.series import changed_words, key_words
 from harness.units import change, milliseconds, percent, quantity
 
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
-_LOST = "! more time at this member than the champion at that time, though less in the mean"
+_LOST = "! this member took more time than with the champion of that time, although the mean took less"
 _VERDICT_WORDS = {"reject": "rejected"}
 _FAILURE_WORDS = {"timeout": "timed out"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "link-bound": "links", "latency-bound": "latency"}

@@ -36,7 +36,7 @@ def _overview_lines() -> Iterator[str]:
                 yield f"  {verb.name:10} {verb.line:{widest}}  {verb.example}"
     yield ""
     yield "  -C DIR     the contest's folder (default: this one)"
-    yield "  --python X first of all: the Python to set the environment up with (3.12, or a path)"
+    yield "  --python X the Python to set up the environment with (3.12, or a path); it must come first"
     yield "ratchet.sh VERB --help says more; ratchet.sh experiment --help lists the options of an attempt."
     yield EXIT_CODES
     yield f"kernel-ratchet {__version__}"
@@ -50,7 +50,7 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield "# Commands"
     yield ""
-    yield "Made by `./ratchet.sh help --markdown` from the parsers themselves; a test holds it to them."
+    yield "Made by `./ratchet.sh help --markdown` from the parsers; a test compares it with them."
     yield ""
     yield f"{EXIT_CODES[0].upper()}{EXIT_CODES[1:]}."
     yield "Every verb takes `--help`. What `--json` prints carries its version as `schema`; `./ratchet.sh schema VERB`"

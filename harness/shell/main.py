@@ -167,7 +167,7 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
         for sentence in outcome.afterwards():
             say(sentence)
     except KeyboardInterrupt:
-        say("interrupted: the remaining work is done another time")
+        say("interrupted: a later command does the remaining work")
     except RatchetError as error:
         say(str(error))
     return outcome.exit_code

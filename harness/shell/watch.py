@@ -116,14 +116,14 @@ def _excess(child: int, size: int, times: int, spent: float) -> str:
     if (resident := _resident_bytes(child)) > most_bytes:
         return (
             f"{what} takes {resident:,} bytes of memory, more than {most_bytes:,}; the limit is ten times what was "
-            f"read, but at least {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): raise that if "
-            "you trust the file"
+            f"read, but at least {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): raise this "
+            "variable if you trust the file"
         )
     if spent > most_seconds:
         return (
-            f"{what} takes more than {most_seconds:,} s of a processor; the limit is {times} times 10 s for each MiB, "
-            f"or {times} times {reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}) if that is more: "
-            "raise that if you trust the file"
+            f"{what} takes more than {most_seconds:,} s of a processor; the limit is {times} times the larger of 10 s "
+            f"for each MiB and {reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}): raise the latter "
+            "if you trust the file"
         )
     return ""
 

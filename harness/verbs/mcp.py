@@ -11,9 +11,10 @@ from harness.shell.verb import Outcome, Verb
 # AGENTS.md.
 _INSTRUCTIONS = """\
 A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is right and really faster.
-Loop: next says where the search stands and whether to go on, diagnose what to try; change one thing in kernel.py,
-run_experiment judges and records it (sweep: the best of a grid of settings, tune: of a search), results shows all.
-evaluate judges without recording; diagnose, lines, whatif and hlo without a number are about what it judged last.
+Loop: next says where the search stands and whether to go on, diagnose what to try. Change one thing in kernel.py;
+run_experiment judges and records it (sweep tries a grid of settings and records the best, tune searches them).
+results shows all attempts. evaluate judges without recording; without a number, diagnose, lines, whatif and hlo are
+about the kernel that evaluate judged last.
 xprof_* tools read profiles of XLA programs. Numbers are in SI base units; `origin` or `source` says whether they are
 measured or simulated; the two are never compared. Where an answer is too long, `cut` says how to ask for the rest."""
 
@@ -23,8 +24,8 @@ class Mcp(Verb):
     line = "the commands as tools of the Model Context Protocol"
     description = (
         "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it. Tools open only "
-        "contests, captures and other files below the roots, symbolic links resolved; tools marked read-only write "
-        "nothing."
+        "contests, captures and other files that lie below the roots once symbolic links are resolved. Tools marked "
+        "read-only write nothing."
     )
     examples = 'ratchet.sh mcp -C /path/to/contest; for a client: {"command": "/path/to/ratchet.sh", "args": ["mcp"]}'
 

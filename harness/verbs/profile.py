@@ -26,8 +26,8 @@ class Profile(Verb):
     example = "profile --calls 3"
     description = (
         "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
-        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it. Kept are "
-        f"{kept_captures.RULE}."
+        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it. That folder "
+        f"keeps {kept_captures.RULE}."
     )
     examples = "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999"
     document = TABLES
@@ -53,7 +53,9 @@ class Profile(Verb):
             const=_SERVER_PORT,
         )
         parser.option(
-            "--steps A:B", "run kernel.py repeatedly and capture its steps A to B; with --serve it goes on", type=_steps
+            "--steps A:B",
+            "run kernel.py repeatedly and capture its steps A to B; with --serve it keeps running after that",
+            type=_steps,
         )
         parser.option("--snapshots N", "take N snapshots of the running kernel", type=at_least(1))
         parser.option("--every S", "seconds between snapshots (2)", type=float, default=2.0)

@@ -13,8 +13,8 @@ class Replay(Verb):
     line = "judge an attempt again under the present judge"
     example = "replay 3"
     description = (
-        "Judges an attempt again under the present judge; records nothing. The exit code is that of the verdict now: 1 "
-        "for an attempt that is rejected again."
+        "Judges an attempt again under the present judge; records nothing. The exit code is that of the new verdict, "
+        "such as 1 for an attempt that is rejected again."
     )
     document = Document(4, Record)
     effect = "writes"

@@ -15,17 +15,18 @@ class Report(Verb):
     example = "report --open"
     description = (
         "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line, searches. "
-        "With --all it is one page over every contest in DIR and below, which links a page of each. With --table it is "
-        "the page of a table of tuned constants; that needs no contest."
+        "With --all, writes a page of each contest in DIR and below, and one page that links them. With --table, "
+        "writes the page of a table of tuned constants, which needs no contest."
     )
     examples = "ratchet.sh report --open; ratchet.sh report --all; ratchet.sh report --table tables"
     is_watched = True
 
     def configure(self, parser: Parser) -> None:
-        parser.flag("--open", "open it in the browser")
+        parser.flag("--open", "open the page in the browser")
         parser.option(
             "--out FILE",
-            "default: profile_data/report.html; with --all profile_data/contests/index.html, the others beside it",
+            "default: profile_data/report.html; with --all profile_data/contests/index.html, with the contests' pages "
+            "beside it",
             type=Path,
         )
         parser.flag("--all", "a page over every contest in DIR and below")
@@ -51,9 +52,7 @@ class Report(Verb):
         from harness.workbench.profiles.places import PROFILE_DATA
 
         if arguments.table is not None and (arguments.directory is not None or arguments.all):
-            raise UsageError(
-                "usage", "expected -C DIR, --all or --table DIR alone: the page of a table needs no contest"
-            )
+            raise UsageError("usage", "expected --table DIR without -C and --all: the page of a table needs no contest")
         if arguments.peers is not None and not arguments.all:
             raise UsageError("usage", "--peers is for the page over all contests: expected --all with it")
         folder = directory(arguments.directory).resolve()

@@ -42,20 +42,20 @@ class Results(Verb):
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
-        parser.flag("--all", "a line for every attempt and every check, and the columns of counters and commits")
+        parser.flag("--all", "print a line for every attempt and every check, and the columns of counters and commits")
         parser.flag(
             "--then",
             "add the times as they were recorded (shown anyway where an accepted kernel has no time on the scale)",
         )
         parser.flag("--accepted", "only accepted attempts")
         parser.flag("--best", "only accepted attempts that set a new best time")
-        parser.option("--since N", "only attempt N and later ones, or from a day on", type=since)
+        parser.option("--since N", "only attempts from number N on, or from a day such as 2026-03-31 on", type=since)
         parser.option("--grep TEXT", "only hypotheses with this text, in upper or lower case", default="")
         parser.option(
             "--limit N", "only the newest N lines; with --json and --csv the newest N attempts", type=at_least(1)
         )
         parser.json("the attempts, their times on the scale and as recorded, and the notes as JSON")
-        parser.flag("--csv", "print these as CSV: one line for each attempt and each note")
+        parser.flag("--csv", "print attempts and notes as CSV, one line for each")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import table

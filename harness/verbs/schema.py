@@ -12,7 +12,7 @@ class Schema(Verb):
     place = "machine", 10
     line = "the JSON schema of what a verb prints with --json"
     example = "schema next"
-    description = "Prints the JSON schema of what a verb prints with --json; without a verb all of them, by verb."
+    description = "Prints the JSON schema of what a verb prints with --json, or without a verb all schemas."
     takes_contest = False
 
     def configure(self, parser: Parser) -> None:

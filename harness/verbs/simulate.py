@@ -103,12 +103,14 @@ class Simulate(Verb):
         parser.option(
             "--mesh A=N,B=M", "run the function on a mesh of chips with these axes; the last axis varies fastest"
         )
-        parser.flag("--on-tensorcore", "compile a program without the SparseCore, whose work has no latency here")
+        parser.flag(
+            "--on-tensorcore", "compile a program that does not use the SparseCore, whose time is not simulated"
+        )
         add_operands(parser)
         parser.choice(
             "--assume",
             ["never", "always"],
-            "assume that branches on the contents of vectors, which are not simulated, never or always hold",
+            "assume that branches on the contents of vectors, which are not simulated, are never or always taken",
         )
         parser.json("the result as JSON")
         parser.quiet()
@@ -213,7 +215,7 @@ def _links(simulation: Simulation, seconds: float) -> list[str]:
     share = units.percent(waits / seconds)
     lines = [
         f"  {simulation.chips} chips; the one that ends last waits {units.seconds(waits)} for others ({share} of the "
-        "time, without what collectives compute)"
+        "time, not counting what collectives compute)"
     ]
     links = sorted(simulation.links, key=lambda link: -link.bytes)
     for link in links[:_LINKS_SHOWN]:
@@ -283,7 +285,7 @@ def _text(simulation: Simulation, in_profile: float | None, width: int) -> str:
             lines += _links(simulation, simulation.seconds)
     sentences = [f"goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
     if any("contents are not known" in text for text in simulation.unknown):
-        sentences.append("contents that depend on an argument are known if you give it: --operand NAME=FILE.npy")
+        sentences.append("if contents depend on an argument, give the argument: --operand NAME=FILE.npy")
     # The first of the reasons is the headline where there is no latency.
     sentences += [f"not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
     lines += [line for sentence in sentences for line in wrap(sentence, width, "  ")]

@@ -17,7 +17,7 @@ class Sweep(Verb):
     line = "screen a grid of settings, judge the best as one attempt"
     example = 'sweep "experiment: ..." --set BQ=512,1024'
     description = (
-        "Compiles and times every setting of a grid, then judges the best one as one recorded attempt that names the "
+        "Compiles and times every setting of a grid, then judges the best one as one attempt, whose record names the "
         "grid. A setting that fails stays in the table with its failure."
     )
     examples = 'ratchet.sh sweep "experiment: larger blocks" --set BQ=512,1024,2048 --set BKV=512,1024'

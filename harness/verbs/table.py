@@ -16,8 +16,8 @@ class Table(Verb):
     line = "fill a table of block sizes for shapes and chips"
     example = "table --kernel jax:splash --shapes shapes.json"
     description = (
-        "Fills a table of tuned constants: for each shape on each chip settings are searched with Optuna, compiled and "
-        "timed in the simulator, and the best one is judged in full. The table is written as json, as python or as "
+        "Fills a table of tuned constants: for each shape on each chip, Optuna searches settings, which are compiled "
+        "and timed in the simulator, and the best one is judged in full. The table is written as json, as python or as "
         "tokamax's own cache, with the cost of the kernel's fallback. Finished rows are kept: the same command "
         "continues where it stopped."
     )
@@ -35,7 +35,7 @@ class Table(Verb):
         parser.add_argument("--kernel", required=True, help=f"{', '.join(KERNELS)}, or the folder of a contest")
         parser.option(
             "--shapes FILE",
-            "JSON: a list of shapes, the problem's constants in small letters, or of models (docs/TABLES.md)",
+            "a JSON list of shapes, which give the problem's constants in lower case, or of models (docs/TABLES.md)",
             type=Path,
             required=True,
         )
@@ -49,7 +49,9 @@ class Table(Verb):
         parser.option("--trials N", "settings tried for a row (24)", type=at_least(1), default=24)
         add_seed(parser)
         parser.option(
-            "--missing TABLE", "fill the shapes that this table lacks, and show what its fallback costs", type=Path
+            "--missing TABLE",
+            "fill the shapes that this table lacks, and show what the fallback costs there",
+            type=Path,
         )
         parser.flag("--list", "with --missing: fill nothing, only list these shapes; exit 1 if there are any")
         parser.settings("NAME=VALUES", "search these values of this constant instead of the default ones")

@@ -11,8 +11,8 @@ class Test(Verb):
     place = "machine", 140
     line = "run the project's tests"
     description = (
-        "Runs the project's tests; every other option is pytest's. `-m device` runs the tests that need a TPU; "
-        "`-m device --on cpu` runs those of them that a CPU can run instead."
+        "Runs the project's tests; options other than those below go to pytest. `-m device` runs the tests that need a "
+        "TPU; `-m device --on cpu` runs those of them that a CPU can run instead."
     )
     examples = "ratchet.sh test -k settings"
     takes_contest = False

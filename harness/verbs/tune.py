@@ -16,8 +16,8 @@ class Tune(Verb):
     line = "search settings with Optuna, judge the best as one attempt"
     example = 'tune "experiment: ..." --set BQ=128..2048'
     description = (
-        "Searches the settings of constants of kernel.py: Optuna asks for one after the other, each is compiled and "
-        "timed, and the best is judged as one recorded attempt that names what was screened. If a search was "
+        "Searches the settings of constants of kernel.py: Optuna proposes one after the other, each is compiled and "
+        "timed, and the best is judged as one attempt, whose record names what was screened. If a search was "
         "interrupted, the same command continues it."
     )
     examples = 'ratchet.sh tune "experiment: blocks" --set BQ=128..4096:pow2 --set BKV=128..4096:pow2 --trials 40'

@@ -16,10 +16,10 @@ class Validate(Verb):
     example = "validate --minutes 30"
     description = (
         "Tries everything that needs a device: a measured attempt, an A/A control, captures and their lines, "
-        "snapshots, a capture through the profiler's server, and every template and example champion of the chip, its "
-        "measured time beside its simulated one. The steps are the project's tests of a device (`ratchet.sh test -m "
-        "device`), each with a limit. Writes a page, and an archive of everything printed and captured. Exit code 1 if "
-        "a step failed."
+        "snapshots, a capture through the profiler's server, and every template and example champion of the chip, for "
+        "which the measured and the simulated time are shown side by side. The steps are the project's tests of a "
+        "device (`ratchet.sh test -m device`), each with a limit. Writes a page, and an archive of everything printed "
+        "and captured. Exit code 1 if a step failed."
     )
     examples = "ratchet.sh validate; ratchet.sh validate --on cpu --minutes 10"
     takes_contest = False
@@ -33,7 +33,10 @@ class Validate(Verb):
         )
         parser.chip(f"with --on cpu, the chip that kernels are compiled for ({DEFAULT_CHIP})")
         parser.add_argument(
-            "--minutes", type=minutes, default=30.0, help="how long it may take; steps left after that are not run (30)"
+            "--minutes",
+            type=minutes,
+            default=30.0,
+            help="minutes that the validation may take; later steps are not run (30)",
         )
         parser.option("--out NAME", "write NAME.md and NAME.tar.gz (validate-CHIP in this folder)", type=Path)
         parser.json("the findings")

@@ -43,8 +43,8 @@ class Whatif(Verb):
     line = "which of the chip's resources would make it faster"
     example = "whatif --mxu x2"
     description = (
-        "Runs the same schedule in the simulator on a chip with other resources; without factors it scales each in "
-        "turn."
+        "Runs the same schedule in the simulator on a chip with other resources; without factors, each resource is "
+        "scaled in turn."
     )
     examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
     is_watched = True
@@ -136,7 +136,7 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
     if not any(answer.profits for answer in scaled):
         last = "nothing here would make it notably faster"
     if best is not None and best.profits:
-        last = f"it would profit most from {best.scale.words}"
+        last = f"the program would profit most from {best.scale.words}"
     last += (
         "; the schedule stays the one made for the real chip, so an edit that spares that resource alone gains at most "
         "what its row says"

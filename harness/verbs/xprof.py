@@ -251,7 +251,7 @@ def _add_framework_ops(parser: Parser) -> None:
 def _add_mfu(parser: Parser) -> None:
     parser.option("--gbs N", "global batch size, in sequences", type=float)
     parser.option("--seq N", "tokens in a sequence", type=float)
-    words = "FLOPs of the model, forward and backward (6e9); without these three only the trace's own count is used"
+    words = "FLOPs of the model, forward and backward (6e9); needs --gbs and --seq, else the trace's own count is used"
     parser.option("--flops-per-token N", words, type=float)
     words = "devices that share the batch (default: those in the capture); one chip may be two devices"
     parser.option("--num-chips N", words, type=at_least(1))
@@ -464,8 +464,8 @@ def _overview() -> str:
             *lines,
             "",
             "Captures are named by a log directory (with plugins/profile/RUN/), the folder or the name of a run,",
-            "an .xplane.pb file, or the number of an attempt; without one it is the newest of the contest.",
-            f"Where {remote.URL_VARIABLE} names an XProf server, any other name is a run there.",
+            "an .xplane.pb file, or the number of an attempt; the default is the newest of the contest.",
+            f"If {remote.URL_VARIABLE} names an XProf server, any other name is a run on that server.",
             "--json prints JSON, in SI units.",
         )
     )

@@ -121,7 +121,7 @@ def test_the_command_says_which_resource_counts(
     assert main(["whatif", folder, "--chip", "v5e"]) == 0
     text = capsys.readouterr().out
     assert "[simulated v5e]" in text
-    assert "it would profit most from mxu x2" in text
+    assert "the program would profit most from mxu x2" in text
     assert text.splitlines()[-2].startswith("clock x2 ")
     assert main(["whatif", folder, "--chip", "v5e", "--clock", "x1", "--mxu", "1", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -132,6 +132,6 @@ def test_the_command_says_which_resource_counts(
     assert both["time_ratio"] <= mxu["time_ratio"] < bandwidth["time_ratio"]
     assert both["scale"] == bandwidth["scale"] | {"mxu": 2.0}
     assert main(["whatif", folder, "--chip", "v5e", "--bandwidth", "x2", "--mxu", "x2"]) == 0
-    assert "it would profit most from mxu x2;" in capsys.readouterr().out
+    assert "the program would profit most from mxu x2;" in capsys.readouterr().out
     assert main(["whatif", folder, "--chip", "v5e", "--mxu", "fast"]) == 2
     assert "bad-factor" in capsys.readouterr().err

@@ -144,7 +144,7 @@ def test_an_expectation_may_begin_with_a_minus() -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["results", "--since"], "expected --since N, got nothing after it: only attempt N and later ones"),
+        (["results", "--since"], "expected --since N, got nothing after it: only attempts from number N on"),
         (["results", "--grep"], "expected --grep TEXT, got nothing after it: only hypotheses with this text"),
         (["new", "mine", "--like", "rmsnrm"], "--like got 'rmsnrm'; did you mean rmsnorm? expected one of "),
     ],

@@ -162,7 +162,7 @@ def test_a_second_ratchet_is_told_who_is_at_work(contest: Path) -> None:
     with first.lock("attempt 7"):
         # Verbs that only read continue, and name what they do not show.
         (sentence,) = second.recovered()
-    assert sentence.startswith("an attempt is under way, and not here yet: process ")
+    assert sentence.startswith("an attempt is under way and not recorded yet: process ")
     with second.lock():
         assert second.recover() == ()
 

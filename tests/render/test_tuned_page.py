@@ -102,5 +102,5 @@ def test_a_folder_without_rows_is_named(tmp_path: Path) -> None:
 
 
 def test_a_table_and_a_contest_have_two_pages(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected -C DIR, --all or --table DIR alone"):
+    with pytest.raises(UsageError, match="expected --table DIR without -C and --all"):
         report("-C", str(tmp_path), "--table", str(tmp_path))

@@ -61,7 +61,10 @@ def numbers(
     missing = _ranges_missing({record.row.number for record in (*logged, *filed)})
     if missing and all_read:
         yield finding(
-            "missing-attempt", place.name, f"attempts {_listed(missing)} are neither logged nor filed", fetch(place)
+            "missing-attempt",
+            place.name,
+            f"attempts {_listed(missing)} are neither in the log nor in a file",
+            fetch(place),
         )
 
 

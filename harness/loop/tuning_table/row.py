@@ -71,7 +71,7 @@ class Row:
         if self.plus_minus_seconds is not None and not 0 <= self.plus_minus_seconds < math.inf:
             raise ValueError(f"expected an uncertainty of 0 or more, got {self.plus_minus_seconds} s")
         if any(pair is not None and pair[0] > pair[1] for pair in (self.range_seconds, self.fallback_range_seconds)):
-            raise ValueError("expected a range from its least to its most")
+            raise ValueError("expected a range with its lower end first")
         if self.is_entry and (self.best_ends is None or self.checks < 1):
             raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
         if not 1 <= self.looked_at <= reading_limits.MOST_LOOKED_AT:

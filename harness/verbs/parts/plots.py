@@ -48,7 +48,9 @@ def _plot_of_all(arguments: Namespace, folder: Path, target: Path) -> Outcome:
     listed = contests_page.contests(folder, target, {})
     picture = gallery(listed.rows, dark=arguments.dark)
     if picture is None:
-        raise RatchetError("no-limit", "no contest has a champion whose share of the chip's limit is known")
+        raise RatchetError(
+            "no-limit", "expected a champion whose share of the chip's limit is known, found none in these contests"
+        )
     write_atomically(target / NAME, picture)
     if arguments.out is None:
         kept_captures.make_folder(folder / PROFILE_DATA)

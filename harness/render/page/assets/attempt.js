@@ -60,7 +60,7 @@ function kernelLines(detail) {
   const table = make("div", { class: "scroll tallest", tabindex: "0", role: "region", "aria-label": "kernel.py" }, make("table", { class: "plain source" },
     make("thead", {}, make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, rows)));
   return [
-    withHeat ? make("p", { class: "faint" }, `Simulated cycles of one core; the longest bar is the dearest line. Dearest: ${dearest(detail)}. Lines are those that the compiler names.`) : null,
+    withHeat ? make("p", { class: "faint" }, `Simulated cycles of one core; the longest bar is the most expensive line. Most expensive: ${dearest(detail)}. Lines are those that the compiler names.`) : null,
     table,
     detail.others.length ? grid(["elsewhere", "cycles", "share"], detail.others, [1, 2], "narrow") : null,
   ];

@@ -67,7 +67,7 @@ startDialog({
   below: (row) => row.best,
   contents: (detail) => [
     section("Row", make("dl", { class: "facts" }, detail.facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]))),
-    section("Search", detail.search ? searchParts(detail.search) : make("p", { class: "faint" }, "The row is older than the trials that are kept with it: without its line in rows.jsonl the same command makes it again.")),
+    section("Search", detail.search ? searchParts(detail.search) : make("p", { class: "faint" }, "The row is older than the trials that are kept with it: remove its line from rows.jsonl, and the same command makes the row again.")),
   ],
   draw: (dialog, detail) => { if (detail.search) drawSearch(dialog, detail.search); },
 });

@@ -27,8 +27,8 @@ RULE = (
     f"the newest {KEPT_RUNS} runs, as many simulated runs, all runs of accepted attempts, and every file that the "
     "ratchet did not write; older runs are removed. If runs, timelines, compiler dumps and scratch folders (of "
     f"attempts, sweep, bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')}, the oldest are "
-    "removed first, those of accepted attempts last, and never the champion's or those that a running command may be "
-    "writing"
+    "removed first and those of accepted attempts last; those of the champion and those that a running command may be "
+    "writing always stay"
 )
 _SIMULATED = "-simulated-"
 # The ratchet's own runs end with the eight digits of a session, or with the name of a simulated chip.

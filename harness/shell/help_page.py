@@ -53,8 +53,8 @@ def _lines() -> Iterator[str]:
     yield "Made by `./ratchet.sh help --markdown` from the parsers; a test compares it with them."
     yield ""
     yield f"{EXIT_CODES[0].upper()}{EXIT_CODES[1:]}."
-    yield "Every verb takes `--help`. What `--json` prints carries its version as `schema`; `./ratchet.sh schema VERB`"
-    yield "prints its form. `-C DIR` names the contest's folder (default: this one)."
+    yield "Every verb takes `--help`. The document that `--json` prints has its version in `schema`; its JSON schema is"
+    yield "printed by `./ratchet.sh schema VERB`. `-C DIR` names the contest's folder (default: this one)."
     for group, title in GROUPS.items():
         yield ""
         yield f"## {title[0].upper()}{title[1:]}"

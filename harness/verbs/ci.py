@@ -59,7 +59,7 @@ class Ci(Verb):
             "write an HTML report and timelines for each contest, and benchmark.json, to this folder",
             type=Path,
         )
-        parser.json("the findings")
+        parser.json("the findings as JSON")
         parser.quiet()
 
     def run(self, arguments: Namespace) -> Outcome:

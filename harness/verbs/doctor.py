@@ -30,7 +30,7 @@ class Doctor(Verb):
             help="a program of yours: a function without arguments, which is called twice, or a file, which is run "
             "once as the main program",
         )
-        parser.option("--capture WHERE", "a capture of the program, for MXU and HBM")
+        parser.option("--capture WHERE", "a capture of the program, from which the use of MXU and HBM is shown")
         parser.option("--limit S", "seconds that the program may take (600)", type=float, default=600.0)
         parser.json("the tables as JSON")
         parser.quiet()

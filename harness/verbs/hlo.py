@@ -34,10 +34,12 @@ class Hlo(Verb):
         )
         parser.option("--module NAME", "the module of a capture (default: the one that took most time)")
         parser.option("--op NAME", "explain this operation alone")
-        parser.option("--steps N", "how often pasted HLO runs (1)", type=at_least(1), default=1)
+        parser.option("--steps N", "how many times pasted HLO runs (1)", type=at_least(1), default=1)
         add_function_arguments(parser)
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that splits the module or the function")
-        parser.chip(f"predict for this chip: {', '.join(chips.names())} (a capture's own, else {DEFAULT_CHIP})")
+        parser.chip(
+            f"predict for this chip: {', '.join(chips.names())} (default: the capture's chip, else {DEFAULT_CHIP})"
+        )
         parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)
         parser.member()
         parser.json("the tables as JSON")

@@ -32,7 +32,7 @@ class Mcp(Verb):
     def configure(self, parser: Parser) -> None:
         parser.many(
             "--root DIR",
-            "open what lies below this folder; may be given again (default: the contest's folder)",
+            "let tools open what lies below this folder; may be given more than once (default: the contest's folder)",
             type=Path,
         )
 

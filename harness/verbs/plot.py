@@ -12,15 +12,15 @@ class Plot(Verb):
     line = "the same figures as pictures (PNG)"
     example = "plot --out docs"
     description = (
-        "Writes progress, roofline and where the time goes as pictures, on the champion's scale. With --all it "
-        "is one picture, gallery.png, over every contest in DIR and below."
+        "Writes pictures of the progress, the roofline and where the time goes, on the champion's scale. With --all, "
+        "writes one picture, gallery.png, of every contest in DIR and below."
     )
     is_watched = True
 
     def configure(self, parser: Parser) -> None:
-        parser.option("--out DIR", "default: profile_data/plots", type=Path)
-        parser.flag("--dark", "for a dark background")
-        parser.flag("--all", "one picture over every contest in DIR and below")
+        parser.option("--out DIR", "the folder to write to (default: profile_data/plots)", type=Path)
+        parser.flag("--dark", "draw for a dark background")
+        parser.flag("--all", "write one picture of every contest in DIR and below")
         parser.option("--key KEY", "use the times recorded under this timing key; results --json lists the keys")
 
     def run(self, arguments: Namespace) -> Outcome:

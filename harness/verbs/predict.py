@@ -39,10 +39,10 @@ class Predict(Verb):
             "--devices", "--chips", type=at_least(1), metavar="N", help="number of devices (1, or the mesh's)"
         )
         parser.option("--mesh A=N,B=M", "the sizes of the axes that arrays name")
-        parser.option("--einsum ab,bc->ac", "which dimensions belong together")
+        parser.option("--einsum ab,bc->ac", "the product of the two arrays as an einsum")
         parser.option("--bytes 128MiB", "size of a collective's whole array")
-        parser.option("--shape ARRAY", "the whole array, as a shape")
-        parser.option("--axis N[,M]", "devices along each axis that takes part")
+        parser.option("--shape ARRAY", "shape of a collective's whole array")
+        parser.option("--axis N[,M]", "number of devices along each mesh axis that takes part")
         parser.option("--groups REPLICA_GROUPS", "devices that take part, as replica groups of a collective's HLO")
         parser.option("--parameters 7e9", "number of parameters of the model")
         for name, text in (
@@ -51,11 +51,13 @@ class Predict(Verb):
             ("layers", "layers of a transformer"),
             ("d-model", "width of the model"),
             ("d-ff", "the MLP's width (4 x d-model)"),
-            ("heads", "heads, for an attention that stores its scores (without --heads: no scores are stored)"),
+            ("heads", "number of heads, if the attention stores its scores (default: it stores none)"),
             ("vocab", "size of the vocabulary, for the logits"),
         ):
             parser.option(f"--{name} N", text, type=at_least(1))
-        parser.add_argument("--remat", action="store_const", const=True, help="layers are recomputed (jax.checkpoint)")
+        parser.add_argument(
+            "--remat", action="store_const", const=True, help="recompute layers in the backward pass (jax.checkpoint)"
+        )
         parser.option("--peak FLOP/s", "peak of one device, instead of the chip's")
         parser.option("--bandwidth B/s", "bandwidth of HBM, or of a ring in both directions, instead of the chip's")
         parser.json("the tables as JSON")

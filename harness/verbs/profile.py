@@ -25,9 +25,9 @@ class Profile(Verb):
     line = "capture kernel.py on its own, for XProf"
     example = "profile --calls 3"
     description = (
-        "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
-        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it. That folder "
-        f"keeps {kept_captures.RULE}."
+        "Captures a few calls of kernel.py on its own with JAX's profiler, after a warm-up. Each call has an "
+        f"annotation. The capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it. "
+        f"That folder keeps {kept_captures.RULE}."
     )
     examples = "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999"
     document = TABLES
@@ -44,7 +44,7 @@ class Profile(Verb):
         )
         parser.choice("--mode", TRACE_MODES, "what a TPU records (TRACE_COMPUTE); without effect elsewhere")
         parser.option("--calls N", "calls in the capture (3)", type=at_least(1), default=3)
-        parser.option("--warmup N", "calls before it (5)", type=at_least(1), default=5)
+        parser.option("--warmup N", "calls before the capture (5)", type=at_least(1), default=5)
         parser.option(
             "--serve PORT",
             f"run kernel.py until Ctrl-C, with JAX's profiler server listening for XProf's page ({_SERVER_PORT})",

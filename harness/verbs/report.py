@@ -25,11 +25,11 @@ class Report(Verb):
         parser.flag("--open", "open the page in the browser")
         parser.option(
             "--out FILE",
-            "default: profile_data/report.html; with --all profile_data/contests/index.html, with the contests' pages "
-            "beside it",
+            "the file to write (default: profile_data/report.html; with --all profile_data/contests/index.html, with "
+            "the contests' pages beside it)",
             type=Path,
         )
-        parser.flag("--all", "a page over every contest in DIR and below")
+        parser.flag("--all", "write a page of every contest in DIR and below, and one that links them")
         parser.option(
             "--peers FILE",
             "with --all: a file of the best kernels of others, with lines of contest, peer, seconds, ratio and note, "

@@ -33,7 +33,7 @@ class Selftest(Verb):
     def configure(self, parser: Parser) -> None:
         parser.many("--only NAME", "run only this candidate; may be repeated")
         parser.flag("--quick", "run one candidate of each class: three minutes on two idle cores")
-        parser.json("records instead of the table")
+        parser.json("the records as JSON instead of the table")
         parser.quiet()
 
     def run(self, arguments: Namespace) -> Outcome:

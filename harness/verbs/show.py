@@ -25,7 +25,7 @@ class Show(Verb):
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt's number (default: the newest)")
         parser.member()
-        parser.json("the record")
+        parser.json("the record as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import report as reporting

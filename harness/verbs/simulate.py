@@ -95,8 +95,8 @@ class Simulate(Verb):
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
             "what",
-            help="where the compiler dumped its final schedules, or a function of yours, MODULE.py:FUNCTION, that is "
-            "compiled first",
+            help="a directory with the compiler's final schedules, or a function of yours, MODULE.py:FUNCTION, which "
+            "is compiled first",
         )
         parser.chip("the chip that the schedules are for, such as v6e", required=True)
         add_function_arguments(parser)

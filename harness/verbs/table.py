@@ -40,7 +40,7 @@ class Table(Verb):
             required=True,
         )
         parser.chip(
-            f"such as v5e,v6e: one row for each shape on each chip ({DEFAULT_CHIP})",
+            f"chips, such as v5e,v6e, with one row for each shape on each chip ({DEFAULT_CHIP})",
             default=DEFAULT_CHIP,
             metavar="CHIPS",
         )

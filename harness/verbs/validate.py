@@ -39,7 +39,7 @@ class Validate(Verb):
             help="minutes that the validation may take; later steps are not run (30)",
         )
         parser.option("--out NAME", "write NAME.md and NAME.tar.gz (validate-CHIP in this folder)", type=Path)
-        parser.json("the findings")
+        parser.json("the findings as JSON")
         parser.quiet()
 
     def run(self, arguments: Namespace) -> Outcome:

@@ -276,8 +276,8 @@ def _add_memory(parser: Parser) -> None:
 def _add_graph(parser: Parser) -> None:
     parser.option("--op NAME", "the operation, such as fusion.3", required=True)
     parser.option("--depth N", "how many operations away (2)", type=at_least(1), default=2)
-    parser.flag("--dot", "print it in DOT, for graphviz")
-    parser.option("--module NAME", "the module, if several have the operation")
+    parser.flag("--dot", "print the graph in DOT, for graphviz")
+    parser.option("--module NAME", "the module, if several modules have the operation")
 
 
 def _add_sql(parser: Parser) -> None:
@@ -346,7 +346,8 @@ COMMANDS = (
             _tables("hotspots:BY_SCOPE", "depth", "at_least"), _add_scopes),
     Command("overview", "devices and steps, the program against the roofline, the longest operations", "./profile_data",
             _beside_useful(_analysis("overview:overview", "useful_flops"))),
-    Command("memory", "peak and capacity, the parts of the peak, buffers alive then, the heap over time",
+    Command("memory", "peak memory and capacity, the parts of the peak, buffers alive at the peak, the heap over "
+        "time",
             "./profile_data", _memory("memory:memory"), _add_memory),
     Command("memory diagnose",
             "faults of the memory: padding, growth, buffers kept long or as large as a vocabulary",

@@ -54,7 +54,7 @@ def add_where(parser: Parser) -> None:
 
 
 def add_jobs(parser: Parser) -> None:
-    parser.option("--jobs N", "settings screened at a time (one for each core, at most 16)", type=at_least(1))
+    parser.option("--jobs N", "number of settings screened at a time (one for each core, at most 16)", type=at_least(1))
     parser.option(
         "--workers N",
         "settings that Ray screens at a time, each in a worker on this machine or on the cluster of --ray",
@@ -120,5 +120,5 @@ def add_evaluation(parser: Parser) -> None:
     )
     parser.flag("--deep", "profile with TRACE_COMPUTE_AND_SYNC (on a device)")
     parser.flag("--full", "print the whole report, not one screen")
-    parser.json("the record instead of the report")
+    parser.json("the record as JSON instead of the report")
     parser.quiet()

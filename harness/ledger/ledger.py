@@ -195,7 +195,7 @@ class Ledger:
         what = f"{begun.purpose}, begun {begun.begun}, did not end"
         if kept is not None:
             return (
-                f"{what}, and kernel.py was edited since: it stays; "
+                f"{what}, and kernel.py was edited since, so it stays as it is; "
                 f"`{git.shell_command(self.place.repository)} cat-file -p {kept}` prints what it was before",
             )
         if self._has_begun:

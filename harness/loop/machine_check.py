@@ -134,7 +134,7 @@ def _available_bytes() -> int | None:
 def isolation(layers: Isolation) -> Iterator[Line]:
     """The layers that confine a judged kernel.py."""
     has_landlock, is_filtered = layers.landlock is not None, layers.system_calls_filtered
-    landlock = f"version {layers.landlock}" if has_landlock else "not offered by this kernel"
+    landlock = f"version {layers.landlock}" if has_landlock else "not offered by this Linux kernel"
     remedy = "kernel.py can read and write what you can: read it before you run it"
     yield _fine_if(has_landlock, "Landlock", landlock, remedy)
     seccomp = "system calls are filtered" if is_filtered else "not available here"

@@ -50,7 +50,9 @@ def for_kernel(
     sweep = _sweep_words(sizes[:_MOST_NAMES], candidate, _longest_axis(evidence), who_tried())
     if not sweep:
         names = ", ".join(name for name, _ in sizes[:_MOST_NAMES])
-        in_a_copy = f"half and twice the size of {names} are screened already or longer than every axis; {in_a_copy}"
+        in_a_copy = (
+            f"half and twice the size of {names} were screened already or are longer than every axis; {in_a_copy}"
+        )
     hints: list[Hint] = []
     for hint in advice:
         if hint.kind not in _IN_THE_CODE:

@@ -222,7 +222,7 @@ class _Queue:
         with self._change:
             if not self._open and self._begun == self._places.count:
                 raise error
-        self._places.say(f"one of {self._places.count} places is left out: {error}")
+        self._places.say(f"one of {self._places.count} screening workers is left out: {error}")
 
     def _close(self, place: Place) -> None:
         with self._change:

@@ -29,7 +29,7 @@ def untried(
         by = {edit: _by(edit, candidate, tried_by) for edit in hint.edits}
         who = ", ".join(dict.fromkeys(filter(None, by.values())))
         if by and all(by.values()):
-            left_out.append(f"advice left out, tried by {who}: {hint.suggestion}")
+            left_out.append(f"advice left out, because it was tried by {who}: {hint.suggestion}")
             continue
         done = [f"{'/'.join(edit.constants)}={edit.new} by {name}" for edit, name in by.items() if name]
         words = f"{hint.suggestion}; tried already: {', '.join(dict.fromkeys(done))}" if done else hint.suggestion

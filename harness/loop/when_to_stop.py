@@ -27,7 +27,7 @@ def go_on_or_stop(
 ) -> Advice:
     """The advice from the newest rows without a win (`since`) and the attempts looked into (`past`)."""
     if champion is None:
-        sentence = "no champion yet: the first attempt that passes becomes it"
+        sentence = "no champion yet: the first attempt that passes becomes the champion"
         return Advice(do="baseline", why="no champion", sentence=sentence)
     label = _label(champion.source, champion.chip)
     if floor.gap_fraction is None:

@@ -120,7 +120,7 @@ def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
     if evidence.simulation is not None and evidence.simulation.seconds is not None:
         yield from (Words(why, lead="time ") for why in evidence.simulation.unknown if why.startswith("assumed"))
     if report.hbm_bytes is None and evidence.trace is not None:
-        why = "the kernel moves data by hand, and the simulation that would count it did not finish"
+        why = "the kernel moves data by hand, and the simulation that would count the bytes did not finish"
         if chip(report.chip).kind == "GPU":
             why = "on a GPU the kernel itself loads its blocks, and its loads are not counted"
         yield Words(why, lead="traffic unknown: ")
@@ -366,7 +366,7 @@ def _nearest(check: Check) -> str:
     name, share = f"{check.family} ({check.mode_words})", _closeness(check)
     if share > 1:
         times = f"{share:,.1f}" if share < _MANY_TIMES else f"{share:.3g}"
-        return f"furthest beyond its tolerance: {name}, {times} times"
+        return f"furthest beyond its tolerance: {name}, {times} times the tolerance"
     honest = check.honest_error or 0.0
     if honest * _NEARLY_EXACT <= (check.tolerance or 0.0):
         return f"nearest to its tolerance: {name}, {percent(share)} of it"

@@ -41,7 +41,7 @@ def _fields(status: Status) -> Iterator[Words]:
 
 def _champion(champion: Row | None, won_by: Row | None) -> str:
     if champion is None or won_by is None:
-        return "none yet; the first attempt that passes becomes it"
+        return "none yet; the first attempt that passes becomes the champion"
     time = "latency unknown" if champion.seconds is None else milliseconds(champion.seconds, " ")
     score = "score unknown" if champion.score is None else f"score {champion.score:.1f}"
     figures = f"{score}, {time} [{with_chip(champion.source, champion.chip)}]"

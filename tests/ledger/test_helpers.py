@@ -56,7 +56,7 @@ def test_a_helper_that_was_edited_since_stays(folder: Path) -> None:
     begun(folder)
     (folder / "deep.py").write_bytes(b"Q = 3  # an idea\n")
     (sentence,) = recovered(folder)
-    assert "was edited since: it stays" in sentence
+    assert "was edited since, so it stays as it is" in sentence
     assert here(folder) == {**NEW, "deep.py": b"Q = 3  # an idea\n"}
 
 

@@ -68,7 +68,7 @@ def test_sizes_that_were_screened_or_fit_no_axis_are_left_out() -> None:
     assert spent
     assert all(
         words.startswith(
-            "half and twice the size of PAGES are screened already or longer than every axis; only in a copy of "
+            "half and twice the size of PAGES were screened already or are longer than every axis; only in a copy of "
             "ragged_paged_attention/kernel.py: "
         )
         for words in spent

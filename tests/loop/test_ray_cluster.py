@@ -113,7 +113,7 @@ def test_a_machine_with_another_compiler_is_left_out(contest: Contest, cluster: 
         results = screened(contest, kernels(contest)[:12], places)
     assert len(latencies(results)) == 12
     assert len(sentences) == 1
-    assert "one of 4 places is left out: it screens under another timing key (libtpu" in sentences[0]
+    assert "one of 4 screening workers is left out: it screens under another timing key (libtpu" in sentences[0]
     assert "-> 0.0.1)" in sentences[0]
 
 

@@ -219,7 +219,7 @@ def test_advice_that_was_tried_is_not_given_again() -> None:
     rows = [row(1, "accept", kind="baseline"), row(2)]
     result = advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512)})
     assert result.hints == ()
-    assert any("advice left out, tried by attempt 2" in message for message in result.messages)
+    assert any("advice left out, because it was tried by attempt 2" in message for message in result.messages)
     # With another constant changed too, the edit's effect is unknown.
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512, BQ=512)}).hints
     assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BQ=512)}).hints

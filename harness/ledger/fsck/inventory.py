@@ -163,7 +163,7 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
             command = git.shell_command(place.repository)
             notes.append(f"{ref} is ahead of the log here: {command} fetch . {ref}:{place.log_ref}")
         else:
-            what = f"it and {place.log_ref} go on differently after the same attempt: two clones used the same numbers"
+            what = f"it and {place.log_ref} diverge after the same attempt: two clones used the same numbers"
             findings.append(finding("numbered-apart", ref, what, choose(place)))
     return kept
 

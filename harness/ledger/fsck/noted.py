@@ -59,7 +59,7 @@ def _wrong_keys(note: Note) -> Iterator[str]:
 
 def _wrong_checks(note: Note, last: int) -> Iterator[str]:
     if note.after > last:
-        yield f"it was taken after attempt {note.after}, and there are {last}"
+        yield f"it was taken after attempt {note.after}, but the last attempt is {last}"
     if note.kind == "checked" and not note.failure_kind and not note.passes:
         yield f"it says that nothing failed, and {note.checks_passed} of {note.checks} checks passed"
 

@@ -141,7 +141,9 @@ def _under_the_other(arguments: Namespace, folder: Path) -> Gate:
     script, python = PACKAGE.parent / "ratchet.sh", _OTHER[sys.version_info[:2] >= (3, 12)]
     cache = cache_directory()
     if not script.is_file() or cache is None:
-        raise RatchetError("one-compiler", "--compilers both needs a clone of the ratchet, and a home for its cache")
+        raise RatchetError(
+            "one-compiler", "--compilers both needs a clone of the ratchet, and a home directory for the cache"
+        )
     words = (
         "--base",
         arguments.base,

@@ -138,7 +138,7 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
     if best is not None and best.profits:
         last = f"the program would profit most from {best.scale.words}"
     last += (
-        "; the schedule stays the one made for the real chip, so an edit that spares that resource alone gains at most "
+        "; the schedule is the one made for the real chip, so an edit that saves this resource alone gains at most "
         "what its row says"
     )
     return "\n".join(

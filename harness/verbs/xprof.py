@@ -258,7 +258,7 @@ def _add_mfu(parser: Parser) -> None:
 
 
 def _add_overlap(parser: Parser) -> None:
-    words = "name the axes of the mesh, the last one varying fastest (default: what the groups fit)"
+    words = "name the axes of the mesh, the last one varying fastest (default: a mesh that the groups fit)"
     parser.option("--mesh A=N,B=M", words)
 
 
@@ -331,7 +331,7 @@ COMMANDS = (
             "./profile_data --mesh data=4,model=2", _overlap, _add_overlap),
     Command("roofline", "predicted time of each operation beside the time it took, their ratio and a verdict", "3",
             _tables("ceilings:ROOFLINE", "top"), _top(30)),
-    Command("utilization", "TC % and HBM % of each module and device, and a conclusion from both", "3",
+    Command("utilization", "use of TensorCore and HBM by each module and device, and a conclusion from both", "3",
             _tables("ceilings:UTILIZATION")),
     Command("counters", "the hardware's own counters, where the capture has them: how busy each unit was",
             "./profile_data", _analysis("counters:counters", "top"), _top(30)),

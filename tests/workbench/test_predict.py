@@ -161,7 +161,7 @@ def test_the_worked_true_shapes(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(row["whole"], row["parts"]) for row in rows] == [("bf16[8,8192]", 1), ("bf16[32768,8192]", 8)]
     text = printed(capsys, *words)
     assert "The groups have 8 devices each, 16 apart: model is 8-way." in text
-    assert "`...` is read as continuing in the same steps." in text
+    assert "`...` is read as a continuation in equal steps." in text
     by_mesh = tables(capsys, "shapes", "W[4096@a+b,8192@c]", "--mesh", "a=2,b=4,c=3")["true_shapes"]
     assert by_mesh[0]["whole"] == "bf16[32768,24576]"
 

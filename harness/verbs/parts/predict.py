@@ -138,7 +138,7 @@ def _shapes(arguments: Namespace) -> tuple[Table, ...]:
             f"The groups have {replica_groups.size} devices each{stride}: {axis} is {replica_groups.size}-way."
         )
         if "..." in arguments.groups:
-            remarks.append("`...` is read as continuing in the same steps.")
+            remarks.append("`...` is read as a continuation in equal steps.")
     _axes_known(arrays, mesh)
     return forecast.shape_tables(arrays, mesh, remarks)
 

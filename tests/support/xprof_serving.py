@@ -16,7 +16,7 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert process.stdout is not None
         greeting = ""
         # The address for other machines is its last line.
-        while "ssh -L" not in greeting and "its runs are read" not in greeting:
+        while "ssh -L" not in greeting and "runs are read when" not in greeting:
             line = process.stdout.readline()
             assert line, f"ended with {process.wait()}: {process.stderr.read() if process.stderr else ''}"
             greeting += line

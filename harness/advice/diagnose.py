@@ -20,7 +20,7 @@ from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
 _LARGE_SCORES = ("drawn-far", "drawn-all")
 # If a few thousand numbers are summed in bfloat16, the error is below this many times the tolerance of a float32 sum.
 _NARROW_SUM = 64
-_NOTHING_ELSE = "it saves next to nothing, and no rule finds anything else"
+_NOTHING_ELSE = "this saves next to nothing, and no rule finds anything else"
 
 
 def hints(
@@ -114,7 +114,10 @@ def _or_state_it(evidence: Evidence) -> str:
     problem = evidence.problem
     if problem.operation != "paged_attention" or "sums" in dict(problem.parameters):
         return ""
-    return "; or state SUMS = 'bfloat16' in prepare.py, which allows bfloat16 there and keeps scores within 512"
+    return (
+        "; or state SUMS = 'bfloat16' in prepare.py, which allows maxima and sums in bfloat16 and keeps scores within "
+        "512"
+    )
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:

@@ -7,8 +7,8 @@ from harness.records import Failure, Stage
 
 _BY_KIND = {
     "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
-    "timeout": "run again if the machine was busy, with RATCHET_TIME_LIMITS=3 (three times the time) if it is slow; "
-    "else try a smaller grid (larger blocks), or look for a loop that never ends",
+    "timeout": "if the machine was busy, run again; if it is slow, set RATCHET_TIME_LIMITS=3 (three times the time); "
+    "otherwise try a smaller grid (larger blocks), or look for a loop that never ends",
     "crash": "read its last output above; run `ratchet.sh judge` to see it again without recording",
     "problem-error": "correct the problem, not the kernel: every kernel is compared with the results that the problem "
     "computes",
@@ -18,8 +18,9 @@ _BY_KIND = {
     "trace-error": "kernel.py raises while it is traced: see the line above; `ratchet.sh judge` checks it without "
     "recording",
     "import-error": "kernel.py raises while it is imported: see the line above; the sandbox has no other processes, no "
-    "network and no files to write. If a package needs them at its import, and the kernel does not need the "
-    "package, name it in STUBS in prepare.py: a stand-in then replaces it, installed or not (docs/OPERATORS.md)",
+    "network and no files to write. If a package needs one of these when it is imported, and the kernel does not need "
+    "the package, name the package in STUBS in prepare.py: a stand-in then replaces it, installed or not "
+    "(docs/OPERATORS.md)",
     "foreign-import": "import only what a kernel may use: the sentence above names the import that is refused",
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
     "wrong-signature": "give kernel_fn the parameters named above, in that order",
@@ -30,7 +31,7 @@ _BY_KIND = {
     "name",
     "chip-not-begun": "let each chip signal the barrier semaphore of every chip that sends to it, and, before it "
     "sends, wait for the signals of all chips that it sends to",
-    "chips-differ": "return the same on every chip, or split the output over the mesh as the problem does",
+    "chips-differ": "return the same values on every chip, or split the output over the mesh as the problem does",
     "sharded": "for one chip, judge the body of shard_map at the shapes of one shard; for several chips, state a "
     "problem over a mesh and use shard_map over that mesh (docs/SEVERAL_CHIPS.md)",
     "sparsecore": "write the kernel for the TensorCore, with pl.pallas_call",
@@ -48,16 +49,16 @@ _BY_KIND = {
     "race": "wait for a copy before its target is read or its source written, and let steps of a parallel axis write "
     "to different blocks",
     "overlapping-copy": "copy by way of another buffer, so that no copy writes memory that it reads",
-    "unfinished-transfer": "wait for each copy before the kernel ends, as often as it was started",
+    "unfinished-transfer": "before the kernel ends, wait for each copy as often as it was started",
     "left-memory": "clear scratch memory in the first step, without looking at its contents: a chip keeps them from "
     "call to call",
-    "transfer-order": "give copies that are under way at the same time a semaphore each, or wait for all of them "
-    "before you use the data of the first",
+    "transfer-order": "give each copy its own semaphore if several are under way at the same time, or wait for all of "
+    "them before you use the data of the first",
     "overlapping-windows": "let each step write a different block; if two steps need the same values, compute them "
     "in both",
     "deadlock": "wait for as many bytes as were copied: use the same references in the wait as in the start",
-    "revisited-block": "order the grid so that all visits of an output block follow each other: the axis that is "
-    "summed over last",
+    "revisited-block": "order the grid so that all visits of an output block follow each other: put the axis that "
+    "is summed over last",
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what the kernel "
     "ignores, or reads although it should not",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
@@ -69,10 +70,10 @@ _BY_KIND = {
     "table (PrefetchScalarGridSpec), and skip the steps beyond it with pl.when",
     "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
     "forged-result": "remove the code that writes files or answers for the judge; kernel_fn may only run the kernel",
-    "helper-name": "rename that file; if Python finds that file itself under this name, because it lies in a folder "
-    "that Python imports from (the harness's own), move it to another folder, such as kernels/",
+    "helper-name": "rename that file; if the name is taken only because that file lies in a folder that Python "
+    "imports from (the harness's own), move it to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
-    "judge-patched": "remove the assignment to what belongs to another module",
+    "judge-patched": "remove the assignment to an object of another module",
     "known-jax-bug": "write it as the sentence above says, or judge the kernel with the other version of JAX",
     "left-behind": "end every thread and process before kernel.py's last line, or start none",
     "no-kernel": "check whether the compiler removed the kernel: its result may be unused, or a constant",
@@ -90,7 +91,7 @@ _BY_KIND = {
     "settings-changed": "do not change JAX's settings and hooks, or variables during the trace; if a package changes a "
     "setting of JAX when it is imported, set it back right after the import",
     "table-changed": "copy the integers to scratch memory (pltpu.SMEM) and change them there",
-    "unknown-primitive": "write that operation with others of docs/SEMANTICS.md",
+    "unknown-primitive": "replace that operation by operations that docs/SEMANTICS.md lists",
     "unusual-constant": "make arrays from plain numbers with jnp.asarray outside kernel_fn, or create them inside it",
     "work-not-done": "look for steps or copies that are skipped at run time: the schedule does less than the trace",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; besides the buffers in the "
@@ -134,28 +135,28 @@ _BY_OPERATION = {
         "non-finite": "subtract the row maximum before exp, and start the running maximum at a finite, very low number",
     },
     "quantized_matmul": {
-        "wrong-result": "if weights are scaled before the product, scale its sums instead: a weight of eight bits is "
-        "exact in bfloat16, a scaled one is rounded; else, "
+        "wrong-result": "if weights are scaled before the product, scale the sums instead: a weight of eight bits is "
+        "exact in bfloat16, a scaled weight is rounded; otherwise, "
     },
 }
 
 
 # Remedies by the wrong part of a result: nearly all of it, parts with edges, or elements here and there.
-_EVERYWHERE = "nearly all of it is wrong: look for a factor, a dtype, a rounding or an operand that is left out"
+_EVERYWHERE = "nearly the whole output is wrong: look for a factor, a dtype, a rounding or an operand that is left out"
 _WITH_EDGES = (
     "the wrong part has edges: compare them with the borders of blocks, heads and groups, and look for a step that "
     "writes no output, begins with what another step left behind, or reads another step's block (an output that is "
     "aliased to an input does not begin as a copy of it)"
 )
 _HERE_AND_THERE = (
-    "a few scattered elements are wrong: look for what only they have in these inputs, such as a mask, a last block "
-    "that the axis does not fill, equal values, or a first value of a maximum or sum that is wrong for them"
+    "a few scattered elements are wrong: look for what only these elements have in these inputs, such as a mask, a "
+    "last block that the axis does not fill, equal values, or a wrong first value of a maximum or sum"
 )
 _IN_FLOAT32 = "keep in float32 the values that the sentence names, until they are used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
 _NOT_FOR_THAT_SHAPE = (
     "; if the kernel is not made for that smaller shape, let kernel_fn raise an error there (assert which sizes it "
-    "takes): shapes at which it does not trace are not checked, and the report says so"
+    "takes): shapes at which the kernel does not trace are not checked, and the report says so"
 )
 _OF_COMPARED = re.compile(r"(\d+) of (\d+) compared elements")
 _RATIOS = re.compile(r"([\d.e+]+) times the tolerance; root mean square error ([\d.e+]+) times")

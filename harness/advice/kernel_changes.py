@@ -274,8 +274,8 @@ def on_hypothesis(hypothesis: str) -> str:
     if names_observation(hypothesis):
         return ""
     return (
-        "the hypothesis names no observation: name a figure of the last report and what should become of it, so "
-        'that a loss tells as much as a gain, as in "BW 37%, memory-bound: BQ 128 -> 512 cuts K/V re-reads 4x"'
+        "the hypothesis names no observation: name a figure of the last report and how it should change, as in "
+        '"BW 37%, memory-bound: BQ 128 -> 512 cuts K/V re-reads 4x"; then a loss tells as much as a gain'
     )
 
 
@@ -294,8 +294,8 @@ def on_constants(names: tuple[str, ...]) -> str:
         return ""
     named = f"{', '.join(names[:-1])} and {names[-1]}"
     return (
-        f"one experiment, several constants ({named}): if the time changes, it is not known which one did it; `sweep` "
-        "tries each"
+        f"one experiment changes several constants ({named}): if the time changes, nobody knows which constant caused "
+        "it; `sweep` tries each"
     )
 
 
@@ -305,4 +305,4 @@ def on_change(kinds: tuple[Kind, ...]) -> str:
     if not mixed:
         return ""
     named = f"{', '.join(mixed[:-1])} and {mixed[-1]}"
-    return f"one experiment, several kinds of change ({named}): if the time changes, it is not known which one did it"
+    return f"one experiment, several kinds of change ({named}): if the time changes, nobody knows which kind caused it"

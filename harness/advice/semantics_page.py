@@ -33,9 +33,9 @@ JAX's own object of that name. The other sections do not cover kernels for GPUs.
 _OPTIONS = """\
 ## Options of the compiler
 
-Of `pltpu.CompilerParams` these are accepted; any other that is set is refused (`refused-option`), among them other
-`flags`, `allow_input_fusion` and `collective_id`. Kernels over a mesh (`core_map`, `pl.kernel`; with it SparseCore)
-are refused too.
+These options of `pltpu.CompilerParams` are accepted. Any other option that is set is refused (`refused-option`),
+including other `flags`, `allow_input_fusion` and `collective_id`. Kernels over a mesh (`core_map`, `pl.kernel`, and
+with them SparseCore) are refused too.
 """
 
 

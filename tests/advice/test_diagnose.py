@@ -262,7 +262,7 @@ def test_a_mistake_in_the_program_is_told_from_what_jax_lacks(sentence: str, wor
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (np.s_[:, :], "nearly all of it is wrong"),
+        (np.s_[:, :], "nearly the whole output is wrong"),
         (np.s_[64:, :], "has edges"),
         (np.s_[::24, 5], "a few scattered elements"),
     ],

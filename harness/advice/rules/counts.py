@@ -399,7 +399,7 @@ def step_mismatch(seen: Observed) -> RuleCase | None:
         observation=f"{count(ran)} grid steps executed where the grid has {count(seen.steps)} (simulated schedule)",
         suggestion="look for a pipeline inside the body that walks blocks again, and give each block one step"
         if more
-        else "make the grid's bounds constants: a bound that is only known at run time is not pipelined as well",
+        else "make the grid's bounds constants: a grid whose bound is known only at run time is pipelined less well",
         gain=1 - seen.steps / ran if more else None,
         gain_source=SCHEDULE,
         knob="steps",

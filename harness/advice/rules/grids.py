@@ -141,7 +141,7 @@ def repeated_work(seen: Observed) -> RuleCase | None:
     if gain < _NOTABLE_SHARE:
         return None
     has_tables = any(window.array.is_table for call in seen.calls for window in call.windows)
-    suggestion = "look for work that is done twice: a block that several steps compute, or padding that is computed"
+    suggestion = "look for needless work: a block that several steps compute, or padding that is computed"
     if has_tables:
         # Steps past the end of a sequence or a group count in the trace, whether they are skipped or not.
         suggestion = f"skip steps that the tables make needless (pl.when), if they are not skipped yet; {suggestion}"
@@ -202,7 +202,7 @@ def one_core(seen: Observed) -> RuleCase | None:
         return None
     return RuleCase(
         observation=f"a {seen.report.chip} has {cores} cores, which share the parallel axes of the grid, and "
-        f"dimension_semantics makes none of {len(call.grid)} parallel",
+        f"dimension_semantics marks none of its {len(call.grid)} axes as parallel",
         suggestion=f"name the axes whose steps do not depend on each other: {_semantics(call)}",
         gain=1 - 1 / cores,
         knob="semantics",

@@ -27,7 +27,7 @@ def both_high(seen: Observed) -> RuleCase | None:
         return None
     return RuleCase(
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both high: near the ceiling {seen.label}",
-        suggestion=f"expect at most {percent(seen.room)} more, from less traffic and less arithmetic together",
+        suggestion=f"expect to save at most {percent(seen.room)} of the time, by less traffic and less arithmetic",
         gain=seen.room,
         weight=0.25,
         knob="ceiling",
@@ -150,7 +150,7 @@ def half_filled(seen: Observed) -> RuleCase | None:
     done = f"; {executed / least:.1f}x the matmul FLOPs of its scores were executed" if executed and least else ""
     return RuleCase(
         observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
-        f"{seen.report.chip}{done}, so util cannot pass about {percent(filled, 0)} in this form {seen.label}",
+        f"{seen.report.chip}{done}, so util cannot exceed about {percent(filled, 0)} in this form {seen.label}",
         suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
         "the second matmul; the first one stays as it is",
         # One of the two matmuls would take `filled` times its time.

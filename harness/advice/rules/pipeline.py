@@ -324,7 +324,7 @@ def one_step(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"the grid has one step, so its {seconds(memory)} of transfers at full bandwidth "
         f"({percent(share)} of the time) come before and after all arithmetic {seen.label}",
-        suggestion=f"split the work into {_FEW_STEPS + 2} or more steps along an axis that blocks do not depend on",
+        suggestion=f"split the work into {_FEW_STEPS + 2} or more steps along an axis whose blocks are independent",
         # With n steps the first fetch and the last write of a block stay exposed.
         gain=share * (1 - 1 / (_FEW_STEPS + 2)),
         knob="fewer steps",
@@ -346,7 +346,7 @@ def small_call(seen: Observed) -> RuleCase | None:
     calls = len(trace.pallas_calls) if trace else 0
     suggestion = "merge the Pallas calls into one: each call has its own start-up and its own end"
     if calls <= 1:
-        suggestion = "keep the kernel and give each call more work (batch, heads): its own time is the smaller part"
+        suggestion = "keep the kernel and give each call more work (batch, heads): launch then takes a smaller share"
     return RuleCase(
         observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch, in {calls} Pallas calls "
         f"and {len(seen.run.ops)} ops [simulated {seen.report.chip}]",

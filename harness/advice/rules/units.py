@@ -145,7 +145,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
         if seen.has_exp_left:
             suggestion, fewer = f"{suggestion}, and use exp2 with log2(e) in it{seen.unless_exp2}", 2
         if not seen.is_attention:
-            suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
+            suggestion, knob = "compute each value that a whole row or column shares only once", "vector work"
     # Operations that are removed free their slots, and no more if the rest of the schedule stays as it is.
     gain = valu * min(1.0, fewer / per_value) if per_value else None
     return RuleCase(
@@ -215,9 +215,9 @@ def divisions(seen: Observed) -> RuleCase | None:
         suggestion=(
             "divide once at the end, after the last key block: until then keep numerator and sum apart; "
             if seen.is_attention
-            else "divide once at the end: multiply by the reciprocal of what a whole row or column shares; "
+            else "divide once at the end: multiply by the reciprocal of the divisor that a row or column shares; "
         )
-        + "if that is done already, try pl.reciprocal(..., approx=True), if the tolerance allows it",
+        + "if that is done already and the tolerance allows it, try pl.reciprocal(..., approx=True)",
         gain=share,
         gain_source=SCHEDULE,
         # One division has to stay, and the line may do other work.

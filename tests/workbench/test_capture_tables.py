@@ -272,7 +272,7 @@ def test_the_real_capture_is_host_transfers_and_nothing_else(runs: dict[str, Pat
     assert round(100 * first["share"], 1) == 96.5
     assert "5.4 GB each at 28" in first["evidence"]
     assert diagnosed_rows["findings"].notes[0] == (
-        "96.5% of the time is host transfers, exposed: nothing else matters until these go."
+        "96.5% of the time is host transfers, exposed: nothing else matters until that is smaller."
     )
 
 

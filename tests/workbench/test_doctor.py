@@ -358,7 +358,7 @@ def test_batches_and_sizes_are_those_of_the_chip_that_ran() -> None:
 def test_a_profile_that_does_not_show_the_call_is_said_to(tmp_path: Path) -> None:
     run = second_call(made(), four_devices_run(tmp_path))
     assert run.own_seconds is None
-    assert run.unread == ("the profile of the second call does not show it",)
+    assert run.unread == ("the profile of the second call does not show that call",)
 
 
 @pytest.mark.parametrize("name", TRACED)

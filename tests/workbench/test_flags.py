@@ -148,7 +148,7 @@ def test_one_process_does_not_throw_away_the_flags_of_another(text: str) -> None
 
 def test_flags_that_a_shell_does_not_put_into_the_variable_are_named() -> None:
     (sentence,) = read("export XLA_FLAGS=--xla_a=1 --xla_b=2\n").not_understood
-    assert sentence == "line 1: --xla_b=2 is not in XLA_FLAGS: quotes around its value are missing"
+    assert sentence == "line 1: --xla_b=2 is not in XLA_FLAGS: quotes around the value of XLA_FLAGS are missing"
 
 
 LATE = 'os.environ["LIBTPU_INIT_ARGS"] = "--xla_a=1"'
@@ -183,8 +183,8 @@ PUT = 'os.putenv("LIBTPU_INIT_ARGS", "--xla_a=1")'
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (f"{PUT}\nimport jax", "JAX writes it anew when it is imported, from os.environ"),
-        (f"def main():\n    {PUT}\nmain()\nfrom jax import numpy", "JAX writes it anew"),
+        (f"{PUT}\nimport jax", "JAX sets LIBTPU_INIT_ARGS again when it is imported, from os.environ"),
+        (f"def main():\n    {PUT}\nmain()\nfrom jax import numpy", "JAX sets LIBTPU_INIT_ARGS again"),
         (f"import jax\n{PUT}", ""),
         ('import jax\nos.putenv("JAX_PLATFORMS", "cpu")', "JAX reads os.environ"),
         ('os.putenv("XLA_FLAGS", "--xla_a=1")\nimport jax', ""),
@@ -328,7 +328,7 @@ def test_a_word_without_dashes_is_told_what_it_is() -> None:
     ("value", "rule", "severity", "words_said"),
     [
         ("--xla_a=1 JAX_ENABLE_X64=1", "no-dashes", "no effect", "export JAX_ENABLE_X64=1"),
-        ("xla_a=1 --xla_b=1", "no-dashes", "ends the process", "for the name of a file"),
+        ("xla_a=1 --xla_b=1", "no-dashes", "ends the process", "as the name of a file"),
         ("--xla_a 1", "bad-value", "ends the process", "Write --xla_a=1"),
     ],
 )
@@ -489,8 +489,8 @@ def planted() -> tuple[Settings, Known]:
         ("unknown-flag", "--xla_gpu_autotune_lvel=1", "Did you mean xla_gpu_autotune_level?"),
         ("wrong-variable", "--xla_dump_to=/d", "Move it to XLA_FLAGS"),
         ("wrong-variable", "--xla_tpu_overlap_compute_collective_tc=true", "Move it to LIBTPU_INIT_ARGS"),
-        ("bad-value", "--xla_tpu_scoped_vmem_limit_kib=many", "Write a value of its kind"),
-        ("bad-value", "--xla_cpu_enable_fast_math=perhaps", "Write a value of its kind"),
+        ("bad-value", "--xla_tpu_scoped_vmem_limit_kib=many", "Write a value of the flag's type"),
+        ("bad-value", "--xla_cpu_enable_fast_math=perhaps", "Write a value of the flag's type"),
         ("unknown-variable", "JAX_PLATFROMS=tpu", "Check its name"),
     ],
 )

@@ -43,7 +43,7 @@ def test_kept_activations_only_fall_in_the_backward_half(diagnosed: dict[str, Ta
     kept = LAYERS * PRODUCT + (LAYERS - 1) * INPUT
     assert forward["made_bytes"] == forward["last_bytes"] == backward["first_bytes"] == kept
     assert (backward["made_bytes"], backward["rises"], backward["last_bytes"]) == (0, 0, 0)
-    assert "They only fall in the backward half: all 1.3 GB are kept" in table.notes[0]
+    assert "Activations only fall in the backward half: all 1.3 GB are kept" in table.notes[0]
 
 
 def test_recomputed_activations_fall_and_rise_in_the_backward_half(diagnosed: dict[str, Tables]) -> None:
@@ -51,7 +51,7 @@ def test_recomputed_activations_fall_and_rise_in_the_backward_half(diagnosed: di
     forward, backward = rows(table)
     assert forward["last_bytes"] == backward["first_bytes"] == LAYERS * INPUT
     assert (backward["made_bytes"], backward["rises"]) == (LAYERS * PRODUCT, LAYERS)
-    assert "They fall and rise in the backward half: 1.1 GB are recomputed (jax.checkpoint)" in table.notes[0]
+    assert "Activations fall and rise in the backward half: 1.1 GB are recomputed (jax.checkpoint)" in table.notes[0]
 
 
 def test_what_rematerialisation_really_saves_is_below_its_bound(diagnosed: dict[str, Tables]) -> None:

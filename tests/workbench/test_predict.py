@@ -323,5 +323,5 @@ def test_the_only_possible_contraction_is_found() -> None:
     assert product.flops == 2 * 8 * 1024 * 8192 * 64 * 128
     assert (x.dtype, prediction.spec("int8[8]", "bf16").dtype) == ("s8", "s8")
     # 8 may be a batch in both.
-    with pytest.raises(UsageError, match="shares not only its first dimension"):
+    with pytest.raises(UsageError, match="shares only its first dimension"):
         prediction.matmul(x, prediction.spec("W[8192,8,128]", "bf16"), None, {}, 1)

@@ -40,7 +40,7 @@ def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
     }
     assert rows(counts)[0]["chip"] == 3
     assert "once per clock cycle" in str(rows(counts)[0]["meaning"])
-    assert counts.notes == ("Left out: 1 value that the chip could not read (64 ones).",)
+    assert counts.notes == ("Left out: 1 value that the chip could not read (all 64 bits are 1).",)
 
 
 @pytest.mark.long

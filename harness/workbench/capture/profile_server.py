@@ -81,8 +81,8 @@ def snapshots(
             raise RatchetError(
                 "no-snapshot",
                 f"continuous profiling ran on the {served.reply.device_kind}, but its profiler wrote no snapshot: "
-                "XProf takes them from the history that a TPU's profiler keeps, and a CPU's keeps none. "
-                "use ratchet.sh profile, which captures calls",
+                "snapshots come from a history that a TPU's profiler keeps and a CPU's does not; use ratchet.sh "
+                "profile, which captures calls",
             )
         yield _keep(files, program.kernel.profiles / RUNS / session(number))
     program.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)

@@ -239,11 +239,11 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
             continue
         near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
         if is_watched(setting.name):
-            remedy = f"It is a variable of the environment: export {setting.word.lstrip('-')}"
+            remedy = f"{setting.name} is an environment variable: export {setting.word.lstrip('-')}"
         elif near:
-            remedy = f"Did you mean {near}? Else leave it out"
+            remedy = f"Did you mean {near}? Otherwise leave the flag out"
         else:
-            remedy = "Leave it out: no name in the library is near"
+            remedy = "Leave it out: the library has no similar name"
         yield _finding("unknown-flag", setting, f"{answers.library} does not know {setting.name}", remedy, source)
 
 
@@ -253,7 +253,7 @@ def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
         answers = _answers(subject, setting)
         if answers is not None and setting.name in answers.refused and setting.is_final:
             observation = f"{answers.library} does not take {answers.refused[setting.name]!r} for {setting.name}"
-            remedy = "Write a value of its kind: true or false for a switch, else a whole number or a name"
+            remedy = "Write a value of the flag's type: true or false for a switch, otherwise an integer or a name"
             yield _finding("bad-value", setting, observation, remedy, f"asked {answers.library}")
 
 
@@ -349,7 +349,7 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
             # A file name is allowed.
             if setting.value is not None:
                 observation = (
-                    f"jaxlib takes XLA_FLAGS for the name of a file, because {setting.word} does not begin with dashes"
+                    f"jaxlib reads XLA_FLAGS as the name of a file, because {setting.word} does not begin with dashes"
                 )
                 yield _finding("no-dashes", setting, observation, remedy, source, "ends the process")
             continue
@@ -361,7 +361,7 @@ def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
 def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
     """The remedy for a word without dashes, and its source."""
     if is_watched(setting.name):
-        return f"It is a variable of the environment: export {setting.word}", "the names of variables"
+        return f"{setting.name} is an environment variable: export {setting.word}", "the names of variables"
     if setting.value is None and not setting.name.startswith("xla"):
         return "Leave it out: it is not a flag", "its form"
     library = "jaxlib" if setting.variable == "XLA_FLAGS" else "libtpu"
@@ -371,7 +371,7 @@ def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
         return f"Write --{setting.word}", f"asked {answers.library}"
     near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
     return (
-        f"Write --{near}, if that is meant; else leave it out" if near else f"Leave it out: {library} has no such flag",
+        f"Write --{near}, if you mean that; else leave it out" if near else f"Leave it out: {library} has no such flag",
         (f"asked {answers.library}"),
     )
 
@@ -413,7 +413,7 @@ def cache_conflicts(subject: RuleSubject) -> Iterator[DoctorFinding]:
         yield _finding("cache-and-dumps", folder, f"a program that comes from {folder.word} {nothing}")
     for name in _NO_CACHE:
         if name in subject.final and (folder is None or not folder.value):
-            yield _finding("no-cache", subject.final[name], "there is no compilation cache for it to apply to")
+            yield _finding("no-cache", subject.final[name], f"{name} has no effect without a compilation cache")
 
 
 def harmful_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -436,7 +436,7 @@ def missing_platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
             rule="no-platform",
             subject="JAX_PLATFORMS",
             place=subject.settings.subject,
-            observation="JAX_PLATFORMS is not set: where the accelerator does not start, JAX falls back to the CPU",
+            observation="JAX_PLATFORMS is not set: if the accelerator does not start, JAX falls back to the CPU",
             remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then",
             source=_SECTION_8,
         )
@@ -461,7 +461,7 @@ def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
             rule="missing-for-symptom",
             subject=symptom.name,
             place=subject.settings.subject,
-            observation=f"for {symptom.name} none of the sets of flags that help is complete",
+            observation=f"for {symptom.name}, no complete set of the flags that help is on",
             remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}",
             source=_SECTION_7,
         )

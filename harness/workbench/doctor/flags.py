@@ -38,7 +38,7 @@ def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
         if answers.library is None:
             yield f"{flags} could not be checked: {answers.why_not}"
         else:
-            yield f"{flags} {were} checked with {answers.library}: it accepts all that are not listed"
+            yield f"{flags} {were} checked with {answers.library}: it accepts all flags that are not listed"
 
 
 def _not_understood(settings: Settings) -> Iterator[str]:
@@ -52,5 +52,5 @@ def _settings(settings: Settings, ranked: tuple[DoctorFinding, ...]) -> Table:
         findings_here = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]
         judgement = ", ".join(dict.fromkeys(findings_here)) or "harmless"
         rows.append((setting.variable, setting.name or None, setting.value, setting.place, judgement))
-    why = "it sets no flag and no variable of JAX, XLA or libtpu"
+    why = f"{settings.subject} sets no flag and no variable of JAX, XLA or libtpu"
     return table("settings", f"settings of {settings.subject}", "static", _COLUMNS, rows, (), why)

@@ -16,7 +16,7 @@ class Meaning:
 # are those of jax 0.10 and 0.12 (jax.errors).
 _BY_NAME = {
     "TracerBoolConversionError": Meaning(
-        "Python asks whether a traced value is true (if, while, and, or, not), which is only known when it runs",
+        "Python asks whether a traced value is true (if, while, and, or, not), which is known only at run time",
         "choose with jnp.where or jax.lax.cond, loop with jax.lax.while_loop, or name the argument in static_argnums "
         "where it takes few values",
     ),
@@ -55,7 +55,7 @@ _BY_WORDS = {
     ),
     "scan body function carry input and carry output must have": Meaning(
         "the body of a loop returns another type or shape than it takes",
-        "cast in the body to the type of the carry, and give the start the same shape",
+        "cast in the body to the type of the carry, and give the initial value the same shape",
     ),
     "true_fun and false_fun output must have": Meaning(
         "the branches of jax.lax.cond return different types or shapes", "make both return the same: cast, or pad"

@@ -187,7 +187,7 @@ def _compilation_table(run: ProgramRun, subject: str, origin: Origin) -> Table:
         (name, len(seconds), sum(seconds), phase, place or None, arguments or None, cause)
         for (name, phase, place, arguments, cause), seconds in groups.items()
     ]
-    why = "it compiled nothing: it uses no operation of JAX, or all came from the cache"
+    why = "nothing was compiled: the program uses no operation of JAX, or all modules came from the cache"
     return table("compilations", f"compilations of {subject}", origin, _COMPILATIONS, rows, (), why)
 
 
@@ -252,7 +252,7 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
         if num_bytes >= _TRANSFER_BYTES:
             observation = f"{transfer.count} in the second call, {transfer.num_bytes:,} bytes"
             if transfer.unsized:
-                observation += f"; JAX does not say the size of {transfer.unsized}, in the first call it was "
+                observation += f"; JAX does not say the size of {transfer.unsized}; in the first call it was "
                 observation += f"{at_first:,} bytes in all"
             observation += _over_the_link(run, num_bytes)
             yield _finding("transfers", f"{transfer.direction} transfers", subject, observation)
@@ -286,7 +286,7 @@ def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         for dtype, count in module.transcendentals.items():
             if dtype in _NARROW:
                 counted = quantity(count, "logarithm or exponential", "logarithms or exponentials")
-                observation = f"{counted} of {dtype}: a softmax or a loss has three digits there"
+                observation = f"{counted} of {dtype}: a softmax or a loss has only three digits in this type"
                 yield _finding("narrow-loss", module.module, subject, observation)
 
 
@@ -335,7 +335,7 @@ def _missing_cache(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     folder = run.configuration.get("jax_compilation_cache_dir", "None")
     is_on = run.configuration.get("jax_enable_compilation_cache") == "True" and folder not in ("None", "")
     if slow and not is_on:
-        observation = f"{len(slow)} compilations took {sum(slow):.2g} s, and will again in the next process"
+        observation = f"{len(slow)} compilations took {sum(slow):.2g} s, and will take it again in the next process"
         yield _finding("no-cache", "jax_compilation_cache_dir", subject, observation)
 
 
@@ -345,8 +345,8 @@ def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         if run.configuration.get(name) == "True":
             yield _finding("debugging", name, subject, f"{name} is on")
     if run.configuration.get("jax_platforms", "None") in ("None", ""):
-        fallback = "it falls back to the CPU where nothing else starts"
-        observation = f"jax_platforms is not set, JAX took {run.platform}: {fallback}"
+        fallback = "JAX falls back to the CPU if nothing else starts"
+        observation = f"jax_platforms is not set, and JAX took {run.platform}: {fallback}"
         yield _finding("no-platform", "jax_platforms", subject, observation)
 
 

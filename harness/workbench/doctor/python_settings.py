@@ -345,8 +345,8 @@ class _Walk:
         elif step.name == "LIBTPU_INIT_ARGS" and self.imported_in is None:
             # `cloud_tpu_init` of jax 0.10.2 appends a flag of its own to what os.environ holds.
             unreached = (
-                "on a machine with TPUs JAX writes it anew when it is imported, from os.environ, which os.putenv "
-                "leaves as it is"
+                "on a machine with TPUs JAX sets LIBTPU_INIT_ARGS again when it is imported, from os.environ, "
+                "which os.putenv leaves as it is"
             )
         return replace(step, unreached=unreached, too_late="" if unreached else step.too_late)
 

@@ -26,7 +26,7 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
         return replace(run, unread=(*run.unread, f"the profile of the second call could not be read: {error}"))
     window = next((period for period in capture.host_periods if period.name == SECOND_CALL), None)
     if window is None:
-        return replace(run, unread=(*run.unread, "the profile of the second call does not show it"))
+        return replace(run, unread=(*run.unread, "the profile of the second call does not show that call"))
     calls: dict[str, list[Period]] = defaultdict(list)
     for period in capture.host_periods:
         if (match := _DISPATCH.fullmatch(period.name)) and window.start <= period.start < window.end:

@@ -213,8 +213,8 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
         loose = [word for word in words if word.startswith("--xla_") and not read]
         if loose and not any(_ASSIGNMENT.fullmatch(word) and not word.startswith("-") for word in words):
             reader.not_understood.append(
-                f"line {line}: {loose[0]} stands on a command line, not in a variable: it is not known whether its "
-                "program reads it"
+                f"line {line}: {loose[0]} stands on a command line, not in a variable: whether the program reads "
+                "it is unknown"
             )
         depth = max(0, depth - sum(word in _CLOSES for word in heads))
 
@@ -255,7 +255,7 @@ def _assign_all(words: list[str], reader: Reader, line: int, *, is_certain: bool
             read = read or is_watched(name)
         if name in FLAG_VARIABLES and following.startswith("--xla_"):
             reader.not_understood.append(
-                f"line {line}: {following} is not in {name}: quotes around its value are missing"
+                f"line {line}: {following} is not in {name}: quotes around the value of {name} are missing"
             )
     return read
 

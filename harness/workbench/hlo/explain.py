@@ -20,7 +20,7 @@ from harness.workbench.hlo.work import compiler_cycles, matmul_dtype, matmuls, w
 from harness.workbench.tables import Field, Fields, table, table_of
 
 _OPERATIONS = {
-    "fusion": "several operations in one pass over the data; XLA puts one matmul at most into one",
+    "fusion": "several operations in one pass over the data, with at most one matmul",
     "dot": "a matmul",
     "convolution": "a convolution; XLA writes matmuls as convolutions too",
     "custom-call": "code that XLA did not make: a kernel or a call of the runtime",
@@ -40,9 +40,9 @@ _OPERATIONS = {
     "dynamic-update-slice": "a part of an array written anew, in place",
     "all-reduce": "every device of a group gets the sum over the group",
     "reduce-scatter": "every device of a group gets its part of the sum over the group",
-    "all-gather": "every device of a group gets the parts of all of them",
-    "all-to-all": "every device of a group sends a part to each other one",
-    "collective-permute": "each device sends its value to one other",
+    "all-gather": "every device of a group gets the parts of all its devices",
+    "all-to-all": "every device of a group sends a different part to each of the others",
+    "collective-permute": "each device sends its value to one other device",
 }
 # The most operands that are named, and the most operations of a fusion; there may be dozens.
 _SHOWN, _HELD = 8, 40
@@ -250,9 +250,9 @@ _SENT: Fields[Traffic] = (
 def _collective_table(collective: Traffic, target: Figures) -> Table:
     notes = [f"{collective.operand} becomes {collective.result}."]
     if collective.seconds is None:
-        notes.append(f"Time unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
+        notes.append(f"The time is unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
     else:
-        notes.append(f"Time by the rule V/W on one ring of {target.name}: `predict collective` shows what it rests on.")
+        notes.append(f"The time follows `predict collective` on one ring of {target.name}. V: bytes of the array.")
     if collective.within:
         notes.append(f"It runs inside {collective.within}.")
     return table_of("collective", "what is sent", "predicted", _SENT, [collective], notes)

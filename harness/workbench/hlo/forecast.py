@@ -118,11 +118,11 @@ def collective_tables(
     bandwidth = ring_rate * max(1, len(axes))
     took = published_seconds(kind, array_bytes, bandwidth)
     source = f"published for {target.name}: {network.source}" if ring_bandwidth is None and network else "as given"
-    notes = [f"W: {decimal(ring_rate, 'B/s')} of one ring in both directions, {source}."]
+    notes = [f"V: bytes of the whole array. W: {decimal(ring_rate, 'B/s')} of one ring in both directions, {source}."]
     if remark:
         notes.insert(0, remark)
     if len(axes) > 1:
-        notes.append(f"{len(axes)} axes carry their share at the same time: {decimal(bandwidth, 'B/s')}.")
+        notes.append(f"{len(axes)} axes send at the same time, together {decimal(bandwidth, 'B/s')}.")
     named = "seconds=time;array_bytes=V;bandwidth_bytes_per_second=W;devices:count"
     row = (took, int(array_bytes), bandwidth, size if axes else None)
     first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", named, [row], notes)
@@ -159,7 +159,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
     note = (
         "1/n of the array stays on its device, so less than V is sent; the devices at the ends of a line have half the "
         f"links.{chip} "
-        "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less."
+        "One hop takes about 1 us (How to Scale Your Model, part 3), however little is sent."
     )
     title = f"effects that the rule leaves out, on an axis of {longest} of {size} devices"
     return table("bounds", title, "predicted", named, rows, (note,))

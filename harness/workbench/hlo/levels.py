@@ -85,7 +85,7 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
         if counts[kind] or issued[kind] + waited[kind] > 0
     ]
     notes = (
-        f"Cycles of the executed schedule [{simulated(chip)}]: those of a bundle are shared by its operations, a stall "
-        "belongs to the unit that is waited for.",
+        f"Cycles of the executed schedule [{simulated(chip)}]: those of a bundle are divided among its operations; a "
+        "stall counts for the unit that is waited for.",
     )
     return table("kernel", "inside the kernel, by the schedule", "simulated", _KERNEL, rows, notes, "nothing ran")

@@ -109,16 +109,16 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         notes.append(f"{all_of}, shown: {percent(shown / total if total else 1)} of it. Collectives come below.")
     if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
-            "`bytes at least`: FLOPs unknown, so the time is that of the bytes in HBM; `unknown`: both are. "
+            "`bytes at least`: FLOPs unknown, so the time is that of the bytes in HBM; `unknown`: neither is known. "
             "The inside of a kernel is in its schedule: ratchet.sh lines."
         )
     if any(operation.mxu_fill is not None and operation.mxu_fill < _FULL for operation in listed[:top]):
         notes.append(
             f"MXU filled: the share of a {target.mxu_size} x {target.mxu_size} unit that the weights of a product "
-            "occupy; its FLOPs take as much longer at least."
+            "occupy; a product that fills half of it takes at least twice as long for its FLOPs."
         )
     if any(operation.runs is None for operation in listed):
-        notes.append("runs -: in a loop or branch whose number of runs is unknown; it counts once.")
+        notes.append("runs -: the operation is in a loop or branch whose number of runs is unknown; it counts once.")
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: only arguments, constants and renamed values"
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)

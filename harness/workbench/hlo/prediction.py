@@ -244,14 +244,14 @@ def _letters(left: Spec, right: Spec, einsum: str | None) -> tuple[str, str, str
         if len(right.dimensions) != 2 or not left.dimensions:
             raise UsageError(
                 "bad-einsum",
-                f"expected a matrix on the right, got {right}, which shares not only its first dimension with the "
-                f"last of {left}; --einsum says which dimensions belong together: --einsum bmk,bkn->bmn",
+                f"expected a matrix on the right, or an array that shares only its first dimension with the last of "
+                f"{left}, got {right}; --einsum says which dimensions belong together: --einsum bmk,bkn->bmn",
             )
         if left.dimensions[-1] != right.dimensions[0]:
             raise UsageError(
                 "bad-shape",
                 f"expected the last dimension of {left} and the first of {right} to be the same, got "
-                f"{left.dimensions[-1]} and {right.dimensions[0]}; --einsum says otherwise: --einsum bd,fd->bf",
+                f"{left.dimensions[-1]} and {right.dimensions[0]}; --einsum names other dimensions: --einsum bd,fd->bf",
             )
         rows = "abcdefghijklm"[: len(left.dimensions) - 1]
         return f"{rows}x", "xy", f"{rows}y"

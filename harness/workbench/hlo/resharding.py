@@ -56,7 +56,7 @@ def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> 
         if words
     ]
     why = "no collective is a tenth or more of what the module sends"
-    return table("constraints", "what a sharding constraint would spare", origin, _CONSTRAINTS, rows, (), why)
+    return table("constraints", "collectives that a sharding constraint may save", origin, _CONSTRAINTS, rows, (), why)
 
 
 def with_mesh(module: Module, named: Mesh | None) -> Module:

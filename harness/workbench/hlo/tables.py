@@ -51,7 +51,7 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
     if left_out:
         notes.append(f"Left out: {quantity(left_out, 'value')} of less than {_SMALL_BYTES} bytes, such as flags.")
     if any(array.layout is None for _, _, array in values):
-        notes.append("Without a layout there is no padding to be seen: the compiler adds tiles later.")
+        notes.append("Without a layout no padding is visible: the compiler adds tiles later.")
     if any(any(array.dynamic) for _, _, array in values):
         notes.append("<= marks a dimension known only at run time: bytes are those of the bound.")
     why = why_empty or "no shape is given, neither of its result nor of an operand"
@@ -153,7 +153,7 @@ def _causes(listed: Sequence[Copy]) -> Table:
         if layouts:
             rows.append((names, "layout", layouts))
         rows += [(copy.name, "source", copy.source) for copy in copies if copy.source]
-    return table("copy_causes", "why they are there, and what takes them away", "static", _CAUSES, rows)
+    return table("copy_causes", "why the copies are there, and how to remove them", "static", _CAUSES, rows)
 
 
 _TRUE_SHAPES: Fields[TrueShape] = (
@@ -168,7 +168,7 @@ _TRUE_SHAPES: Fields[TrueShape] = (
 
 def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
     """Values of which each device has a part, with the whole, and their split along the axes of the mesh."""
-    title, why = "true shapes of what one device has a part of", "nothing says that a value is split over devices"
+    title, why = "true shapes of values that are split over devices", "nothing says that a value is split over devices"
     notes = ["A dimension counts as whole unless something says that it is split.", *mesh_notes(mesh)]
     return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)
 

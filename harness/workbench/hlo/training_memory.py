@@ -201,7 +201,7 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     savings = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     savings.sort(key=lambda row: -row[1])
     notes = [
-        "Each on its own, in bytes of one device if nothing is split.",
+        "Each saving is that of one remedy alone, in bytes of one device if nothing is split.",
         "Recomputing runs the forward pass twice: 8 FLOPs a parameter and token instead of 6 (2 forward, 4 backward).",
     ]
     return table("remedies", "what would make it smaller", "predicted", _REMEDIES, savings, notes)

@@ -14,7 +14,7 @@ from harness.workbench.tables import columns, table
 
 # Figures that an analysis computes in addition to its rows, by name.
 Facts: TypeAlias = dict[str, Any]
-_NOTHING = "there is nothing of the kind in the capture"
+_NOTHING = "the capture has nothing of this kind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,8 +48,8 @@ ROOFLINE = Analysis(
         "transfers, loops, no counts).",
         "Predicted = max(FLOPs/peak, bytes/bandwidth) with {peak}, as the capture says for one device.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
-        "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the roofline of such "
-        "an operation is too high.{fast:?}",
+        "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the predicted time of "
+        "such an operation is too long.{fast:?}",
         UNCOUNTED_NOTE,
     ),
     more=lambda database, _: {"peak": _peaks(database)},
@@ -107,8 +107,8 @@ UTILIZATION = Analysis(
         select bool_or(uncounted_fraction > 0) as uncounted, any_value(unsaid) as unsaid
         from peaks left join answer on true""",
     notes=(
-        "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes in HBM (all of them "
-        "where the capture does not part them by memory): from XLA's counts, not from hardware counters.",
+        "TC = FLOPs of the operations / (peak x time of the runs). HBM = bytes in HBM / (bandwidth x that time); all "
+        "bytes count if the capture does not split them by memory. Both rest on XLA's counts, not on the hardware's.",
         f"Low is under {_LOW:.0%} (protocol, section 1), high from {_HIGH_TC:.0%} TC and {_HIGH_HBM:.0%} HBM (section "
         "8); the readings are those of section 3, item 6.",
         "Uncounted is time in custom calls without FLOPs: there TC is a lower bound.{uncounted:?}",
@@ -144,10 +144,10 @@ _MFU = Analysis(
     notes=(
         "More than the devices can do: check --gbs, --seq, --flops-per-token and --num-chips.{absurd:?}",
         "MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section 6); "
-        "FLOPs of forward and backward pass.",
+        "GBS is the global batch size; FLOPs are those of the forward and backward pass.",
         "The model's own MFU needs {missing} too: the trace mostly counts less.",
         "A step is the median of all {what}; the peak is the one the capture says for a device.",
-        "Devices: those in the capture, {own}; where others shared the batch give --num-chips.",
+        "Devices: those in the capture, {own}; if others shared the batch, give --num-chips.",
         "--num-chips {less} is less than the {devices} devices that the capture shows: check it.",
         "The trace's sum is XLA's count: recomputed FLOPs are in it twice, those of Pallas kernels without an estimate "
         "not at all.",

@@ -88,8 +88,8 @@ COLLECTIVE_TABLE = TableOf(
     count INTEGER*         runs
     flights INTEGER*       the runs whose time in flight is known
     flight_seconds DOUBLE* from start to end, summed over these runs
-    waited_seconds DOUBLE* the time in its done, or in the whole of a synchronous one
-    start_seconds DOUBLE*  the time in its start
+    waited_seconds DOUBLE* the time in its done half; the whole time of a synchronous collective
+    start_seconds DOUBLE*  the time in its start half
     least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL where not known
     """,
     _collectives,
@@ -159,10 +159,10 @@ _COLLECTIVES = Analysis(
     notes=(
         "Bus bandwidth: the array times 2 (n-1)/n for all-reduce, (n-1)/n for the others, over the time in flight.",
         "Link bandwidth unknown: nothing published is known here about the links of {unpublished}.",
-        "An axis of {chip}: {both_ways} in both directions of a ring; half of it where the slice does not close "
-        "one; {axes} axes. Source: {source}.",
+        "An axis of {chip}: {both_ways} in both directions of a ring, half of that if the slice does not close "
+        "the ring; {axes} axes. Source: {source}.",
         "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_:?}",
-        "In flight is from start to done where no line shows asynchronous operations: bus is a lower bound.{no_line:?}",
+        "No line shows asynchronous operations: flight is from start to done, so bus is a lower bound.{no_line:?}",
         "{unread}",
     ),
     empty=_NONE,
@@ -186,10 +186,10 @@ _AXES = Analysis(
                 / nullif(sum(flight_seconds) filter (least_seconds is not null and flight_seconds > 0), 0)
         from collectives c, main m group by 1 order by exposed desc, min(c.rowid)""",
     notes=(
-        "Per device, mean over devices. a device: what crosses its links, by the bus factor of each kind. of the "
-        "link: the time that one axis of the torus needs over the time in flight.",
+        "Means over devices. a device: bytes that cross its links, by the bus factor of each kind. of the link: the "
+        "time that one axis of the torus needs, divided by the time in flight.",
         "No mesh fits the groups: --mesh data=4,model=2 names its axes, the last one varying fastest.{no_mesh:?}",
-        "The mesh is made up from the groups, {made_up}: --mesh names its axes.",
+        "The mesh is guessed from the groups, {made_up}: --mesh names its axes.",
         "Along the torus, if its devices are in the order of their numbers: {torus}.",
     ),
     empty=_NONE,
@@ -229,7 +229,7 @@ _PARALLELISM = Analysis(
             when sums then 'data (gradients are added up)'
             when passes_on then 'pipeline or ring (values are passed on)' else 'unknown' end, kinds, passes, exposed
         from by_axes order by exposed desc, place""",
-    notes=("Guessed from the kinds of collectives and the passes that they stand in, as their tf_op says.",),
+    notes=("Guessed from the kinds of collectives and from their passes (forward, backward), by their tf_op.",),
     is_optional=True,
 )
 _SPARSE = Analysis(
@@ -280,7 +280,7 @@ _LARGE = Analysis(
         select s.name, s.axes, s.array_bytes, (select sum(waited_seconds) from collectives c
         where c.module = s.module and c.name = s.pair)
             / (select devices from step_counts), used_by from spared s order by place""",
-    notes=("Collectives of a tenth or more of what a module sends, from its HLO; exposed is a device's mean.",),
+    notes=("Collectives that send at least a tenth of a module's bytes are shown; exposed is the mean over devices.",),
     is_optional=True,
 )
 _SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCHAR, array_bytes DOUBLE, used_by VARCHAR"

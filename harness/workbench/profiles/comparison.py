@@ -52,9 +52,9 @@ _COMPARISON = (
                     nullif(coalesce(sum(new), 0), 0) from pairs where place in (3, 4) group by pairs.place, pairs.what)
             select what, old, new, coalesce(new, 0) - coalesce(old, 0), {_RATIO} from totals order by place""",
         notes=(
-            "Self time by step and device, so that captures of different length compare. B/A below 1: B is "
+            "Self time by step and device, so that captures of different length can be compared. B/A below 1: B is "
             "faster.{per_step:?}",
-            "Self time by device over the whole capture: one of them shows no steps, so mind their lengths.{no_step:?}",
+            "Self time by device over whole captures: one shows no steps; check that both are equally long.{no_step:?}",
             "The devices differ: A ran on {a_kinds}, B on {b_kinds}.",
             "The number of devices differs: {a_count} in A, {b_count} in B.",
         ),
@@ -140,7 +140,7 @@ METRICS = Analysis(
     title="The four metrics of a report",
     columns=f"step_seconds=step;{_METRIC_COLUMNS}",
     query="select * exclude (place) from figures",
-    notes=("Times are of one step of one device; a second capture makes the comparison.",),
+    notes=("Times are of one step of one device; a second capture adds a comparison.",),
     empty="nothing ran in the capture",
 )
 _REPORT = Analysis(
@@ -164,7 +164,7 @@ _REPORT = Analysis(
         "Step time {ratio:c}: the median step of the slowest device. The ratchet's own verdict, not this table, says "
         "whether that is more than chance.",
         "A capture without steps and module runs has no step time.{no_step:?}",
-        "MXU: FLOPs of matmuls and kernels as XLA counts them over peak x time of the steps; a lower bound.",
+        "MXU = FLOPs of matmuls and kernels, as XLA counts them / (peak x time of the steps); a lower bound.",
         "The peaks are not the same figure ({peaks}), so there is no difference.",
     ),
 )

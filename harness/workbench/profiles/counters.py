@@ -20,9 +20,9 @@ _FIRST = chips.having(lambda row: row.workbench.has_counters)[0]
 _FIRST_PERIODIC = chips.having(lambda row: row.workbench.has_periodic_counters)[0]
 _WITH_UNITS = " and ".join(chips.having(lambda row: row.workbench.has_unit_counters))
 _WHY = (
-    f"the capture has no hardware counters: a TPU writes them from {_FIRST} on, periodically from {_FIRST_PERIODIC} "
-    "on, where the profiler is asked to (advanced_configuration: tpu_enable_periodic_counter_sampling); a CPU and the "
-    "simulator have none"
+    f"the capture has no hardware counters: TPUs from {_FIRST} on write them, and from {_FIRST_PERIODIC} on "
+    "periodically, if the profiler is asked to (advanced_configuration: tpu_enable_periodic_counter_sampling); a CPU "
+    "and the simulator have none"
 )
 
 
@@ -112,7 +112,10 @@ _COUNTS = Analysis(
     facts="""
         select case when count(*) > 0 then count(*) || case count(*) when 1 then ' value' else ' values' end end
             as unreadable from counters where value is null""",
-    notes=("{top} of {known} counters are shown.", "Left out: {unreadable} that the chip could not read (64 ones)."),
+    notes=(
+        "{top} of {known} counters are shown.",
+        "Left out: {unreadable} that the chip could not read (all 64 bits are 1).",
+    ),
     empty=_WHY,
 )
 

@@ -67,7 +67,7 @@ RECORDED = (
     platform VARCHAR       tpu, gpu or cpu
     kind VARCHAR           what it calls itself: `TPU v6 lite`
     label VARCHAR*         its name, with the host's in front where there are several
-    is_main BOOLEAN*       whether analyses include it: it ran operations, is no SparseCore, and no CPU if others ran
+    is_main BOOLEAN*       whether analyses use it: it ran operations and is no SparseCore (a CPU: if nothing else ran)
     is_sparse_core BOOLEAN* whether it is a SparseCore, which works beside its chip's TensorCore
     peak_flops_per_second DOUBLE  as the capture says
     hbm_bytes_per_second DOUBLE   as the capture says
@@ -112,14 +112,14 @@ RECORDED = (
     device INTEGER         of devices
     module VARCHAR         `jit_f(4)`{_SPAN}
     """),
-    TableOf("steps", "a step of a device as marked; where none is, a run of its longest module", f"""
+    TableOf("steps", "a step of a device as marked; if none is marked, a run of its longest module", f"""
     step INTEGER           its number here
     device INTEGER         of devices
     number INTEGER*        its number among the device's steps, from 0
     name VARCHAR           as marked{_SPAN}
     what VARCHAR*          what a step is here
     """),
-    TableOf("host", "what a thread of a host did, the annotations of a program among it", f"""
+    TableOf("host", "what a thread of a host did, including the annotations of a program", f"""
     name VARCHAR           what
     thread VARCHAR         which thread{_SPAN}
     step INTEGER           the number of a step's annotation, NULL of anything else

@@ -74,7 +74,7 @@ RULES = (
                 || in_percent(sum(idle) / sum(seconds)) || ' of their runs'
             from part_times join devices using (device) where is_main and place = 0""",
         reason=f"over {RED_FLAG:.0%} of the runs is a red flag (protocol, section 3)",
-        remedy="use larger blocks; `xprof gaps` says between which operations time passes",
+        remedy="use larger blocks; `xprof gaps` names the operations around each gap",
     ),
     Rule(
         name="idle between runs",
@@ -128,7 +128,7 @@ RULES = (
                 in_percent(avg(bubbles)) || ' of the cycles, most in '
                 || any_value(largest) from by_device join took using (device) left join least_time using (device)
                 where bubbles > {RED_FLAG}""",
-        reason=f"nothing issued in over {RED_FLAG:.0%}: a red flag (section 3); less what the bytes need",
+        reason=f"no issue in over {RED_FLAG:.0%} of cycles: a red flag (section 3); transfers excluded",
         remedy="give a step more independent work; `diagnose N` simulates edits",
     ),
     Rule(
@@ -179,7 +179,7 @@ _FINDING_TABLES = (
                     then max(seconds) / any_value(whole) end as most, arg_max(finding, seconds) as first
             from findings, whole, step_counts""",
         notes=(
-            "{most:%} of the time is {first}: nothing else matters until these go.",
+            "{most:%} of the time is {first}: nothing else matters until that is smaller.",
             "Seconds are summed over {devices}; shares are of the time of operations; findings may count the same "
             "seconds.",
             "Left out: {small} of less than 0.1 % of the time.",
@@ -188,7 +188,7 @@ _FINDING_TABLES = (
     ),
     Analysis(
         name="remedies",
-        title="By what rule, and what to try",
+        title="The rule behind each finding, and what to try",
         columns="finding!;fact=what;reading=says",
         query=f"""
             select finding, what, says from (
@@ -249,7 +249,7 @@ _COMPARED = Analysis(
             coalesce(new, 0) - coalesce(old, 0) as change
         from findings a full join other_findings b using (place, finding)
         where coalesce(old, 0) != 0 or coalesce(new, 0) != 0 order by abs(change) desc, place""",
-    notes=("By step and device; without steps by device over the whole capture.",),
+    notes=("By step and device; if there are no steps, by device over the whole capture.",),
     empty="no rule finds anything in either",
 )
 

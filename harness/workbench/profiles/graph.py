@@ -99,12 +99,12 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
     """One row for each instruction, producers first."""
     notes = [
         "away: the distance from the operation, below 0 for producers, above 0 for consumers. Self time is of one run; "
-        "- did not run on its own."
+        "- marks instructions that did not run on their own."
     ]
     if around.other_modules:
         notes.append(f"The name stands in {', '.join(around.other_modules)} too (--module).")
     if not around.is_whole:
-        notes.append("The capture has no HLO module: only operations that ran, and the names of what they take.")
+        notes.append("The capture has no HLO module: only operations that ran, and the names of their operands.")
     if around.left_out:
         notes.append(f"Left out: {quantity(around.left_out, 'instruction')} farther away.")
     rows = [_row(node, around) for node in around.nodes]

@@ -85,7 +85,7 @@ _FRAMEWORK_OPS = Analysis(
         from times, step_counts""",
     notes=(
         "All framework operations together: {whole:s} of self time, summed over {devices}.{cut}",
-        "{unnamed:%} of the time bears no tf_op: its own name decides the category.",
+        "{unnamed:%} of the time bears no tf_op: the operation's own name decides the category.",
     ),
     empty="no operation belongs to {asked}; what there is: {there}",
 )
@@ -169,7 +169,7 @@ SCOPES = Analysis(
         from took""",
     notes=(
         "Each scope's time holds that of the scopes in it; the last segment is the operation itself. At the "
-        "roofline: its share if every operation with a prediction took no longer than that.",
+        "roofline: the scope's share if every operation with a prediction took just the predicted time.",
         "{few} scopes below {at_least:%} of the time are left out.",
     ),
     empty="no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata",
@@ -203,8 +203,8 @@ CHAINS = Analysis(
     rows="chains",
     notes=(
         "Elementwise operations and reductions, one after the other over a large array that is written and read again "
-        "between them. `in one pass` are the bytes without that. Fuse them by hand, or see what keeps XLA from it "
-        "(several users, a layout, a loop).",
+        "between them. `in one pass`: the bytes without these writes and reads. Fuse them by hand, or see what keeps "
+        "XLA from fusing them (several users, a layout, a loop).",
     ),
     is_optional=True,
 )
@@ -296,7 +296,7 @@ BREAKDOWN = (
             select label, count(*), sum(self_seconds), sum(tgmm), sum(greatest(0, apart)),
                 (sum(self_seconds) + sum(tgmm)) / nullif(any_value(whole), 0)
             from grouped, whole where experts = 'GMM' and after = 'TGMM' group by device, label order by device""",
-        notes=("A pair is a GMM and the TGMM that follows it; what runs between them is not theirs.",),
+        notes=("A pair is a GMM and the TGMM that follows it; the time between them is not in their sums.",),
         is_optional=True,
     ),
 )

@@ -96,8 +96,8 @@ BESIDE = Analysis(
             else 'exposed, of little weight' end
         from kernel_transfers order by device""",
     notes=(
-        "The share of the cycles with a transfer under way in which the core does not wait for one, over the whole "
-        "simulated run.",
+        "beside compute: of the cycles with a transfer under way, the share in which the core does not wait for one, "
+        "over the whole simulated run.",
     ),
     is_optional=True,
 )
@@ -137,7 +137,7 @@ INSIDE = Analysis(
     notes=("{note}",),
     empty="the capture shows nothing inside its kernels: on a TPU that takes LIBTPU_INIT_ARGS="
     "--xla_xprof_enable_custom_call_tracing=true and a capture in the mode TRACE_COMPUTE (`ratchet.sh profile --mode "
-    "TRACE_COMPUTE`); of an attempt `ratchet.sh timeline N` writes the simulated inside",
+    "TRACE_COMPUTE`); for an attempt, `ratchet.sh timeline N` writes the simulated inside",
 )
 
 
@@ -148,7 +148,7 @@ def inside_tables(capture: Capture) -> tuple[Table, ...]:
     amount = "cycles:count" if is_simulated else "seconds=time"
     note = (
         "Cycles of the whole simulated run; bubbles are those in which nothing is issued. By source line: "
-        "`ratchet.sh lines N`, in time: `ratchet.sh timeline N`."
+        "`ratchet.sh lines N`; over time: `ratchet.sh timeline N`."
         if is_simulated
         else "Rows that the device recorded beside its operations, as far as they lie inside custom calls."
     )

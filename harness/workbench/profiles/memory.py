@@ -22,11 +22,11 @@ _MOMENTS = 12
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_EVENTS = (
     "the capture has no allocator events (MemoryAllocation on the host's plane): a CPU writes none, and a TPU only "
-    "where something was allocated while the capture was taken"
+    "if something was allocated during the capture"
 )
 _NO_MODULES = (
     "the capture carries no HLO module with a buffer assignment (the /host:metadata plane): it was taken with "
-    "enable_hlo_proto=False, or the program was compiled before and elsewhere"
+    "enable_hlo_proto=False, or the program was compiled earlier in another process"
 )
 # From the published analysis: more padding than this is worth a look.
 _PADDING_BYTES = 500 * (1 << 20)
@@ -95,10 +95,10 @@ MEMORY = (
                 allocated_bytes,
                 free_bytes, fragmentation, lifetime_peak_bytes, {_STATIC} from memories order by memory""",
         notes=(
-            "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds it up; "
+            "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds them up; "
             "allocated alone leaves the workspace out.",
-            "actual = reserved - available, the published rule for the memory really in use; - if it gives nothing.",
-            "static bound: the compiler's peak of the largest module; while it runs 5 to 15 % less is in use.",
+            "actual = reserved - available, the published rule for the memory really in use; - if not positive.",
+            "static bound: the compiler's peak of the largest module; while it runs, 5 to 15 % less is in use.",
         ),
         empty=_NO_EVENTS,
     ),
@@ -136,8 +136,8 @@ MEMORY = (
         query="select module, space, peak_bytes, argument_bytes, peak_bytes - argument_bytes, peak_place / changes "
         "from heaps order by heap",
         notes=(
-            "An upper bound, read off the buffer assignment; peak at: how far into the schedule's changes of the "
-            "heap, - where everything lives throughout. In a training step, before 50 % is its forward half.",
+            "Peaks are upper bounds from the buffer assignment. peak at: position among the schedule's changes of the "
+            "heap; - if every buffer lives throughout. In a training step, below 50 % is the forward half.",
         ),
         empty=_NO_MODULES,
         origin="static",
@@ -153,7 +153,7 @@ MEMORY_PLANNED = (
             select category, sum(bytes) as size, size / nullif(sum(size) over (), 0), count(*) from buffers
             where heap = $heap
             group by 1 order by size desc, min(rowid)""",
-        notes=("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",),
+        notes=("By group and name of the buffers; see harness/workbench/profiles/memory_rules.py.",),
     ),
     _planned(
         name="buffers",
@@ -249,7 +249,7 @@ _HALVES = """
             group by 1, 2)"""
 _LOGITS_HINT = (
     "Logits and their gradients shrink with a chunked cross entropy (the loss in pieces of the sequence), "
-    "embeddings and their optimizer state with sharding over it."
+    "embeddings and their optimizer state with sharding over the vocabulary."
 )
 # Recomputed activations are alive again while they are used, one piece at a time.
 _REMEDIES = f"""
@@ -293,10 +293,10 @@ DIAGNOSE = (
         notes=(
             f"Growth counts from {_GROWTH:.0%} of the capacity on, a spike from {_SPIKE:g} times the median level, "
             f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
-            "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus at the "
-            "start, what was allocated and not given back.",
-            "The reading goes by the larger of actual and reserved + allocated: what a runtime counts as reserved "
-            "differs, and room that is not there costs a run.",
+            "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus in use "
+            "at the start, that is, allocated and not given back.",
+            "The reading goes by the larger of actual and reserved + allocated: runtimes count different memory as "
+            "reserved, and to overestimate the free memory costs a run.",
         ),
         empty=_NO_EVENTS,
     ),
@@ -344,8 +344,8 @@ DIAGNOSE_PLANNED = (
             from lives l join heaps using (heap) where heap = $heap and part >= {_LONG} order by bytes desc, l.rowid
             limit $top""",
         notes=(
-            "Of the schedule's length. Gathered weights of all layers look kept here although they are fetched one "
-            "layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
+            "lives for: share of the schedule's length. Gathered weights of all layers look kept here, though "
+            "they are fetched one layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
         ),
         empty="no temporary buffer of {module} lives for 30 % of its schedule",
     ),
@@ -398,8 +398,8 @@ DIAGNOSE_PLANNED = (
                 in_bytes(b.first_bytes) as kept, case when again is null then in_bytes(f.most_bytes) end as all_kept
             from answer f join answer b on f.half = 'forward' and b.half = 'backward'""",
         notes=(
-            "They fall and rise in the backward half: {again} are recomputed (jax.checkpoint), {kept} are kept for it.",
-            "They only fall in the backward half: all {all_kept} are kept for it, nothing is recomputed. "
+            "Activations fall and rise in the backward half: {again} are recomputed (jax.checkpoint), {kept} are kept.",
+            "Activations only fall in the backward half: all {all_kept} are kept for it, nothing is recomputed. "
             "jax.checkpoint trades them for a second forward pass.",
             "Activations: temporaries of the forward pass, and what is computed again, by their names in JAX.",
         ),

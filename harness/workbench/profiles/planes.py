@@ -89,7 +89,7 @@ _LINES = Analysis(
 # capture.
 _NEEDS = (
     ("operations of a device", "exists (from executions)", "all but host and planes",
-     "run something while it is taken"),
+     "run something during the capture"),
     ("the device's own time", "exists (from lines where has_own_time)", "steps, gaps on a clock that does not jump",
      "a TPU's profiler writes it"),
     ("runs of modules", "exists (from runs)", "utilization, gaps between runs",
@@ -97,7 +97,7 @@ _NEEDS = (
     ("marked steps", "exists (from steps where what like 'steps marked%')", "steps of a training loop by name",
      'jax.profiler.StepTraceAnnotation("train", step_num=n)'),
     ("HLO modules", "exists (from planes where modules > 0)", "waste, graph, memory, hlo CAPTURE",
-     "enable_hlo_proto, and compile while it is taken or before in the same process"),
+     "enable_hlo_proto; compile during the capture, or earlier in the same process"),
     ("FLOPs and bytes", "exists (from operations where flops is not null)", "roofline, utilization, mfu",
      "a TPU's profiler writes them; kernels need pl.CostEstimate"),
     ("bytes by memory", "exists (from planes where described like '%memory_access_breakdown%')",
@@ -114,7 +114,7 @@ _NEEDS = (
      "'Async XLA Ops', 'XLA Modules', 'Steps', 'XLA TraceMe', 'Overlay'))", "gaps inside kernels",
      "LIBTPU_INIT_ARGS=--xla_xprof_enable_custom_call_tracing=true, tpu_trace_mode TRACE_COMPUTE"),
     ("allocator events", "exists (from lines where statistics like '%bytes_reserved%')", "memory, as measured",
-     "a TPU writes them where something was allocated while it was taken"),
+     "a TPU writes them if something is allocated during the capture"),
     ("hardware counters", "exists (from lines where statistics like '%performance_counter_id%')", "counters",
      "advanced_configuration: tpu_enable_periodic_counter_sampling"),
     ("threads of the host", "exists (from host)", "steps and gaps: the host meanwhile", "host_tracer_level 1 or 2"),

@@ -205,7 +205,7 @@ class _Host:
         if isinstance(self._path, Remote):
             yield f"{name}: as the trace viewer of XProf at {self._path.server} shows it, not read from the file itself"
         if not self._space.is_whole:
-            yield f"{name} does not end with a host's name as profilers end it: it was made by hand, or it is cut off"
+            yield f"{name} lacks the host's name with which profilers end a file: it was made by hand, or is cut off"
         if self._unread_planes:
             yield f"{name}: planes that are not read: {_count_words(self._unread_planes)}"
         simulated = [line for line in self._unread_lines if line.endswith(_OF_THE_SIMULATOR)]
@@ -227,11 +227,11 @@ class _Host:
             spread = seconds(self._clocks[most] / _PICOSECONDS)
             yield (
                 f"{name}: the profiler's clock jumps against the devices' own, by {spread} in all on {most}. Devices "
-                "are placed by their own clock; what the host did meanwhile is as far off"
+                "are placed by their own clock; events of the host may be off by as much"
             )
         if self._modules.not_understood:
             unread = quantity(self._modules.not_understood, "module")
-            yield f"{name}: {unread} not read, whose operations have no source"
+            yield f"{name}: {unread} could not be read; their operations have no source line"
         for sentence in (*self._space.errors, *self._space.warnings):
             yield f"{name}: the profiler reported: {sentence}"
 

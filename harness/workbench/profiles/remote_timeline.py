@@ -102,7 +102,7 @@ def space(host: Remote) -> Space:
         )
     kept = tuple(Described(name=name, stats={"Hlo Proto": proto}) for name, proto in modules.items())
     planes.append(Plane(name="/host:metadata", stats={}, lines=(), described=kept))
-    cut = (f"the trace viewer stops at {MOST_EVENTS:,} events, and so does what is read here",)
+    cut = (f"the trace viewer stops at {MOST_EVENTS:,} events, so later events are not read",)
     return Space(
         planes=tuple(planes), hostnames=(host.host,), errors=(), warnings=cut if len(events) >= MOST_EVENTS else ()
     )

@@ -19,8 +19,8 @@ IMBALANCE, _INPUT = 0.05, 0.10
 _HOST_ROWS = 5
 MARK_STEPS = 'To mark steps, put each in jax.profiler.StepTraceAnnotation("train", step_num=n).'
 _NAME_FUNCTIONS = (
-    "Functions of your own stand here by name where they are decorated with jax.profiler.annotate_function; a block of "
-    "lines does in jax.profiler.TraceAnnotation"
+    "Functions of your own appear here by name if they are decorated with jax.profiler.annotate_function; blocks of "
+    "lines if they run in jax.profiler.TraceAnnotation"
 )
 
 
@@ -169,8 +169,8 @@ _PATTERNS = Analysis(
         from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
             a(pattern, advice) using (pattern) order by at_""",
     notes=(
-        "Patterns: protocol, section 3. If it gives no number for a pattern, the limit is the red flag of its item 4. "
-        "The limit for one long block, half of the time, is ours.",
+        "Patterns: protocol, section 3. If that section gives no number for a pattern, the limit is the red flag of "
+        "its item 4. The limit for one long block, half of the time, is ours.",
     ),
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
@@ -187,8 +187,8 @@ _HOST_TRANSFERS = Analysis(
         from transfers t join devices using (device) where is_host_transfer and is_main
         group by device, label, direction order by device, direction""",
     notes=(
-        "rate: over the transfers that are waited for. in flight: with the time in a queue behind others. at the link: "
-        "{link_words}.",
+        "rate: over the transfers that are waited for. in flight: includes time in a queue behind others. at the "
+        "link: {link_words}.",
         "Time waited is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
         "less.",
     ),
@@ -200,7 +200,7 @@ def host_transfers(capture: Capture) -> tuple[Table, ...]:
     """Transfers from and to the host next to what the link's rate allows; empty if there are none."""
     chip = op_times.chip_of(capture)
     rate = host_bytes_per_second(chip) if chip else None
-    words = f"all at {decimal(rate, 'B/s')}" if rate else "- for a chip that is not known"
+    words = f"all at {decimal(rate, 'B/s')}" if rate else "- for an unknown chip"
     return tables(capture, (_HOST_TRANSFERS,), link=rate, link_words=words)
 
 
@@ -261,7 +261,7 @@ STEPS = (
             from checks where (select count(*) from step_summary) > 0 order by at_""",
         notes=(
             f"Spread = (longest - shortest) / median. Limits: {IMBALANCE:.0%} between devices (protocol, section 6), "
-            f"{_INPUT:.0%} input (section 8); the limit between steps is ours, and is that between devices.",
+            f"{_INPUT:.0%} input (section 8); the limit between steps is ours, equal to that between devices.",
         ),
         empty=_NO_STEPS,
     ),

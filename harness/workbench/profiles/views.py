@@ -182,8 +182,8 @@ VIEWS_SQL = _BASIC_SQL + _TIMELINE_SQL + _CHAINS_SQL
 # A sentence on the contents of each view, for `schema`.
 VIEWS = {
     "work": "executions of the operations' own line with all that is known of operation and device",
-    "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, mean_seconds of "
-    "one, its least_seconds at the peaks with what bounds it and the ratio of both, rank and share of the time",
+    "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs; mean_seconds of "
+    "one run, its least_seconds at the peaks, bound (compute or memory) and ratio of the two; rank; share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
     "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture says, and the number of devices",
     "busy_times": "busy seconds of each device, and the span from its first operation to its last",

@@ -68,8 +68,8 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     ]
     options = database.options
     notes = [
-        "Time is self time, summed over devices. For a useful operation on padded values it is "
-        "the padding's share of the bytes, an upper bound."
+        "Time is self time, summed over devices. Of a useful operation on padded values, only "
+        "the padding's share (by bytes) counts; this is an upper bound."
     ]
     if not options["is_whole"]:
         notes.append("The capture holds no modules: what is inside a fusion, and a cast in it, is not known.")

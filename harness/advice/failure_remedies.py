@@ -9,7 +9,7 @@ _BY_KIND = {
     "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
     "timeout": "if the machine was busy, run again; if it is slow, set RATCHET_TIME_LIMITS=3 (three times the time); "
     "otherwise try a smaller grid (larger blocks), or look for a loop that never ends",
-    "crash": "read its last output above; run `ratchet.sh judge` to see it again without recording",
+    "crash": "read the kernel's last output above; run `ratchet.sh judge` to see it again without recording",
     "problem-error": "correct the problem, not the kernel: every kernel is compared with the results that the problem "
     "computes",
     "out-of-memory": "reduce the memory of a grid step: smaller blocks, fewer or smaller scratch buffers",
@@ -25,8 +25,8 @@ _BY_KIND = {
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
     "wrong-signature": "give kernel_fn the parameters named above, in that order",
     "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of them in order",
-    "wrong-dtype": "cast what the kernel stores, and out_shape, to the problem's dtype",
-    "wrong-shape": "give out_shape, and what kernel_fn returns, the problem's shape",
+    "wrong-dtype": "cast what the kernel stores to the problem's dtype, and give out_shape that dtype",
+    "wrong-shape": "give out_shape and the result of kernel_fn the problem's shape",
     "bad-claim": "correct what that function returns, or delete the function; it may take the problem's parameters by "
     "name",
     "chip-not-begun": "let each chip signal the barrier semaphore of every chip that sends to it, and, before it "
@@ -83,17 +83,18 @@ _BY_KIND = {
     "classes out of the traced program",
     "not-triton": "pass compiler_params=plgpu.CompilerParams(...) of jax.experimental.pallas.triton",
     "nothing-compared": "let the problem's probes compare at least one element",
-    "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py instead",
+    "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py, not by the platform",
     "program-differs": "leave JAX's rules and exports alone; remove what depends on when or how often kernel_fn is "
     "called: clocks, counters, state of a module, and functions that define a lowering",
     "refused-option": "leave that option of CompilerParams out",
     "refused-primitive": "write that operation as its row in docs/SEMANTICS.md says",
-    "settings-changed": "do not change JAX's settings and hooks, or variables during the trace; if a package changes a "
-    "setting of JAX when it is imported, set it back right after the import",
+    "settings-changed": "change no setting or hook of JAX, and no environment variable during the trace; if a package "
+    "changes a setting of JAX when it is imported, set it back right after the import",
     "table-changed": "copy the integers to scratch memory (pltpu.SMEM) and change them there",
     "unknown-primitive": "replace that operation by operations that docs/SEMANTICS.md lists",
     "unusual-constant": "make arrays from plain numbers with jnp.asarray outside kernel_fn, or create them inside it",
-    "work-not-done": "look for steps or copies that are skipped at run time: the schedule does less than the trace",
+    "work-not-done": "look for steps or copies that are skipped at run time: the schedule executes fewer of them than "
+    "the trace",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; besides the buffers in the "
     "table, values between operations count",
     "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",

@@ -110,7 +110,7 @@ def remedy(allocation: ProgramAllocation) -> str:
     if sizes and sizes[-1] >= memory_rules.VOCABULARY_ELEMENTS:
         return "compute the loss in chunks of tokens: a dimension is as large as a vocabulary"
     if "jvp(" in allocation.op_name and "transpose(" not in allocation.op_name:
-        return "use jax.checkpoint or a smaller batch: it is kept for the backward pass"
+        return "use jax.checkpoint or a smaller batch: this array is kept for the backward pass"
     return ""
 
 
@@ -129,7 +129,7 @@ def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
     named = sum(allocation.bytes for allocation in full.largest)
     if full.largest and named < full.used_bytes:
         notes.append(
-            f"The allocations below are {percent(named / full.used_bytes)} of it; the compiler names no others."
+            f"The allocations below are {percent(named / full.used_bytes)} of this need; the compiler names no others."
         )
     return (
         table_of(
@@ -153,7 +153,7 @@ def _refused(asked: Refused, name: str) -> Table:
         "static",
         _REFUSED,
         (asked,),
-        [f"{'A program' if asked.is_program else 'An array'} of {size} was to be put there{free}."],
+        [f"{'A program' if asked.is_program else 'An array'} of {size} was to be allocated{free}."],
         "",
     )
 

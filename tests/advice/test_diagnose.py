@@ -361,7 +361,7 @@ def test_every_stage_has_a_next_step() -> None:
     [
         ("trace-error", "raises while it is traced"),
         ("import-error", "raises while it is imported"),
-        ("wrong-dtype", "cast what the kernel stores, and out_shape"),
+        ("wrong-dtype", "cast what the kernel stores to the problem's dtype"),
         ("wrong-shape", "the problem's shape"),
         ("wrong-structure", "return the problem's outputs"),
         ("wrong-signature", "parameters named above"),

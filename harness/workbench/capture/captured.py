@@ -107,7 +107,7 @@ def watch(request: WatchRequest) -> Done:
     Raises the exception that ended the program.
     """
     if _served is None or _served.thread is None:
-        raise RuntimeError("expected a serve request before one to watch, got none")
+        raise RuntimeError("expected a serve request before the watch request, got none")
     if request.window:
         _served.captured.wait()
         if not _served.raised and (window := _served.window) is not None:

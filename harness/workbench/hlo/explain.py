@@ -173,7 +173,7 @@ def _inside(graph: Graph, body: Computation) -> Table:
         Field("source", "source", lambda inner: inner.source or None),
     )
     listed = [inner for inner in body.instructions if inner.opcode not in ("parameter", "constant")]
-    notes = ["Nothing between them is written to memory; operands that are not listed are the fusion's own."]
+    notes = ["Nothing between them is written to memory; operands that are not listed are constants or inputs."]
     if len(listed) > _HELD:
         notes.append(f"{len(listed) - _HELD} more are left out.")
     root = body.root

@@ -145,7 +145,7 @@ _MFU = Analysis(
         "More than the devices can do: check --gbs, --seq, --flops-per-token and --num-chips.{absurd:?}",
         "MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section 6); "
         "GBS is the global batch size; FLOPs are those of the forward and backward pass.",
-        "The model's own MFU needs {missing} too: the trace mostly counts less.",
+        "The model's own MFU needs {missing} too: the trace mostly counts fewer FLOPs.",
         "A step is the median of all {what}; the peak is the one the capture says for a device.",
         "Devices: those in the capture, {own}; if others shared the batch, give --num-chips.",
         "--num-chips {less} is less than the {devices} devices that the capture shows: check it.",

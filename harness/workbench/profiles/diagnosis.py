@@ -91,7 +91,7 @@ RULES = (
         query="""
             select sum(seconds), string_agg(kind || ' ' || in_words(seconds), ', ' order by seconds desc) from
             (select kind, sum(seconds) as seconds from waste where kind not like 'wait for%' group by 1)""",
-        reason=f"copies, casts, padding; over {FORMATTING_LIMIT:.0%}: layouts, sharding (section 6)",
+        reason=f"copies, casts and padding; over {FORMATTING_LIMIT:.0%}, check layouts and sharding (section 6)",
         remedy="`xprof waste` names lines; donate, choose layouts, pad to tiles",
     ),
     Rule(

@@ -80,7 +80,7 @@ LANE_TABLE = TableOf(
     name VARCHAR           what
     start_seconds DOUBLE   when it began
     seconds DOUBLE         how long it lasted
-    bytes DOUBLE           that a transfer moved in HBM, or over a link to another chip
+    bytes DOUBLE           moved by a transfer in HBM, or over a link to another chip
     """,
     _lanes,
 )

@@ -177,7 +177,7 @@ HEAP_TABLE = TableOf(
     module VARCHAR         `jit_f(4)`
     space VARCHAR          HBM or VMEM
     peak_bytes DOUBLE      in use at most
-    argument_bytes DOUBLE  of them its arguments
+    argument_bytes DOUBLE  the part of its arguments
     peak_place INTEGER     at which change of the heap; NULL where everything lives throughout
     changes INTEGER        how often the heap changes, 1 at least
     is_recomputed BOOLEAN* whether something is computed again for the backward pass
@@ -196,7 +196,7 @@ BUFFER_TABLE = TableOf(
     op_name VARCHAR        where in the program it comes from
     source VARCHAR         its line
     bytes DOUBLE           as stored
-    needed_bytes DOUBLE    as its shape alone would need; NULL of small ones, which come as one
+    needed_bytes DOUBLE    what its shape alone needs; NULL for small buffers, which are listed as one
     elements DOUBLE*       of its shape
     longest BIGINT*        its longest dimension
     """,
@@ -209,23 +209,23 @@ HEAP_LEVEL_TABLE = TableOf(
     heap INTEGER           of heaps
     place INTEGER          which change, in the order of the schedule; 0 is the start
     bytes DOUBLE           in use
-    instruction VARCHAR    whose buffer it is that is made or given up
+    instruction VARCHAR    the one whose buffer is allocated or freed
     """,
     _levels,
 )
 LIFE_TABLE = TableOf(
     "lives",
-    "a temporary buffer, from the change that makes it to the one that gives it up",
+    "a temporary buffer, from the change that allocates it to the one that frees it",
     """
     heap INTEGER           of heaps
     name VARCHAR           its own
     shape VARCHAR          with its layout
     op_name VARCHAR        where in the program it comes from
     bytes DOUBLE           as stored
-    first INTEGER          the change that makes it
-    last INTEGER           the one that gives it up
-    is_activation BOOLEAN* what the forward pass makes, or what is computed again for the backward pass
-    is_backward BOOLEAN*   what the backward pass makes
+    first INTEGER          the change that allocates it
+    last INTEGER           the change that frees it
+    is_activation BOOLEAN* whether the forward pass makes it, or recomputation for the backward pass
+    is_backward BOOLEAN*   whether the backward pass makes it
     """,
     _lives,
 )
@@ -238,7 +238,7 @@ MEMORY_TABLE = TableOf(
     name VARCHAR           its own
     capacity_bytes DOUBLE  of it
     reserved_bytes DOUBLE  the programs' workspace
-    allocated_bytes DOUBLE what goes in and out of them
+    allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
     fragmentation DOUBLE   XProf's
     lifetime_peak_bytes DOUBLE since the process began
@@ -255,7 +255,7 @@ MEMORY_LEVEL_TABLE = TableOf(
     place INTEGER          which moment
     at_seconds DOUBLE      after the first event
     reserved_bytes DOUBLE  the programs' workspace
-    allocated_bytes DOUBLE what goes in and out of them
+    allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
     """,
     _moments,
@@ -269,7 +269,7 @@ ALLOCATION_TABLE = TableOf(
     category VARCHAR*      parameters, optimizer, attention ...
     region VARCHAR         the allocator's word: temp, output, stack ...
     shape VARCHAR          of the array
-    count INTEGER          how many alike
+    count INTEGER          the number of such arrays
     bytes DOUBLE           of all of them
     """,
     _allocations,

@@ -44,10 +44,10 @@ PLANE_TABLE = TableOf(
     plane VARCHAR          its name
     lines INTEGER          how many it has
     events BIGINT          on all of them
-    kinds INTEGER          of events that it describes
+    kinds INTEGER          kinds of events that it describes
     modules INTEGER        HLO modules that it carries
-    statistics VARCHAR     its own, by name
-    described VARCHAR      those of its kinds of events
+    statistics VARCHAR     names of its own statistics
+    described VARCHAR      names of the statistics of its kinds of events
     """,
     _planes,
 )
@@ -59,10 +59,10 @@ LINE_TABLE = TableOf(
     plane VARCHAR          its plane
     line VARCHAR           its name
     events BIGINT          on it
-    unnamed INTEGER        of them of a kind that the file does not describe
+    unnamed INTEGER        those events of a kind that the file does not describe
     start_seconds DOUBLE   when the first began, by the profiler's clock
     has_own_time BOOLEAN   whether its events bear the device's own time
-    statistics VARCHAR     of its first 200 events, by name
+    statistics VARCHAR     names of the statistics of its first 200 events
     """,
     _lines,
 )

@@ -50,8 +50,8 @@ WASTE_TABLE = TableOf(
     kind VARCHAR*          copy, transpose, cast, padding, wait for host memory ...
     name VARCHAR           the operation's
     source VARCHAR         its line
-    bytes DOUBLE*          that all its runs moved for nothing; NULL where not known
-    seconds DOUBLE*        that they took; of padding its share of the bytes
+    bytes DOUBLE*          bytes that all its runs moved for nothing; NULL if unknown
+    seconds DOUBLE*        the time of these runs; for padding, by its share of the bytes
     """,
     _waste_rows,
 )

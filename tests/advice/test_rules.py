@@ -284,8 +284,8 @@ SHOWN = {
         )
     ],
     "repeated work": [
-        Case(lambda: with_slots(covering(1.75, rowwise(0.35e-3)), VALU=0.9), ("1.75x the useful", "done twice")),
-        Case(lambda: covering(2.0, outer_product(64, 2)), ("2.00x the useful", "done twice")),
+        Case(lambda: with_slots(covering(1.75, rowwise(0.35e-3)), VALU=0.9), ("1.75x the useful", "needless work")),
+        Case(lambda: covering(2.0, outer_product(64, 2)), ("2.00x the useful", "needless work")),
     ],
     "idle core": [
         Case(
@@ -343,7 +343,7 @@ SHOWN = {
         # Its queries are scaled already.
         Case(lambda: with_slots(saved(SCALED), VALU=0.85), ("spend fewer vector operations", "kernel.py:57 has 2.0")),
         Case(lambda: with_slots(good(), EUP=0.85), ("(EUP) uses 85.0%", "use exp2")),
-        Case(lambda: with_slots(rowwise(0.3e-3), VALU=0.85), ("vector arithmetic binds", "once per row or column")),
+        Case(lambda: with_slots(rowwise(0.3e-3), VALU=0.85), ("vector arithmetic binds", "shares only once")),
     ],
     "exp over 10%": [
         Case(lambda: saved(V6E), ("36.9% of the cycles", "kernel.py:58", "exp2")),

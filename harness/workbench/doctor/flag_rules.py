@@ -140,8 +140,8 @@ _HARMS = (
     ),
     Harm("xla_hlo_profile", "every operation is instrumented", "XLA's help"),
     Harm("xla_disable_all_hlo_passes", "the compiler does not optimise", "XLA's help"),
-    Harm("xla_disable_hlo_passes", "passes are left out", "XLA's help"),
-    Harm("xla_backend_optimization_level", "below the default of 3", "XLA's help", when=("0", "1", "2")),
+    Harm("xla_disable_hlo_passes", "compiler passes are left out", "XLA's help"),
+    Harm("xla_backend_optimization_level", "the level is below the default of 3", "XLA's help", when=("0", "1", "2")),
     Harm("TF_CPP_MIN_LOG_LEVEL", "all logs of XLA are written to stderr", "XLA's logging", when=("0",)),
     Harm("TF_CPP_VMODULE", "verbose logs of XLA are written to stderr", "XLA's logging"),
 )

@@ -180,7 +180,7 @@ def _inside(graph: Graph, body: Computation) -> Table:
     if root is not None and len(listed) > _HELD:
         listed = [*listed[: _HELD - 1], root]
     return table_of(
-        "inside", f"what {body.name} holds", "static", fields, listed, notes, "it only passes its operands on"
+        "inside", f"what {body.name} holds", "static", fields, listed, notes, "the fusion only passes its operands on"
     )
 
 

@@ -86,6 +86,9 @@ class Transformer:
 
 
 _COLUMNS = columns("what;bytes_per_parameter=a parameter:B;bytes;formula")
+_SYMBOLS = (
+    "P: parameters, B: --batch, S: --seq, L: --layers, D: --d-model, F: --d-ff (default 4 D), H: --heads, V: --vocab."
+)
 
 
 def memory_tables(
@@ -105,6 +108,7 @@ def memory_tables(
             rows.append(("logits", None, int(model.logit_bytes), "4 B S V"))
             total += model.logit_bytes
         notes.append("The compiler's workspace comes on top; a loop over layers or an overlap may hold more at once.")
+        notes.append(_SYMBOLS)
         rows.append(("together", None, int(total), ""))
     else:
         rows.append(("together", width, int(total), f"{width} P"))
@@ -162,6 +166,7 @@ def _layer(model: Transformer) -> Table:
         "Attention keeps no scores here, as in a flash kernel; --heads adds the scores that other attention keeps."
         if model.heads is None
         else "Attention keeps its scores here; a flash kernel keeps none.",
+        _SYMBOLS,
     )
     return table_of("layer", "activations of one layer", "predicted", fields, parts, notes)
 
@@ -203,5 +208,6 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     notes = [
         "Each saving is that of one remedy alone, in bytes of one device if nothing is split.",
         "Recomputing runs the forward pass twice: 8 FLOPs a parameter and token instead of 6 (2 forward, 4 backward).",
+        _SYMBOLS,
     ]
     return table("remedies", "what would make it smaller", "predicted", _REMEDIES, savings, notes)

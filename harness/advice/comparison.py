@@ -18,8 +18,8 @@ from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import part_words
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-# If two lines share less than this, neither is a rewritten form of the other. For example,
-# `h = h_ref[...].astype(jnp.float32)` and `h_ref[...] = h.astype(h_ref.dtype)` share 0.62.
+# Two lines that share less than this are not two forms of one line. For example, `h = h_ref[...].astype(jnp.float32)`
+# and `h_ref[...] = h.astype(h_ref.dtype)` share 0.62.
 _ALIKE = 0.75
 # The most pairs of lines that are compared in one changed place: half a second's work. In a larger place all lines
 # count as removed or added.
@@ -141,7 +141,7 @@ def _cycles(run: Simulation | None) -> dict[tuple[str, int], float]:
 
 
 class _Texts:
-    """The correspondence of the lines of two texts."""
+    """The lines of two texts, each with its counterpart in the other text."""
 
     def __init__(self, before: Candidate, after: Candidate) -> None:
         self._before, self._after = before.lines, after.lines

@@ -36,8 +36,8 @@ class Counter:
     """A counter: its count is a field of the record at its level, or a function of the evidence (None: not known).
 
     `expected` is an honest kernel's count. The short report always shows a counter with `is_at_a_glance`; it shows any
-    other only if its count is unexpected. Remarks of a counter with `is_of_cycles` are left out if the report breaks
-    the cycles down, which says more.
+    other only if its count is unexpected. If the report breaks the cycles down, which says more, remarks of a counter
+    with `is_of_cycles` are left out.
     """
 
     level: Level

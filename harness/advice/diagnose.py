@@ -83,7 +83,7 @@ def _on_precision(evidence: Evidence) -> str:
 
 
 def _on_narrow_sums(evidence: Evidence) -> str:
-    """The remedy if sums are kept in bfloat16 and results are wrong by no more than that explains; else ""."""
+    """The remedy if sums are kept in bfloat16 and this can explain the whole error of the results; else ""."""
     lines = evidence.trace.narrow_sums if evidence.trace is not None else ()
     wrong = [check for check in evidence.all_checks if not check.passed]
     if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result" or not wrong:

@@ -31,8 +31,8 @@ _LACKS = re.compile(
 class Names:
     """Names of one module that JAX has from release `first` (None: before 0.7.0) to release `last` (None: until now).
 
-    `gone` is the nearest of the releases read that lacks them. `instead` is the code to write in their place; in it
-    `{name}` stands for the name, `{bare}` for the name without `TPU`.
+    `gone` is the nearest of the releases read that lacks them. `instead` is the code to write in their place, with
+    `{name}` for the name, `{bare}` for the name without `TPU`.
     """
 
     module: str

@@ -5,10 +5,10 @@ import re
 from collections import defaultdict
 from typing import Literal, TypeAlias
 
-# constants: values of names that both texts have. grid: grid, blocks, index maps, what the axes mean. scratch:
-# buffers of the kernel's own. dtype: casts, precisions, dtypes of results. mask: what is compared with positions,
-# and what is skipped. compiler: its other parameters. body: any other code. claims: only what the kernel says about
-# itself. unreadable: one of the texts is no Python.
+# constants: values of names that both texts have. grid: grid, blocks, index maps, what the axes mean. scratch: buffers
+# of the kernel's own. dtype: casts, precisions, dtypes of results. mask: what is compared with positions, and what is
+# skipped. compiler: other compiler parameters. body: any other code. claims: only what the kernel says about itself.
+# unreadable: one of the texts is no Python.
 Kind: TypeAlias = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 _ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
@@ -76,7 +76,7 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if the program is the same.
 
     Changes of comments, layout and docstrings do not count. A change inside the declaration of a scratch buffer or a
-    block is of that kind alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It
+    block counts as that kind alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It
     serves hints to people, never a verdict.
     """
     try:
@@ -86,8 +86,8 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     changed: set[Kind] = {
         kind for kind in _ORDER if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
     }
-    # A changed body has other lines with casts. Its dtypes have changed only if one of the texts computes in a dtype
-    # that the other lacks.
+    # A changed body may have other lines with casts. Its dtypes have changed only if one of the texts computes in a
+    # dtype that the other lacks.
     if "body" in changed and before.dtypes == after.dtypes:
         changed.discard("dtype")
     shared = before.constants.keys() & after.constants.keys()

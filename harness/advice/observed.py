@@ -27,7 +27,7 @@ from harness.records.report_words import with_chip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The input of the rules; `call` is the only Pallas call, None if there are none or several."""
+    """The input of the rules; `call` is the only Pallas call, None unless there is exactly one."""
 
     evidence: Evidence
     report: Report
@@ -57,7 +57,7 @@ class Observed:
         """False if all exponentials of the program are known to have base two."""
         certificate = self.evidence.certificate
         places = certificate.primitives if certificate else ()
-        # JAX calls the variable that holds the primitive `exp2_p`; older records have the primitive's own name.
+        # In JAX the variable that holds this primitive is called `exp2_p`; older records have the primitive's own name.
         names = {place.rpartition(":")[2].removesuffix("_p") for place, _ in places}
         return "exp2" not in names or "exp" in names
 

@@ -38,7 +38,7 @@ def with_callers_names(evidence: Evidence) -> Evidence:
 
 
 def _array_names(windows: Sequence[Window], arrays: Sequence[Array]) -> dict[Window, str]:
-    """The names of `arrays` by window, for windows that match exactly one array that no other window matches."""
+    """The name of the array by window, for windows and arrays that match only each other."""
     named = {window.name for window in windows} & {array.name for array in arrays}
     windows = [window for window in windows if window.name not in named]
     arrays = [array for array in arrays if array.name not in named]

@@ -1,4 +1,4 @@
-"""What-if: the same schedule on a machine with one resource scaled, to see which one counts."""
+"""What-if: the same schedule on a machine with one resource scaled, to see which resource limits the time."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -62,12 +62,13 @@ def answers(
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
 ) -> tuple[Simulation, tuple[Answer, ...]]:
-    """The run on the real machine, and one answer for each scale, in their order; none if either run has no latency.
+    """The run on the real machine, and one answer for each scale, in the order of `scales`.
 
+    A scale has no answer if its run, or the run on the real machine, has no latency.
     SWEEP scales the links, too, if the program runs on several chips.
 
     The schedule stays the one compiled for the real chip: an edit that spares a resource gains at most what is shown
-    here. `operands` are contents of arguments by their names.
+    here. `operands` are the contents of arguments by name.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
     if scales == SWEEP and real.chips > 1:

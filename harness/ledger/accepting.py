@@ -12,7 +12,7 @@ from harness.ledger.git import index, write
 from harness.ledger.journal import Recording
 from harness.ledger.paths import RECORD_NAME, Place
 
-# Each lost race means that somebody else committed at that very moment.
+# Each failed try means that somebody else committed at that very moment.
 _RACES = 5
 
 
@@ -22,7 +22,7 @@ def private_index(place: Place) -> Path:
 
 
 def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
-    """The branch commit of the attempt, made now unless it exists, and sentences on the files that were left out."""
+    """The attempt's branch commit (made now unless it exists), and sentences on the files that it leaves out."""
     repository = place.repository
     for _ in range(_RACES):
         done = _accepting_commit(place, recording)
@@ -89,7 +89,7 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
 
 
 def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.TreeEntry], list[str]]:
-    """Tree entries of kernel.py, the attempts' files that HEAD lacks, and the notes; sentences on files left out."""
+    """Tree entries of kernel.py, the attempts' files that HEAD lacks, and the notes; sentences on omitted files."""
     changes = {
         path: git.TreeEntry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
         for path, blob in blobs(place, recording.candidate_blob).items()

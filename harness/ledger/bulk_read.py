@@ -28,7 +28,7 @@ def read_all(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     """The record and the kernel of each of `rows`, in their order, as git stores them.
 
     They are read from the log or, if it lacks them, from experiments/ or attempts.jsonl in the working tree or at HEAD.
-    A kernel that is in neither log nor branch is rebuilt from its diff, and accepted only if its hash is right.
+    A kernel that neither log nor branch has is rebuilt from its diff, and used only if its hash is right.
     """
     held_by_identity = {identity(stored.row): stored for stored in _logged(place)}
     elsewhere = {row.number for row in rows if identity(row) not in held_by_identity}

@@ -18,7 +18,7 @@ def remove_leftovers(place: Place) -> None:
 
 
 def leftovers(place: Place) -> tuple[Path, ...]:
-    """Files that a killed process may have left, found by names that only the ratchet gives; none is needed."""
+    """Files that a killed process may have left, by names that only the ratchet gives; all may be removed."""
     written = (journal.path(place), place.kernel_path, place.packed_path, place.packed_path.with_name(".gitattributes"))
     half_written = [files.temporary_of(path) for path in written]
     half_written += [files.temporary_of(place.experiments_directory / name) for name in notes.FILES]

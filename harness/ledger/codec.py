@@ -98,7 +98,7 @@ def compact(built: Any) -> str:
 
 
 def value_text(data: bytes) -> str:
-    """The same text for all documents that are equal as JSON. Raises RecordError."""
+    """A text that is the same for all documents that are equal as JSON. Raises RecordError."""
     try:
         return json.dumps(json.loads(data.decode("utf-8", "surrogatepass")), sort_keys=True)
     except (ValueError, RecursionError) as error:

@@ -48,7 +48,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _hunks(diff: str) -> Iterator[tuple[int, list[str]]]:
-    """Pairs of the hunk's first line in the old text, counted from 0, and its lines; `No newline` marks are applied."""
+    """Each hunk's first line in the old text, counted from 0, and its lines; `No newline` marks are applied."""
     start: int | None = None
     hunk: list[str] = []
     for line in re.findall(r"[^\n]*\n|[^\n]+", diff):

@@ -286,7 +286,7 @@ def _number(word: str) -> int | None:
 
 
 def accepted_anywhere(place: Place) -> tuple[Accepted, ...]:
-    """The accepts in HEAD's history, then those that only other branches hold."""
+    """The accepts in HEAD's history, then the accepts that only other branches have."""
     return accepted_at_head(place) + accepted_at_head(place, ("--branches",), ("HEAD",))
 
 
@@ -361,8 +361,8 @@ def candidate(
     """The candidate of an attempt, as a checkout would write it.
 
     Read from the log or from the commit that accepted it; otherwise rebuilt, by applying its diff to the kernel that it
-    was compared with. Callers that ask for many pass the accepts, and a dictionary that keeps rebuilt candidates.
-    Raises RatchetError `unknown-attempt` or `no-kernel`.
+    was compared with. Callers that need many candidates pass `accepted`, the accepts, and `rebuilt`, a dictionary that
+    keeps rebuilt candidates. Raises RatchetError `unknown-attempt` or `no-kernel`.
     """
     if rebuilt is None:
         rebuilt = {}

@@ -75,7 +75,7 @@ def read(path: Path) -> Journal | None:
 
 
 def write(path: Path, journal: Journal) -> None:
-    """Writes `journal` to `path`, durably. Raises RatchetError `no-space` or `read-only`, the old one kept."""
+    """Writes `journal` to `path`, durably. Raises RatchetError `no-space` or `read-only`; the old file stays."""
     files.write_atomically(path, msgspec.json.encode(journal))
 
 

@@ -19,7 +19,7 @@ from harness.files import refusals_in_words
 
 @contextlib.contextmanager
 def hold(path: Path, purpose: str) -> Iterator[None]:
-    """Holds the lock at `path` for its body, and writes the holder and the purpose into it.
+    """Holds the lock at `path` for the body of the `with`; the file names the holder and the purpose.
 
     Raises RatchetError `busy` at once, naming the holder, if another process has it; `read-only`
     or `no-space` where the file cannot be made. The file stays, unlocked: removing it would let
@@ -76,5 +76,5 @@ def _holder(descriptor: int) -> str:
         holder = json.loads(os.pread(descriptor, 4096, 0))
         return f"process {holder['pid']} ({holder['purpose']}), since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
-        # It holds the lock but has not written its name yet, or is just letting go.
+        # The holder has not written its name yet, or is just releasing the lock.
         return "a process that has not recorded its name yet"

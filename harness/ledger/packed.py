@@ -110,7 +110,7 @@ def lines_of(data: bytes) -> Iterator[bytes]:
 
 
 def read(data: bytes, where: str, shared: Mapping[str, bytes] | None = None) -> Packed:
-    """The lines in `data`, which is called `where`; `shared` are values to use where its own are missing or damaged."""
+    """The lines in `data`, called `where`; `shared` replaces shared values that `data` lacks or has damaged."""
     values: dict[str, bytes] = {}
     records: list[Record] = []
     notes: list[str] = []

@@ -103,7 +103,8 @@ def _first_log_commit(place: Place) -> str | None:
     try:
         candidate = history.candidate(place, last.number)
     except RatchetError:
-        # A log without this kernel.py is better than no log; asked for it, `history.candidate` says what is missing.
+        # A log without this kernel.py is better than no log; for such an attempt, `history.candidate` says what is
+        # missing.
         return _log_commit(place, last, rows[0], {}, None)
     blob = write.write_blob(place.repository, candidate.text, place.kernel)
     return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, None)

@@ -69,7 +69,7 @@ def _is_of(row: Row, title: Row) -> bool:
 
 
 def _times(rows: Sequence[Row], notes: Sequence[Note], key_digest: str) -> dict[str, Row | Note]:
-    """The figures of each kernel under a timing key, by the hash of its kernel.py; notes outrank rows."""
+    """The figures of each kernel under a timing key, by the hash of kernel.py; a note is preferred to a row."""
     times: dict[str, Row | Note] = {
         row.kernel_sha256: row for row in rows if row.key_digest == key_digest and row.seconds is not None
     }
@@ -83,7 +83,7 @@ def _scaled(
     if (row.source, row.chip) != (scale.source, scale.chip):
         return ScaledRow(row=row, then=row)
     if row.outcome == "failed":
-        # Its time, if it has one, is that of another problem.
+        # If the kernel has a time, it is that of another problem.
         return ScaledRow(row=replace(row, key_digest=scale.key_digest, key=scale.key), then=row)
     timed = times.get(row.kernel_sha256)
     if timed is None:

@@ -14,7 +14,8 @@ from harness.records.titles import Title, is_check, taken_back, titles
 
 Line = ScaledRow | Recheck | Losses | Note
 Changed = Literal["judge", "compiler", "machine"]
-# The part that each field of a key belongs to. A change of source or chip ends a run of checks instead.
+# The part that each field of a key belongs to. Source and chip are missing here, because a change of either ends a run
+# of checks.
 _PARTS: dict[str, Changed] = {
     "judge": "judge",
     "timing": "judge",
@@ -139,7 +140,7 @@ def newest(among: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
 
 
 def shortened(among: Sequence[Line], most: int) -> tuple[Line, ...]:
-    """The same lines, but each run of attempts that were not accepted becomes one line, until `most` lines are left.
+    """The same lines, with runs of attempts that were not accepted folded into one line each, until `most` are left.
 
     The oldest runs are folded first. More lines are left if there is nothing more to fold.
     """
@@ -194,7 +195,7 @@ def bests(table: ScaledTable) -> tuple[int, ...]:
 
 def _is_wanted(line: Line, wanted: Filter, best: Container[int]) -> bool:
     if isinstance(line, Recheck):
-        # None of its attempts brought a change to be accepted.
+        # No attempt in the line brought a change that could be accepted.
         return not wanted.is_accepted and any(_is_wanted(part, wanted, best) for part in _parts(line))
     if isinstance(line, Losses):
         return any(_is_wanted(part, wanted, best) for part in line.lines)

@@ -121,7 +121,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time without all the changes (for accepted attempts: the baseline's), or None and the reason."""
+        """The time without any of the changes (for accepted attempts, the baseline's time), or None and the reason."""
         if self._pieces.attempt is None:
             evidence = self._texts.evidence("baseline", self._pieces.asked[0].before, checked=False)
         elif not self._is_clean(self._pieces.asked):
@@ -176,7 +176,7 @@ def _is_same_program(champion: Evidence, other: Evidence) -> bool:
 
 
 def _effect(champion_seconds: float, without_seconds: float, uncertainty: float | None) -> Effect:
-    """The effect, from the decisions on adding the change again and on taking it out."""
+    """The effect: the verdicts on adding the change again and on taking it out decide it."""
     again = compare_simulated.rule(without_seconds, champion_seconds, uncertainty, Policy()).outcome
     out = compare_simulated.rule(champion_seconds, without_seconds, uncertainty, Policy()).outcome
     if again == "accept":

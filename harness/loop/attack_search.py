@@ -225,7 +225,7 @@ def _badness(worst: WorstInput) -> float:
 
 
 def _times_the_tolerance(error: float | None, tolerance: float | None) -> float | None:
-    """The error divided by the tolerance; None if an output is not finite, or wrong where no error is tolerated."""
+    """The error divided by the tolerance; None if an output is not finite, or if it must be exact and is wrong."""
     if error is None or tolerance is None:
         return None
     if tolerance:

@@ -116,7 +116,7 @@ def refuse_no_python(candidate: Candidate) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Title:
-    """The champion, its kernel, and their relation to the attempt.
+    """The champion and its kernel, and the role that they have in the attempt.
 
     `is_held_here`: the attempt's kernel is the champion's own, which is judged again. `is_contested`: the attempt must
     beat the champion.
@@ -159,9 +159,9 @@ def _judge_and_record(
 
 @contextmanager
 def _kept_for_later(run: Run) -> Iterator[Run]:
-    """The run with the files of kernel.py as it stands, so that later commands find its evidence.
+    """The run, with its files in the folder of kernel.py as it stands: there later commands find the evidence.
 
-    If another command uses these files now, it is the same run, and its evidence is not kept.
+    If another command uses that folder now, the run is returned unchanged, and its evidence is not kept.
     """
     with ExitStack() as stack:
         try:
@@ -315,7 +315,7 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
 
 
 def _with_drift(verdict: Verdict, champion: Attempt, evidence: Evidence, report: Report, key: Key) -> Verdict:
-    """The verdict on an unchanged kernel, with the drift of its latency since it was accepted."""
+    """The verdict on an unchanged kernel, with the drift of the kernel's latency since it was accepted."""
     before = champion.evidence.latency
     sentence = f"kernel.py is the champion's (attempt {champion.number})"
     if not champion.key.counts_for(key):

@@ -60,10 +60,10 @@ def policy_here() -> Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Judges candidates of `contest`, all in the same way; `progress` gets each stage.
+    """Judges candidates of `contest`, all in the same way; `progress` is called with each stage.
 
-    The fields from `policy` on are those of `Request`. With `reuses`, a program is not compiled and simulated again
-    under the same key.
+    The fields from `policy` on are those of `Request`. With `reuses`, a program that was already compiled and simulated
+    under the same key is neither compiled nor simulated again.
     """
 
     contest: Contest

@@ -73,7 +73,7 @@ def simulate(
         seconds = latency_seconds(evidence)
         kind, message = screening.why_no_latency(evidence) if seconds is None else ("", "")
         ratio = None if seconds is None else seconds / before
-        # Without a latency the trace may be missing too; then all edits from this size to the new one are named.
+        # Without a latency the trace may be missing too; then all edits between these two sizes are listed.
         made = made or tuple(
             edit for edit in edits if seconds is None and (edit.size, edit.new) == (int(old), int(new))
         )

@@ -82,7 +82,7 @@ def variants(
     names = tuple(array.name for array in statement.inputs)
     is_by_name = _takes_by_name(wanted, names)
     options = _options(wanted, statement, dict(settings), names if is_by_name else ())
-    # A parameter of the same name may mean something else here; then the package's default is right.
+    # A parameter of the same name may mean something else here; then the package's default is used.
     left = tuple(option for option in options if not option.is_by_name or option.default is None)
     for some in (options, left) if left != options else (options,):
         departures = tuple(

@@ -32,7 +32,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
     """
     totals: list[float] = []
     by_stage: dict[str, list[float]] = {}
-    # Only an estimate depends on it: the attempt itself reports what is wrong with the ledger.
+    # Only an estimate depends on the ledger here: the attempt itself reports a ledger that cannot be read.
     with suppress(RatchetError):
         ledger = Ledger.open(contest.directory)
         rows, _ = history.rows(ledger.place, 4 * _ATTEMPTS)
@@ -56,7 +56,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
 
 def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The duration of an attempt after a screening of `settings` settings, `jobs` at a time, up to the latency each."""
+    """The duration of an attempt and, before it, of screening `settings` settings, `jobs` at a time."""
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)

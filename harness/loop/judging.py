@@ -133,10 +133,11 @@ def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
 
 
 def _looked_at(run: Run, fingerprint: str) -> int:
-    """The number of programs that a search since the last accept looked at, if it saw this one under this key, else 1.
+    """The number of programs that a search looked at, if it found this one under this key since the last accept; else
+    1.
 
-    A rebaseline counts as an accept. If several searches saw it, the largest number counts. An unreadable record is
-    ignored.
+    A rebaseline counts as an accept. If several searches found this program, the largest number counts. An unreadable
+    record is ignored.
     """
     counts = [1]
     last = max((row.number for row in run.rows if row.is_title or row.kind == "revoke"), default=0)
@@ -163,7 +164,7 @@ def _time_pair(
         is_settled=lambda paired: compare_measured.rule(paired, run.policy, attempts).is_final,
     )
     if isinstance(outcome, Failure):
-        # Which of the two caused it cannot be told; the candidate is blamed.
+        # Either program may have caused the failure; the candidate is blamed.
         return None, replace(evidence, failure=outcome), opponent
     paired, champion_samples, samples = outcome
     ours = replace(evidence, samples=samples, latency=latency.measured(samples, source))
@@ -177,7 +178,7 @@ def judge_alternatives(
     """The first alternative that does not fail, judged in place of `first`, and every setting that failed before it.
 
     If all fail, the result is `first`, whose files are restored. An alternative is tried if its screened time is below
-    the champion's and its program is not that of one that failed.
+    the champion's and no setting with the same program has failed.
     """
     refused = [_refusal(run.options.settings, first)]
     programs = {first.evidence.trace.fingerprint} if first.evidence.trace else set()
@@ -189,7 +190,7 @@ def judge_alternatives(
         if tampered
         else [alternative for alternative in run.options.alternatives if _promises_a_win(alternative, facing)]
     )
-    # A killed sweep may have left it.
+    # A killed sweep may have left this folder.
     shutil.rmtree(aside, ignore_errors=True)
     for alternative in worth:
         candidate = original.set(alternative.settings)

@@ -98,9 +98,9 @@ def prune(
 ) -> tuple[str, ...]:
     """Prunes a contest's folder by RULE and returns the names of the removed entries.
 
-    `accepted` are the numbers of accepted attempts; the `champion`'s runs and the dumps that its record names stay. The
-    newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next command
-    removes it. Raises RatchetError `read-only` or `io`.
+    `accepted` are the numbers of accepted attempts; the `champion`'s runs stay, and so do the dumps that its record
+    names. The newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next
+    command removes it. Raises RatchetError `read-only` or `io`.
     """
     if not profile_data.is_dir():
         return ()
@@ -146,7 +146,7 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
 
 
 def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
-    """The folders of its programs' schedules below `profile_data`, as its record names them: `revoke/0003/dumps`."""
+    """The folders of the champion's schedules below `profile_data`, as its record names them: `revoke/0003/dumps`."""
     for _, evidence in champion.evidence.programs:
         path = Path(evidence.dump_directory or "")
         if path.is_relative_to(profile_data.name) and path != Path(profile_data.name):

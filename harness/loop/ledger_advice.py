@@ -22,8 +22,8 @@ def advice_here(
 ) -> tuple[Hint, ...]:
     """The hints on `candidate` after `for_kernel` and `untried`, which look at the newest attempts of `contest`.
 
-    `evidence` is that of `candidate`; `sweep` is a sweep of it that has just ended and is not recorded yet. Without a
-    ledger, nothing counts as tried.
+    `evidence` is that of `candidate`; `sweep` is a sweep of `candidate` that has just ended and is not recorded yet.
+    Without a ledger, nothing counts as tried.
     """
 
     @cache

@@ -75,7 +75,7 @@ def _compare_with_lock(lock_file: Path) -> Line:
         try:
             version = importlib.metadata.version(match[1])
         except importlib.metadata.PackageNotFoundError:
-            # A marker may leave it out on this platform.
+            # A marker may leave the package out on this platform.
             if not match[3]:
                 different.append(f"{match[1]} {match[2]} is missing")
             continue

@@ -20,7 +20,7 @@ from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The constant parts of one attempt. `folder`: the one of `profile_data` for its files, if it is not numbered."""
+    """The parts of an attempt that do not change. `folder`: the folder of its files in profile_data, "" for NNNN."""
 
     ledger: Ledger
     bench: Bench
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opponent:
-    """The champion that a candidate is compared with. `fresh`: it was evaluated inside this attempt."""
+    """The champion that a candidate is compared with. `fresh`: True if it was evaluated inside this attempt."""
 
     attempt: Attempt
     commit: str
@@ -70,9 +70,9 @@ class Opponent:
 
 
 def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
-    """The champion under this attempt's keys: its own evidence, that of a later attempt, or evaluated now.
+    """The champion under this attempt's keys: with its own evidence, with a later attempt's, or evaluated now.
 
-    If it is evaluated now, all checks run, and the result is a note on the champion.
+    If the champion is evaluated now, all checks run, and the result is a note on the champion.
     """
     commit = run.ledger.champion_commit() or ""
     passes = _passes(run, champion)
@@ -114,7 +114,7 @@ def defender(run: Run, facing: Opponent) -> resimulate.Defender:
 
 
 def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
-    """The attempts after the champion's under the same timing key."""
+    """The attempts after the champion's, if they have this attempt's timing key; each with its row."""
     for row in run.rows:
         if row.number > champion.number and row.key_digest == run.digest:
             # Unreadable records were named when the rows were read.
@@ -131,7 +131,7 @@ def champion_remedy(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
 
 
 def _what_to_do(evidence: Evidence) -> str:
-    """The command that takes the title of a champion with this evidence, with the inputs that it fails on."""
+    """The command that takes the title from a champion with this evidence, including the inputs that it fails on."""
     if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
         return "The cause may be this machine and not the kernel: run again when the machine is idle"
     return (

@@ -61,7 +61,7 @@ def for_kernel(
             hints.append(replace(hint, suggestion=f"{in_a_copy}: {hint.suggestion}"))
         else:
             suggestion = f"try the constants of kernel.py, which calls {' and '.join(packages)}: {sweep}"
-            # The bound was for a change of the code, not of the sizes.
+            # The bound holds for a change of the code, not of the sizes.
             hints.append(replace(hint, suggestion=suggestion, kind="constants", gain=None, gain_source=""))
     return tuple(hints)
 
@@ -75,7 +75,7 @@ def _program_of(hint: Hint, evidence: Evidence) -> Evidence:
 
 
 def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
-    """`hint`, which is about copies, with the arrays that are copied around the kernel of `evidence`.
+    """A hint about copies, which now names the arrays that are copied around the kernel of `evidence`.
 
     If every copy changes the layout, the remedy for copies that keep it is left out.
     """

@@ -82,7 +82,7 @@ class Pieces:
         return mine.keys() == theirs.keys() and all(mine[name] in (theirs[name], bare(theirs[name])) for name in mine)
 
     def after(self, piece: Piece) -> tuple[Piece, ...]:
-        """The later changes, the nearest first."""
+        """The changes after `piece`, the nearest first."""
         return self.every[self.every.index(piece) + 1 :]
 
     def relying(self, piece: Piece) -> tuple[Piece, ...]:

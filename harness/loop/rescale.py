@@ -76,7 +76,7 @@ def rescale_locked(
             evidence = _timed(contest, candidate, row, label, progress)
             failure = evidence.failure
             if failure is not None and failure.may_pass_next_time:
-                # Not kept, so that the next run tries it again.
+                # This result is not kept, so that the next run tries the kernel again.
                 skipped.append(f"attempt {row.number} was not timed: {failure.kind}: {failure.message}")
                 continue
             note = note_of(evidence, contest, key, row.number, row.kernel_sha256, after)
@@ -150,7 +150,7 @@ def _timed(contest: Contest, candidate: Candidate, row: Row, name: str, progress
 
 @contextmanager
 def _logged(ledger: Ledger) -> Iterator[None]:
-    """Puts the notes of its body into the log, even if the body is interrupted."""
+    """Puts the notes taken in the body of the `with` into the log, even if the body is interrupted."""
     try:
         yield
     finally:

@@ -34,7 +34,7 @@ class Defender:
 def resimulated(
     contest: Contest, evidence: Evidence, work: str, defender: Defender | None, policy: Policy
 ) -> tuple[Resimulation, ...]:
-    """The pair's runs under each change of an uncertain constant; () if the pair is not a simulated gain.
+    """The runs of both programs under each change of an uncertain constant; () unless the gain is a simulated one.
 
     `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps belong to the champion
     if the hash of its kernel.py lies next to them and they take the judged time; if there are none, it is compiled

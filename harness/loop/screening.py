@@ -84,7 +84,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """At most `count` places, made by `open` until it returns None; `say` gets a sentence on each that is left out."""
+    """At most `count` places, made by `open` until it returns None; `say` gets a sentence on each dropped place."""
 
     count: int
     open: Callable[[], Place | None]

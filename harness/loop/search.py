@@ -77,10 +77,10 @@ class Search(Protocol):
         """New settings, or None at the end."""
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
-        """Receives their latency, None if they have none."""
+        """Receives the latency of `settings`, None if they have none."""
 
     def forget(self, settings: Settings) -> None:
-        """Drops their result: the machine may have caused it."""
+        """Drops the result of `settings`: the machine may have caused it."""
 
 
 class WholeGrid:
@@ -173,7 +173,7 @@ class Study:
         return None if left is None else self._drawn(left)
 
     def _drawn(self, settings: Settings) -> Settings:
-        """These settings as a trial of the study."""
+        """A trial of the study for these settings."""
         places = {name: values.index(value) for (name, values), (_, value) in zip(self._grid, settings, strict=True)}
         with self._writing():
             self._study.enqueue_trial(places)
@@ -181,7 +181,7 @@ class Study:
         return self._begun(settings, trial)
 
     def is_asked(self, settings: Settings) -> bool:
-        """True if it asked for them and has no result yet."""
+        """True if the study asked for these settings and has no result of them yet."""
         return settings in self._asked
 
     def tell(self, settings: Settings, seconds: float | None) -> None:

@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE`: a one-line change of kernel.py stated on the command line, as text and as a value."""
+"""`--set NAME=VALUE`: the name and value of a constant, which replace the constant's line in kernel.py."""
 
 import ast
 

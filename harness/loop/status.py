@@ -16,7 +16,7 @@ from harness.units import quantity
 def status(contest: Contest, *, only_reads: bool = False) -> Status:
     """The state of `contest`. An attempt that did not end is finished or undone first, if no process works on it.
 
-    With `only_reads` that is only reported.
+    With `only_reads` the unfinished attempt is only reported.
     """
     ledger = Ledger.open(contest.directory)
     messages = list(() if only_reads else ledger.recovered())

@@ -1,4 +1,4 @@
-"""The named member of a suite, for commands that look into one program."""
+"""The member of a suite that `--member` names, for commands that look into one program."""
 
 from dataclasses import replace
 
@@ -7,9 +7,10 @@ from harness.records import Attempt, Evidence
 
 
 def evidence_of(evidence: Evidence, member: str | None) -> Evidence:
-    """The evidence about the member of that name; for a single problem, `evidence` itself.
+    """The evidence about the member called `member`; for a single problem, `evidence` itself.
 
-    Raises UsageError `which-member` if a suite needs a name, no member has this one, or it was not evaluated.
+    Raises UsageError `which-member` if a suite is given no name or an unknown one, if that member was not evaluated, or
+    if a single problem is given a name.
     """
     names = [suite_member.name for suite_member in evidence.problem.members or ()]
     if not names:

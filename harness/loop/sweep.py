@@ -322,7 +322,7 @@ def _is_judged(row: Row, fingerprint: str, schedule: str, key: Key) -> bool:
 
 
 def _ranked(screened: Sequence[ScreenedSetting], *, again: bool) -> list[ScreenedSetting]:
-    """The settings with a latency that were not judged before (all, if they may be judged again), fastest first.
+    """The settings with a latency, fastest first; without `again`, only those that were not judged before.
 
     Settings at which a member of a suite loses too much come last.
     """

@@ -44,7 +44,7 @@ def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
 
 
 def _left_out(ledger: Ledger, number: int) -> tuple[str, ...]:
-    """A sentence on the checks that were skipped when that kernel was judged; () if all were run."""
+    """A sentence on the checks that were skipped when the attempt's kernel was judged; () if all were run."""
     with suppress(RatchetError):
         missing = len(history.attempt(ledger.place, number).evidence.unchecked)
         if missing:

@@ -8,7 +8,7 @@ from harness.candidate import Candidate, Settings
 from harness.records import Edit, Hint
 
 Known = dict[frozenset[tuple[str, str]], str]
-# The number of a sweep that no attempt recorded.
+# The number that stands for a sweep that no attempt recorded.
 UNRECORDED = 0
 
 

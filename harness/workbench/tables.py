@@ -48,7 +48,7 @@ def _column(text: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
-    """A column and the function that gives its cell for one thing."""
+    """A column, and the function that gives a thing's cell in this column."""
 
     name: str
     title: str

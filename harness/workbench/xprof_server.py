@@ -57,7 +57,7 @@ def _expect_free(port: int) -> None:
 
 @contextlib.contextmanager
 def until_stopped() -> Iterator[None]:
-    """Ends its body at Ctrl-C or SIGTERM without an error."""
+    """Ends the body of the `with` at Ctrl-C or SIGTERM without an error."""
     # Ctrl-C needs a handler too: a process that a script starts in the background begins with Ctrl-C ignored.
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

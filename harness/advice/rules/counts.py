@@ -31,7 +31,7 @@ OUTPUT_READ = (
     "keep running values in a scratch buffer and never read an output ref before its last write: such a read makes a "
     "copy"
 )
-# The remedy for operations around a kernel if nothing else is known of them.
+# The remedy for operations around a kernel of which nothing else is known.
 DO_WITHOUT = "do inside the kernel what these operations do, or do without them"
 # Parts of the names of operations that copy or transpose.
 _MOVES = ("copy", "transpose", "fusion")
@@ -55,7 +55,7 @@ def _count(seen: Observed, name: str) -> int:
 
 
 def _bodies(seen: Observed, *names: str) -> int:
-    """The number of bodies that the counts of `names` show: a loop unrolled n times shows its body n times.
+    """The number of unrolled bodies, from the counts of `names`: a loop unrolled n times shows its body n times.
 
     The largest number is taken: a body may lack one of the operations, for example if a product computes its row sums.
     """
@@ -64,7 +64,7 @@ def _bodies(seen: Observed, *names: str) -> int:
 
 
 def _of_bodies(seen: Observed, name: str, *others: str) -> int:
-    """The largest expected count of `name` in all bodies, whose number the counts of `others` show; 0 if unknown.
+    """The largest expected count of `name` over all unrolled bodies, counted by `others`; 0 if unknown.
 
     A body works on every head of its blocks, and each head may need an operation of its own (for example a product,
     where one softmax serves all heads). The count is unknown if the kernel copies an input by hand or takes its blocks

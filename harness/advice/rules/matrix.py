@@ -153,7 +153,7 @@ def half_filled(seen: Observed) -> RuleCase | None:
         f"{seen.report.chip}{done}, so util cannot exceed about {percent(filled, 0)} in this form {seen.label}",
         suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
         "the second matmul; the first one stays as it is",
-        # One of the two matmuls would take `filled` times its time.
+        # One of the two matmuls would take `filled` times its present time.
         gain=busy / 2 * (1 - filled) if seen.run else None,
         gain_source=SCHEDULE,
         # Two of three attempts lost (benchmarks/RULES.md).

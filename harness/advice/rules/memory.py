@@ -1,4 +1,4 @@
-"""Rules on memory: operands read again and again, bandwidth that is not used, VMEM too full or not used."""
+"""Rules on memory: operands read again and again, bandwidth that is not used, VMEM that is too full or not used."""
 
 from collections import Counter
 

@@ -272,7 +272,7 @@ def _halves_and_doubles(seen: Observed) -> tuple[Edit, ...]:
 
 
 def _both_ways(seen: Observed) -> str:
-    """Words on trying a block of half and of twice the size, or on cutting blocks that the grid does not cut yet.
+    """Advice to try a block of half and of twice the size, or to cut blocks that the grid does not cut yet.
 
     "" if the only call gets no block that could be cut: it copies by hand.
     """

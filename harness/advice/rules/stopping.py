@@ -72,11 +72,11 @@ def small_gap(seen: Observed) -> RuleCase | None:
         and report.hbm_bytes is not None
         and report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes
     ):
-        # The gap counts from the kernel's own traffic, which other block sizes may lower.
+        # This gap is measured from the kernel's own traffic, which other block sizes may lower.
         return None
     floor = max(report.compute_only_seconds, memory, seen.link_seconds)
     suggestion = "stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule"
-    # The gap counts from the kernel's own traffic, the bound of the gain from the least possible traffic.
+    # This gap is measured from the kernel's own traffic, but the bound on the gain from the least possible traffic.
     if percent(seen.room) != percent(gap):
         suggestion += f"; {percent(seen.room)} is left above the least possible traffic"
     return RuleCase(
@@ -95,7 +95,7 @@ def plateau(seen: Observed) -> RuleCase | None:
     fruitless = 0
     for row in reversed(seen.previous):
         if row.kind == "rebaseline":
-            # The champion checked again: nothing was tried, and nothing won.
+            # An attempt that only checks the champion again tried nothing and won nothing.
             continue
         if row.outcome == "accept":
             break

@@ -13,8 +13,8 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
     """Every disagreement between log, branch, experiments/ and the ratchet's own state, with its remedy.
 
     Also every verdict and time that does not follow from its record. `present` is the key of evidence taken now, None
-    if it is not known. With `signed_by` (the `who` of `signatures.unsigned`), anything that they did not sign is a
-    finding too.
+    if it is not known. With `signed_by` (the `who` of `signatures.unsigned`), anything that those signers did not sign
+    is a finding too.
     """
     place = ledger.place
     findings: list[Finding] = []

@@ -131,7 +131,7 @@ def kernels(
     findings: list[Finding],
     notes: list[str],
 ) -> int:
-    """Checks the hash of each log commit's kernel.py and of each rebuilt one; returns how many were hashed."""
+    """Checks the hashes of all kernel.py, from log commits or rebuilt; returns the number of kernels hashed."""
     blobs = read(place, [f"{record.commit.id}:{KERNEL_NAME}" for record in logged if record.commit])
     hashed = 0
     for record, data in zip(logged, blobs, strict=True):

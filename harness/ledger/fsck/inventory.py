@@ -75,7 +75,7 @@ def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
 
 
 def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
-    """The attempts in attempts.jsonl, by `value_text`; HEAD adds those that the working tree's file lacks."""
+    """The attempts in attempts.jsonl by `value_text`: the working tree's, then those that only HEAD's file has."""
     by_text: dict[str, HeldAttempt] = {}
     remedy = (
         "take the line from a clone that has it; "

@@ -1,4 +1,4 @@
-"""Derives every verdict again from its record's evidence, champion's evidence and policy, and compares the two."""
+"""Derives every verdict again from the recorded evidence and policy, and compares it with the recorded verdict."""
 
 import math
 from bisect import bisect_left

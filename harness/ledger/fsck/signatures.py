@@ -33,7 +33,7 @@ def unsigned(
     filed: Sequence[HeldAttempt],
     who: str,
 ) -> list[Finding]:
-    """Findings for every log commit and accept that `who` did not sign, and every record that no signed one holds.
+    """Findings for every log commit and accept that `who` did not sign, and every record that no signed commit holds.
 
     `who` is a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS), for signatures by SSH keys, or the
     fingerprint of an OpenPGP key. Raises UsageError `unknown-signers` if it is neither.

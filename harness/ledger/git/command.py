@@ -23,7 +23,7 @@ def _as_options(settings: Sequence[str]) -> list[str]:
 # object is synced before the ref that needs it, because the command that wrote it has ended. `safecrlf=false`: mixed
 # line endings in kernel.py are normalised as by `git add`, instead of refused.
 _CONFIGURATION = (
-    # A repository may name a program to ask which files changed; it is not run.
+    # A repository may name a program that tells git which files changed; this setting keeps git from running it.
     "core.fsmonitor=false",
     "safe.bareRepository=explicit",
     "core.quotePath=false",

@@ -28,8 +28,8 @@ def remove_dead(repository: Repo, refs: Sequence[str], since: float) -> tuple[Pa
     """Removes the locks of `locks_on` that were made after `since` (seconds of the epoch) and that nobody holds.
 
     Nobody holds a lock if no git process works in the repository and no process has the file open. If that cannot be
-    known (not on Linux, or for a process of another user), the lock stays. Gives a git command that is still at work a
-    moment to end. Returns the removed files.
+    known (not on Linux, or for a process of another user), the lock stays. First waits a moment for a git command that
+    is still at work. Returns the removed files.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (locks := locks_on(repository, refs)) and _may_be_held(repository, locks):

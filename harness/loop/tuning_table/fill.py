@@ -55,7 +55,7 @@ _OF_ALL_SETTINGS = frozenset(
         "wrong-signature",
     )
 )
-# Any other reason holds for all settings if at least this many have it and none has a latency.
+# Any other reason counts for all settings if at least this many have it and none has a latency.
 _ALIKE = 5
 _NUMBER = re.compile(r"\d+")
 
@@ -206,7 +206,7 @@ def parameters(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Pa
 def _contest(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Contest:
     prepare, present = kernel.prepare, dict(constants(kernel.prepare))
     for name, value in (*shape.constants, ("CHIP", repr(chip))):
-        # Any word would count as true.
+        # In Python any word would count as true.
         if present.get(name) in _TRUTHS and value not in _TRUTHS:
             raise UsageError("bad-shapes", f"{shape.name}: expected true or false as {name.lower()}, got {value}")
         prepare = rewrite(prepare, name, value, "prepare.py")

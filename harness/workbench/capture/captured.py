@@ -117,7 +117,7 @@ def watch(request: WatchRequest) -> Done:
 
 
 def _warm(subject: CaptureSubject) -> tuple[Callable[[], None], str]:
-    """A blocking call of the compiled program, warmed up, on inputs on the device; and the text of its module."""
+    """A function that calls the compiled, warmed-up program and waits for the result; and the program's HLO text."""
     problem: Problem = pickle.loads(Path(subject.problem).read_bytes())
     if subject.reduced is not None:
         problem = next(itertools.islice(problem.reduced(), subject.reduced, None))

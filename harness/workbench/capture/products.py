@@ -40,7 +40,7 @@ class _Argument:
 
 
 def dots(module: str, text: str) -> Iterator[Dots]:
-    """The matrix products of a module, equal ones together."""
+    """The matrix products of a module; equal products are counted together."""
     products = list(_products(text))
     weights = {argument for product in products for argument in product.weights if argument is not None}
     kinds = Counter((product.of, *product.side(weights)) for product in products)
@@ -50,7 +50,7 @@ def dots(module: str, text: str) -> Iterator[Dots]:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """One matrix product, and the arguments of the program that its operands hold, None where they are computed."""
+    """One matrix product, and the program's argument behind each operand (None: the operand is computed)."""
 
     of: Dots
     left: _Argument | None
@@ -68,7 +68,7 @@ class _Product:
         return named or ((self.left or self.right,) if is_weight else ())
 
     def side(self, weights: Set[_Argument]) -> tuple[Literal["left", "right", ""], str]:
-        """The side of a weight, and the type that it is stored in."""
+        """The side that a weight is on, and the type that the weight is stored in."""
         if self.right in weights and self.right is not None:
             return "right", self.right.dtype
         return ("left", self.left.dtype) if self.left in weights and self.left is not None else ("", "")

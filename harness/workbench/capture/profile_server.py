@@ -51,9 +51,9 @@ class Served:
 def serving(program: Exported, port: int, window: StepsWindow | None = None) -> Iterator[Served]:
     """The program running endlessly while JAX's profiler server listens on `port`; both end with the context.
 
-    The steps of `window` are captured on the way. jax (0.10 to 0.12) binds that server to all interfaces and offers
-    nothing else. The child needs sockets, so it is not confined: it runs the exported program, never kernel.py. Raises
-    RatchetError `port-in-use`.
+    The steps of `window` are captured while the program runs. jax (0.10 to 0.12) binds that server to all interfaces
+    and offers nothing else. The child needs sockets, so it is not confined: it runs the exported program, never
+    kernel.py. Raises RatchetError `port-in-use`.
     """
     require_free(port)
     child = program.start("served", "harness.workbench.capture.captured", is_confined=False)

@@ -92,7 +92,7 @@ class _CompileWatch(logging.Handler):
         self._pending[name] = (match["place"], cause, changed, is_redefinition)
 
     def duration(self, event: str, seconds: float, **about: Any) -> None:
-        """A monitoring event of JAX."""
+        """Records one monitoring event of JAX: seconds of lowering, or a finished compilation."""
         if event == _LOWERED:
             self.lowering_seconds += seconds
         if event != _COMPILED:
@@ -116,7 +116,7 @@ class _CompileWatch(logging.Handler):
 
 
 def _arguments_of_the_call() -> dict[str, str] | None:
-    """The arguments of the jitted call that is being traced, described by their names; None in a different JAX.
+    """The arguments of the jitted call that is being traced, described by name; None if this JAX has no such frame.
 
     The log names a static argument by position in one release and not at all in the next (0.12).
     """
@@ -227,7 +227,7 @@ def run(request: ProgramRequest) -> ProgramRun:
 
 
 def _settings(dumps: Path) -> tuple[str, ...]:
-    """Sentences on information that this release of JAX cannot give. Makes JAX report the rest."""
+    """Makes JAX report what the checklist needs; returns sentences on what this release of JAX cannot report."""
     unread = []
     wanted = {
         "jax_explain_cache_misses": (True, "why something is compiled"),
@@ -244,7 +244,7 @@ def _settings(dumps: Path) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _profile(scratch: Path) -> Iterator[list[str]]:
-    """Profiles its body into the folder SECOND_CALL of `scratch`; yields the list of failures."""
+    """Profiles the body of the `with` into the folder SECOND_CALL of `scratch`; yields the list of failures."""
     failures: list[str] = []
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -286,7 +286,7 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
 
 @contextlib.contextmanager
 def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> Iterator[None]:
-    """Adds the transfers of its body: the guard writes each to stderr, from C++; other lines are passed on."""
+    """Adds the transfers in the body of the `with`, as JAX's guard prints them to stderr; passes other lines on."""
     log = scratch / f"{name.replace(' ', '-')}.log"
     kept = os.dup(2)
     with log.open("wb") as stream:

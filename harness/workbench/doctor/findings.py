@@ -49,7 +49,7 @@ def table(
 
 
 def for_people(full: Table) -> Table:
-    """The table with its sentences below it, because they do not fit into columns."""
+    """The table with observations, remedies and sources below it as sentences: they do not fit into columns."""
     if not full.rows:
         return full
     sentences = tuple(f"{n}. {row[4]}. {row[5]}. [{row[6]}]" for n, row in enumerate(full.rows, 1))

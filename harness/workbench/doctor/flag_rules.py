@@ -19,7 +19,7 @@ _TPU = "xla_tpu_enable_"
 _BASE = f"{_TPU}async_collective_fusion"
 _OVERLAP = "xla_tpu_overlap_compute_collective_tc"
 _COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter")
-# MaxText's set of that name, which section 7 refers to.
+# MaxText's set DATA_PARALLEL_OVERLAP, which the protocol's section 7 refers to.
 _DATA_PARALLEL_OVERLAP = (
     "xla_tpu_enable_data_parallel_all_reduce_opt",
     "xla_tpu_data_parallel_opt_different_sized_ops",
@@ -39,7 +39,7 @@ def _offload(collective: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """A symptom that a person can name, and sets of flags, of which one has to be on."""
+    """A symptom that a person can name, and sets of flags: in one of the sets all flags must be on."""
 
     name: str
     ways: tuple[tuple[str, ...], ...]
@@ -269,7 +269,7 @@ def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
 
 
 def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that a variable holds twice with different values, of which the last counts."""
+    """Flags that a variable holds twice with different values; the last value counts."""
     seen: dict[tuple[str, str, int], Setting] = {}
     for setting in subject.settings.settings:
         if not setting.is_final or not setting.is_certain or not setting.name:
@@ -429,7 +429,7 @@ def harmful_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def missing_platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """A finding if no setting names the platform: JAX then falls back to the CPU, with a warning at most."""
+    """A finding if no setting names the platform: without one, JAX may fall back to the CPU with only a warning."""
     if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
         yield DoctorFinding(
             severity="harmful",

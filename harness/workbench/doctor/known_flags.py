@@ -183,7 +183,7 @@ def _library(package: str) -> str | None:
 
 
 def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
-    """The nearest name in the library for each flag; a guess, because the library has other names than flags."""
+    """The nearest name in the library for each flag; a guess, because not every name in the library is a flag's."""
     wanted = [name for name in unknown if len(name) > 4]
     if not wanted:
         return {}

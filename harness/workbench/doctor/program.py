@@ -77,7 +77,7 @@ class InUse:
 
 
 def checklist(run: ProgramRun, subject: str, seen: InUse = InUse()) -> tuple[Table, Table, Table]:
-    """Three tables about a run: findings, figures, compilations. What only a capture shows comes from `seen`."""
+    """Three tables about a run: findings, figures, compilations. Figures that only a capture shows come from `seen`."""
     origin: Origin = "measured cpu" if run.platform == "cpu" else "measured"
     table_of_findings, _ = findings.table(
         (*(finding for rule in RULES for finding in rule(run, subject)), *_slow_input(run, subject, seen)),
@@ -148,10 +148,10 @@ def _over_the_link(run: ProgramRun, num_bytes: int) -> str:
 
 
 def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
-    """Seconds that the devices wait for the host, the share of these in the time, and a reading of the share.
+    """Seconds that the devices wait for the host, the share of the time that they wait, and that share in words.
 
-    With a capture there are no seconds, and the share is the devices' idle share of a step. Without a capture both are
-    those of the second call.
+    With a capture, the seconds are None and the share is the devices' idle share of a step. Without a capture, both
+    figures come from the second call.
     """
     call = run.seconds.get("second call")
     if seen.idle is not None:

@@ -19,7 +19,7 @@ _DISPATCH = re.compile(r"PjitFunction\((.*)\)")
 
 
 def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
-    """`run` completed from the profile of its second call; `unread` has a sentence if the profile cannot be read."""
+    """`run` with the dispatches that the profile of its second call shows; `unread` says if it is unreadable."""
     try:
         capture = reading.read((profile,))
     except RatchetError as error:

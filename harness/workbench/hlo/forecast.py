@@ -141,7 +141,7 @@ _RULES: dict[Collective, str] = {
 
 
 def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate: float, target: Figures) -> Table:
-    """Bounds with effects that the rule leaves out: a device need not send to itself, wraparound, latency of hops."""
+    """Times with what the rule leaves out: the part of the array that is not sent, wraparound, latency of hops."""
     size = math.prod(axes)
     rows = []
     # If there are several axes, the rows are about the array's share on the longest one.

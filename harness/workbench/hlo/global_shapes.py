@@ -203,7 +203,7 @@ def group_size(groups: Groups | None, devices: int) -> int | None:
 
 
 def _spread(graph: Graph, classes: _Classes, computation: Computation, instruction: Instruction) -> None:
-    """Joins the dimensions that an instruction hands on as they are."""
+    """Joins dimensions of operands and result that an instruction leaves unchanged."""
     name, opcode = computation.name, instruction.opcode
     shape = instruction.shape
 

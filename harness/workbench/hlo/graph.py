@@ -168,7 +168,7 @@ class Graph:
 
 
 def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
-    """The names in an order in which each comes after those that it links to. Raises RatchetError `bad-hlo`."""
+    """The names, each after all names that it links to. Raises RatchetError `bad-hlo` if the links form a circle."""
     try:
         return tuple(graphlib.TopologicalSorter(links).static_order())
     except graphlib.CycleError as error:
@@ -213,7 +213,7 @@ def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int
 
 
 def _element(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> int | None:
-    """The number of the element of the loop's tuple that an operand is; None if it is none."""
+    """The index of an operand in the loop's tuple; None if the operand is not an element of the tuple."""
     source = graph.source(computation, instruction, place, _COPIES)
     if source is None or source.opcode != "get-tuple-element":
         return None

@@ -94,7 +94,7 @@ def axes_of_sharding(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, ...], .
 
 
 def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
-    """The axes, slowest first, such that a device's places along them give the number of its tile; () if none do."""
+    """The axes, slowest first, along which a device's position gives the number of its tile; () if there are none."""
     steps = [math.prod(size for _, size in mesh.axes[at + 1 :]) for at in range(len(mesh.axes))]
     moving = [at for at, (_, size) in enumerate(mesh.axes) if size > 1 and tile[steps[at]] != tile[0]]
     if len(moving) > _MOST_AXES or math.prod(mesh.axes[at][1] for at in moving) != parts:

@@ -210,13 +210,13 @@ def _use(
 
 
 def _is_alike(user: Instruction, graph: Graph, computation: Computation, number: int) -> bool:
-    """True if the result has its operand's dimensions, which suggests an operation element by element."""
+    """True if the result has the operand's dimensions, which suggests an element-wise operation."""
     before, after = graph.operand_shape(computation, user, number), _array(user)
     return isinstance(before, Array) and after is not None and before.dimensions == after.dimensions
 
 
 def _side(graph: Graph, inside: Computation, product: Instruction, number: int) -> int | None:
-    """The operand, 0 or 1, of the product that the fusion's parameter is handed on to; None for neither."""
+    """The operand of the product, 0 or 1, that holds the fusion's parameter; None if neither does."""
     parameter = inside.parameters.get(number)
     for side in range(min(2, len(product.operands))):
         maker = graph.source(inside, product, side, _RENAMED)
@@ -226,7 +226,7 @@ def _side(graph: Graph, inside: Computation, product: Instruction, number: int) 
 
 
 def _rows(graph: Graph, inside: Computation, product: Instruction) -> int:
-    """The rows of a product: those that its left operand hands on, batches excluded."""
+    """The rows of a product: the left operand's dimensions that are neither summed over nor batches."""
     left = graph.operand_shape(inside, product, 0)
     if product.contraction is None or not isinstance(left, Array) or None in left.dimensions:
         return 0

@@ -17,7 +17,7 @@ from harness.workbench.hlo.work import matmul_dtype, padding_bytes, work
 from harness.workbench.tables import Field, Fields, table_of
 
 PADDING, OTHER = "padding", "other moves"
-# Only captures have these: nothing else says how long a copy that runs beside other work is waited for.
+# Only captures have these: nothing else says how long the program waits for a copy that runs beside other work.
 HOST_WAIT, COPY_WAIT = "wait for host memory", "wait for a copy"
 NO_SOURCE = "(no source given)"
 # A fusion that holds several of these counts as the first kind. A gather is not listed: picking values may be the

@@ -38,7 +38,7 @@ _MATMULS = ("dot", "convolution")
 # The most matmuls of a fusion that are looked at (XLA puts one at most into it), and the most unknown operations that
 # are named.
 _MOST_LISTED = 16
-# Pairs of positions that are gone through for the products of a convolution with holes.
+# The most pairs of positions to go through when the products of a dilated convolution are counted.
 _MOST_PAIRS = 1 << 20
 # FLOPs, the matmuls' part of them, and the operations that are not known.
 _Flops = tuple[float, float, frozenset[str]]
@@ -297,7 +297,7 @@ def padding_bytes(graph: Graph, computation: Computation, instruction: Instructi
 def _accesses(
     graph: Graph, computation: Computation, instruction: Instruction
 ) -> list[tuple[Shape | None, int | None]]:
-    """Every value read or written, with the number of bytes touched; None if these are all of its bytes."""
+    """Every value read or written, with the number of its bytes that are touched; None if all are."""
     opcode, result = instruction.opcode, instruction.shape
     shapes = graph.operand_shapes(computation, instruction)
     if opcode in ("copy-start", "all-gather-start", "collective-permute-start") and not isinstance(result, Array):

@@ -21,17 +21,17 @@ _NOTHING = "the capture has nothing of this kind"
 class Analysis:
     """One table of a capture.
 
-    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. A query may have one more
+    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. A query may return one more
     column, which holds notes. `facts` is a query of one row, which may read the rows of the table as `answer`.
 
     `title`, `columns`, `notes` and `empty` may contain figures of `facts`: `{took:s}` (seconds), `{part:%}`,
     `{size:B}`, `{number:n}`, `{ratio:c}` (a change). A note is left out if one of its figures is NULL, or if `{seen:?}`
-    in it is not true. `empty` is shown if something ran and there is no row: the first of its texts whose figures
-    are all known.
+    in it is not true. If something ran and there is no row, the first text of `empty` whose figures are all known is
+    shown.
 
-    `rows` is the noun for the rows of an analysis that shows only the first `$top`. Every analysis has the figure
-    `origin` (measured or simulated); one with `rows` also has `known`, the number of rows, and `more`, how many are
-    left out.
+    `rows` is the noun for the rows; only an analysis that shows just its first `$top` rows has it. Every analysis has
+    the figure `origin` (measured or simulated); an analysis with `rows` also has `known`, the number of all rows, and
+    `more`, the number left out.
 
     If `is_optional`, there is no table without rows.
     """
@@ -57,7 +57,7 @@ def tables(
     is_about_devices: bool = True,
     **parameters: Any,
 ) -> tuple[Table, ...]:
-    """Tables of several analyses. `why` names the data that a capture lacks if the tables cannot be made."""
+    """Tables of several analyses. `why` is shown if they cannot be made: it names the data that the capture lacks."""
     database = of if isinstance(of, Database) else database_of(of)
     capture = database.capture
     if is_about_devices and not why and not op_times.devices(capture):

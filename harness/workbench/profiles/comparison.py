@@ -17,9 +17,9 @@ _SIDE = """
 _SIDES = (
     "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
 )
-# Operations of one name are a pair. Two others are a pair if each is the only one left on its side with their category,
-# tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one capture may be `fusion.9` of the
-# other.
+# Operations of one name are a pair. Of the rest, two are a pair if each is its capture's only operation left with this
+# category, tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one capture may be
+# `fusion.9` of the other.
 _PAIRS = """
     create or replace temp view pairs as
     with named as (select *, count(*) over (partition by name) = 1 as is_alone from sides),

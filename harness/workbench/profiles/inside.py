@@ -35,7 +35,7 @@ def _parts(database: Database) -> Iterator[Row]:
 
 
 def _transfer_rows(database: Database) -> Iterator[Row]:
-    """Three counts for each simulated core: cycles with a transfer under way, those with a wait for it, all cycles."""
+    """Three counts for each simulated core: cycles with a transfer under way, cycles spent waiting, all cycles."""
     for name, plane in _cores(database):
         moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
         if moved.keys() >= {"in flight", "waited for"}:
@@ -163,7 +163,7 @@ def _cycles(plane: Plane, kind: str) -> dict[str, int]:
 
 
 def _recorded_parts(plane: Plane) -> Iterator[tuple[str, float]]:
-    """Seconds inside custom calls: those that each recorded row fills, those that no row fills, and all."""
+    """Seconds inside custom calls: the seconds of each recorded row, those without any row, and the total."""
     # Times since 1970 in seconds would lose their nanoseconds.
     zero = min((event.start_ps for line in plane.lines for event in line.events), default=0)
     kernels = _covered_spans(

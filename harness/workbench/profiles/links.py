@@ -79,7 +79,7 @@ def run_name(place: CaptureFiles, log_directory: Path | None = None) -> str:
 
 
 def plain(tables: Sequence[Table]) -> str:
-    """The addresses in full, a line each, so that they can be copied."""
+    """The full addresses, one a line, so that they can be copied."""
     lines = []
     for listed in tables:
         width = max(len(f"{tool}, by {by}") for tool, by, _ in listed.rows)

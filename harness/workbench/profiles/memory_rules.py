@@ -43,7 +43,7 @@ RULES = (
 
 
 def category(name: str, shape: str, group: str, op_name: str) -> str:
-    """The category of a buffer: that of its names, or SMALL without a shape."""
+    """The category of a buffer, read off its names; SMALL if the buffer has no shape."""
     return category_of_name(f"{op_name} {name}", group) if shape else SMALL
 
 

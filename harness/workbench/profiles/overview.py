@@ -28,7 +28,7 @@ _ZERO_IS_UNKNOWN = (
 )
 _DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
 _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
-# A time that is longer than the devices show by more than this factor is XProf's mistake, not rounding.
+# If XProf's time exceeds the devices' by more than this factor, XProf is wrong: it is not rounding.
 _SAME_TIME = 1.01
 
 

@@ -183,7 +183,7 @@ def runs(directory: Path) -> tuple[CaptureFiles, ...]:
 
 
 def _files(directory: Path) -> list[Path]:
-    """The captures' files in this folder, in runs in it, and in log directories up to two levels below it."""
+    """The captures' files in this folder, in the runs in it, and in log directories up to two levels below it."""
     patterns = (
         f"*{SUFFIX}",
         f"*/*{SUFFIX}",

@@ -1,4 +1,4 @@
-"""A run on an XProf server as the contents of a file: its trace viewer's events, completed from its tables."""
+"""A run on an XProf server as the contents of a file: its trace viewer's events, with figures from its tables."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -68,10 +68,9 @@ def protos(host: Remote) -> dict[str, bytes]:
 
 
 def space(host: Remote) -> Space:
-    """The host's capture: the trace viewer's events, completed from XProf's tables.
+    """The host's capture: the trace viewer's events, and XProf's tables for figures that the events lack.
 
-    What the trace viewer leaves out comes from elsewhere: FLOPs from hlo_stats, a device's peaks from
-    roofline_model, the module of an operation from the run around it.
+    FLOPs come from hlo_stats, a device's peaks from roofline_model, the module of an operation from the run around it.
     """
     data = host.ask("trace_viewer", {"host": host.host})
     reading_limits.note_objects(len(data))

@@ -12,7 +12,7 @@ LEAST = 0.5e-12
 
 
 def spans(pairs: Iterable[tuple[float, float]]) -> Spans:
-    """The time of `pairs` of start and end, merged."""
+    """Merged spans of these pairs of start and end."""
     ends = np.array(list(pairs), float).reshape(-1, 2)
     return merge(ends[:, 0], ends[:, 1])
 
@@ -39,6 +39,6 @@ def within(merged: Spans, start: float, end: float) -> float:
 
 
 def shared_seconds(first: Spans, second: Spans) -> float:
-    """Seconds that two merged spans have in common."""
+    """Seconds that both of two sets of merged spans cover."""
     both = merge(np.r_[first[0], second[0]], np.r_[first[1], second[1]])
     return length(first) + length(second) - length(both)

@@ -95,7 +95,7 @@ class _Plane:
         return self.metadata(instruction, op.name, stats | {name: value for name, value in counts.items() if value})
 
     def line(self, name: str, events: Iterable[tuple[Span, int, Stats]]) -> None:
-        """One more line of events with their metadata. Ends are rounded, not lengths: neighbours still touch."""
+        """Adds a line of events with their metadata. Both ends are rounded, not the length: neighbours still touch."""
         line = self.message.lines.add(id=len(self.message.lines) + 1, name=text(name))
         for span, metadata, stats in events:
             start, end = (round(cycle * self._picoseconds) for cycle in (span.start, span.end))

@@ -23,10 +23,10 @@ class AblatedChange:
     - `worth_seconds` is the time without it minus the champion's, `worth_fraction` this difference divided by the time
       without it, `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not
       known.
-    - `own_seconds` is its own part of a shared worth: the time without all of them minus the time without the others.
-      None if the change was taken out alone, or if a time is not known.
-    - `failure` is how the champion fails if only this change is taken out, or this one and those of the same lines if
-      others rely on these; "" if it does not fail.
+    - `own_seconds` is this change's part of a shared worth: the time without this change and the others, minus the time
+      without only the others. None if the change was taken out alone, or if a time is not known.
+    - `failure` is how the champion fails if only this change is taken out; if others rely on this change, how it fails
+      without this change and those of the same lines. "" if it does not fail.
     - `scratch` is the folder below the contest's with the judged files, "" if nothing was judged.
     - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without the
       change.
@@ -74,7 +74,7 @@ class Ablation:
 
     @property
     def alone_seconds(self) -> float:
-        """Sum of the worth of the changes that could be taken out alone."""
+        """The sum of the worths of all changes that could be taken out alone."""
         return sum(change.worth_seconds or 0.0 for change in self.changes if not change.together)
 
     @property

@@ -76,10 +76,10 @@ class LineTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleBreakdown:
-    """One core's run by part; parts and lines each sum to its cycles. Of several cores, the last to end.
+    """One core's run by part: the parts sum to the core's cycles, and so do the lines.
 
-    `lines` is empty if nobody asked for them, as in screening. `spill_cycles` is a lower bound on the bundles that
-    spilling adds: those in which only spills and fills are issued.
+    If several cores ran, it is the core that ends last. `lines` is empty if nobody asked for them, as in screening.
+    `spill_cycles` is a lower bound on the bundles that spilling adds: those in which only spills and fills are issued.
     """
 
     parts: tuple[Part, ...]
@@ -91,7 +91,7 @@ class CycleBreakdown:
 
     @property
     def cycles(self) -> float:
-        """The total."""
+        """All cycles of the run."""
         return sum(part.cycles for part in self.parts)
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# The severity of a finding, worst first: the process ends; two settings exclude each other; a setting has no effect;
+# The severities of findings, worst first: the process ends; two settings exclude each other; a setting has no effect;
 # something is missing; times or dumps are spoilt.
 Severity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
 Phase: TypeAlias = Literal["import", "first call", "second call", "run"]

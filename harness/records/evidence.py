@@ -62,10 +62,10 @@ class Check:
 
     `error` is the candidate's error against float64, `honest_error` that of the honest computation on the same inputs,
     `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be compared
-    (wrong structure, shape or dtype, non-finite output). `criterion` says which error it is: that of the worst element,
-    or the root mean square over all elements; the error nearer to its limit is recorded. `elements` is the number of
-    compared elements. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a smaller
-    shape, `interpret` is TPU interpret mode.
+    (wrong structure, shape or dtype, non-finite output). `criterion` names the kind of error: the worst element's
+    error, or the root mean square over all elements; the error nearer to its limit is recorded. `elements` is the
+    number of compared elements. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a
+    smaller shape, `interpret` is TPU interpret mode.
 
     Four criteria compare bits. `dependence` (inputs changed as `family` says) and `determinism` (same inputs) compare
     with another run of the same program; `state`, and `exact` for outputs without a tolerance, compare with the correct
@@ -168,7 +168,7 @@ OffenceKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offence:
-    """An offence, seen while the whole schedule was executed. No correct program commits it.
+    """An offence that was seen while the whole schedule was executed; a correct program commits none.
 
     - chip-halts: a check of the compiler fails, so that the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
@@ -362,7 +362,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTime:
-    """Duration of one stage of the judgement on this machine, and its beginning (seconds since the start)."""
+    """Duration of one stage of the judgement on this machine, and when it began (seconds since the judgement did)."""
 
     stage: str
     start_seconds: float

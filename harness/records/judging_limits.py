@@ -27,8 +27,8 @@ class Policy:
     # If False, children may do what the user may, as on a kernel without Landlock and seccomp.
     is_confined: bool = True
     # A paired benchmark is looked at after these numbers of pairs. It ends when it is decided, after the last look, or
-    # before a batch that would end later than `paired_seconds` after the first began. Each look costs certainty; with
-    # doubled numbers, the fewest looks waste at most half of the pairs.
+    # before a batch that would end later than `paired_seconds` after the first began. Each look costs certainty. If
+    # each number is twice the one before, a few looks suffice, and at most half of the pairs are timed in vain.
     looks: tuple[int, ...] = (20, 40, 80, 160, 320)
     paired_seconds: float = 60.0
     # The chance that luck alone is ever accepted between two accepts, however many attempts that takes.

@@ -29,7 +29,7 @@ class Array:
 
     @property
     def is_table(self) -> bool:
-        """True if a kernel may branch on its values: integers of 16 bits and more. Narrower ones are data."""
+        """True if a kernel may branch on its values: integers of 16 bits and more. Narrower integers are data."""
         return self.dtype in _TABLES
 
 

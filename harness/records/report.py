@@ -41,10 +41,10 @@ class Hint:
 
     `rule` is the name of the rule, `because` its sentence and `rule_source` its publication. `kind` is the kind of
     change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is an upper bound on the fraction
-    of the time that the change saves, with its origin in `gain_source`; None if no bound is known. Each of the
-    `edits` follows the advice. `ranked_by` is the share of the time by which hints are ordered: the gain of a simulated
-    edit, or a bound weighted by what such advice was worth, or for an unknown gain a part of the time of its cause. A
-    hint with None comes before all others.
+    of the time that the change saves, with its origin in `gain_source`; None if no bound is known. Each of the `edits`
+    follows the advice. `ranked_by` is the share of the time by which hints are ordered: the gain of a simulated edit,
+    or a bound weighted by what such advice was worth, or, if the gain is unknown, a part of the time that its cause
+    takes. A hint with None comes before all others.
     """
 
     observation: str

@@ -9,9 +9,9 @@ from harness.records.candidate import Failure
 class RejudgedAttempt:
     """One accepted attempt, judged again: `failure` is None if it passes.
 
-    `fingerprint` is that of its trace now, empty if it was not traced. `same_as` is an attempt of this list with the
-    same program that failed: the same operations fail again, so this attempt was not evaluated and has the same
-    `failure`.
+    `fingerprint` is the present fingerprint of its trace, "" if it was not traced. `same_as` is an attempt of this list
+    with the same program that failed: the same operations fail again, so this attempt was not evaluated and has the
+    same `failure`.
     """
 
     attempt: int

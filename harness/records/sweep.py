@@ -1,4 +1,4 @@
-"""A grid of settings of kernel.py: each one's result, and the one that was judged."""
+"""A grid of settings of kernel.py: the result of each setting, and the setting that was judged."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ class Sweep:
     `refused` are the settings that were judged and failed before one passed, the fastest first. If all fail, the
     attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen from, in this
     search and those that it continued: the more, the larger the gain has to be. `champion` is the champion's attempt if
-    its latency has the same source and key, so that screened ones can be compared with `champion_seconds`.
+    its latency has the same source and key, so that screened latencies can be compared with `champion_seconds`.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]

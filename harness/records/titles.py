@@ -1,4 +1,4 @@
-"""The holder of the title after each attempt, undos and revokes with what they took back, checks of the champion."""
+"""The title's holder after each attempt, the undos and revokes and the titles that they took, and rechecks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

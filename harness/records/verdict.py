@@ -19,10 +19,11 @@ TITLE_MOVES: tuple[Kind, ...] = ("undo", "revoke")
 class Key:
     """Two keys in one record: `checks` is a hash of everything that correctness depends on, the rest is the timing key.
 
-    Times are compared if the timing keys are equal: all fields but `checks` and `judge` (see judge/key.py). `timing` is
-    a hash of the code and the facts of the chip that a time depends on, `problem` of what is timed; `machine` is empty
-    for simulated numbers. `judge` is a hash of the whole judge, verdict included. It decides nothing, except for
-    records before schema 11, which have neither `timing` nor `checks`: there it is compared in their place.
+    Times may be compared if all fields except `checks` and `judge` are equal: the timing key (see judge/key.py).
+    `timing` is a hash of the code and the facts of the chip that a time depends on, `problem` of what is timed;
+    `machine` is empty for simulated numbers. `judge` is a hash of the whole judge, verdict included. It decides
+    nothing, except for records before schema 11, which have neither `timing` nor `checks`: there it is compared in
+    their place.
     """
 
     judge: str
@@ -38,7 +39,7 @@ class Key:
 
     @property
     def timed(self) -> tuple[str, ...]:
-        """The timing key: times under equal ones are compared."""
+        """The timing key; times may be compared if their timing keys are equal."""
         versions = (self.jax, self.jaxlib, self.libtpu, self.machine)
         code = ("timing", self.timing) if self.timing else (self.judge,)
         return (*code, self.problem, self.chip, self.source, *versions)
@@ -119,7 +120,7 @@ def _ratio(champion_seconds: float | None, candidate_seconds: float | None) -> f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The decision and its reasons. `time_ratio` = candidate / champion, with the interval it was decided on.
+    """The decision and its reasons. `time_ratio` = candidate / champion, with the interval on which the decision rests.
 
     - `changes` are the counters that moved against the champion, the largest relative change first.
     - Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since the last accept,

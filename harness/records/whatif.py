@@ -11,7 +11,7 @@ NOTABLE = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """Factors on a chip's resources; 1 changes nothing.
+    """Factors by which a chip's resources are multiplied; 1 changes nothing.
 
     - clock: of the core, with all its units; memory keeps its seconds.
     - bandwidth: bytes per second of HBM.

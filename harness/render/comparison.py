@@ -135,7 +135,7 @@ _BAD = {True: "bad", False: "good", None: "unknown"}
 
 
 def bisection_text(bisection: Bisection, width: int, *, full: bool, colour: bool = False) -> str:
-    """The change that made it worse, each judged kernel, and the comparison across the change."""
+    """The change that made the kernel worse, each judged kernel, and the last good kernel against the first bad one."""
     return screen(_bisected(bisection, full=full), width, colour=colour)
 
 

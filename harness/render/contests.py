@@ -1,4 +1,4 @@
-"""One contest as a row among others: problem, first and present champion, gain, the chip's limit, a peer."""
+"""A contest as one row of a table: problem, first and present champion, gain, the chip's limit, a peer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

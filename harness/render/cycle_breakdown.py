@@ -17,7 +17,7 @@ _LEAST_PRINTED = 0.0005
 def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:
     """The cycles by part, the lines of `files` that cost most, and the cost of spilling.
 
-    Nothing for an unfinished run; only four sums for a record from before cycles were counted by part.
+    An unfinished run gives nothing; a record from before cycles were counted by part gives only four sums.
     """
     run, shares = evidence.simulation, report.cycle_shares
     if run is None or not run.cycles:
@@ -56,7 +56,7 @@ def _hottest(shares: CycleShares, files: Files) -> Iterator[Line]:
 
 
 def _scores(report: Report) -> str:
-    """The source of spills in attention, the scores of a step, as a suffix; "" if not known."""
+    """A suffix on the size of a step's scores, the source of spills in attention; "" if not known."""
     return next((f"; {clean(line.remark)}" for line in report.counters if line.name == SCORE_BLOCK and line.remark), "")
 
 

@@ -18,7 +18,7 @@ def hints(advice: Sequence[Hint], *, full: bool) -> Iterator[Block]:
     if advice:
         yield Line("What to try next:", style="strong", is_whole=True)
     for number, hint in enumerate(advice if full else advice[:SHOWN], 1):
-        # Advice on a failure has no gain, nor has advice without a rule.
+        # Advice on a failure and advice without a rule have no gain.
         gain = f"{gain_text(hint)}: " if hint.because else ""
         # Advice is never cut: the report is read for it.
         yield Words(hint.observation, lead=f"  {number}. ", rest="     ")

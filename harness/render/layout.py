@@ -59,7 +59,7 @@ def harmless(text: str, colour: bool = False) -> str:
     return _UNPRINTABLE.sub(lambda match: (colour and match[1]) or "", text)
 
 
-# The lines of each source file by its name, as far as they are known.
+# The lines of source files by the file's name, for the files that are known.
 Files: TypeAlias = Mapping[str, Sequence[str]]
 NO_FILES: Files = {}
 
@@ -104,7 +104,7 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None, *, cho
 
 
 def flow(items: Iterable[str], width: int, first: str, separator: str = " · ") -> list[str]:
-    """`items` side by side, broken only between them, with `first` as a hanging indent; an item too wide is wrapped."""
+    """`items` side by side after `first`; lines break only between items, but an item wider than a line is wrapped."""
     blanks = " " * cell_len(first)
     lines = [""]
     for item in items:

@@ -42,8 +42,8 @@ def listing(
 
     `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` are the bytes that it saves to VMEM
     and restores from there in an average grid step (in the whole run, if the steps are not known); `units` names the
-    units with most of the line's operations. All figures are of one core: if there are several, of the one that ends
-    last.
+    units with most of the line's operations. All figures are of one core: if there are several cores, of the core that
+    ends last.
     """
     return screen(_blocks(run, breakdown, files, title), width, colour=colour)
 

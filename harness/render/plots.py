@@ -24,7 +24,7 @@ _INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130
 GALLERY = "gallery.png"
 _INCHES_A_ROW, _INCHES_BESIDE = 0.28, 1.3
 _LONGEST = 44
-# Shapes tell the verdicts apart where colours do not.
+# Shapes distinguish the verdicts for readers to whom the colours look alike.
 _SHAPES: dict[Outcome, tuple[str, str, bool]] = {
     "accept": ("o", "accepted", True),
     "reject": ("D", "rejected", False),
@@ -39,7 +39,7 @@ _HATCHES: dict[PieceKind, str] = {
     "edge": "--",
     "other": "||",
 }
-# Several pieces of one kind share its colour: each after the first is paler and has a mark more.
+# Several pieces of one kind share its colour: each piece after the first is paler and has one more hatch mark.
 _MARKS = ("", "..", "++", "oo", "xx", "**")
 _PALER, _PALEST = 0.14, 0.56
 # Pieces below this share of every run are merged by kind: they would be too small to tell apart.
@@ -189,7 +189,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
         _floor(above, group.bound.seconds, f"{group.bound.name} {seconds(group.bound.seconds, 1)}", palette)
         above.set_ylim(bottom=min(above.get_ylim()[0], group.bound.seconds * 0.8))
         highest = max((entry.row.score or 0.0 for entry in timed), default=0.0)
-        # A line far above all points would press the points flat: then words give its score instead.
+        # A line far above all points would flatten the plot of the points: then words state the line's score instead.
         words = f"score there {group.bound.score:,.0f}"
         if group.bound.score < _FAR_ABOVE * highest:
             _floor(below, group.bound.score, words, palette)

@@ -16,7 +16,7 @@ _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
 # An error of more tolerances than this is printed with three digits.
 _MANY_TIMES = 1e4
-# If the honest error times this is at most the tolerance, it is no measure of a kernel's error.
+# If the honest error times this factor is at most the tolerance, the honest error is no measure of a kernel's.
 _NEARLY_EXACT = 10
 # The number of units that are shown, the fullest first: the one that limits, and those near it.
 _UNITS_SHOWN = 4
@@ -128,7 +128,7 @@ def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
 
 def counters_at_a_glance(report: Report, champion: Report | None) -> Iterator[Block]:
     """The counters for a short report, each with the champion's if it differs; remarks on unexpected counts."""
-    # The cycles and the cost of spilling stand above already, if known.
+    # The cycles and the cost of spilling, if known, are printed above already.
     said_above = OF_CYCLES if report.cycle_shares else ()
     lines = [
         line

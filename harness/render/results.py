@@ -136,7 +136,7 @@ def _members_lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
 
 
 def _of_member(name: str, losses: Mapping[int, Sequence[str]], scaled_row: ScaledRow) -> str | None:
-    """The time at one member of a suite, marked if `losses` has that member for the attempt."""
+    """The time at one member of a suite, with a mark if `losses` lists the member for this attempt."""
     seconds = dict(scaled_row.row.members).get(name)
     mark = "!" if name in losses[scaled_row.row.number] else ""
     return None if seconds is None else f"{cell(seconds, 'ms')}{mark}"
@@ -177,7 +177,7 @@ def losses_words(run: Losses) -> str:
 
 
 def recheck_words(run: Recheck, champion: int | None) -> str:
-    """The attempts that checked the champion's unchanged program: how often, why, failures, recorded times."""
+    """Words on a run of checks of the champion's unchanged program: number, reasons, failures, recorded times."""
     star = "*" if champion is not None and any(row.row.number == champion for row in run.rows) else ""
     numbers = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
     place, often = (f"{numbers}{star}", len(run.rows)) if run.rows else (f"after {run.last}:", len(run.notes))

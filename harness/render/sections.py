@@ -40,7 +40,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A paragraph, with `lead` before its first line and `rest` (blanks of that length) before the others.
+    """A paragraph: `lead` comes before its first line, `rest` (by default as many blanks) before the others.
 
     `style` paints its lines, or only the words `painted` in the first. Without `chops`, a word wider than a line (an
     address) stays whole. With `is_aligned`, blanks are kept if the paragraph fits into a line.
@@ -97,10 +97,10 @@ class Drawing:
 class Column:
     """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` is printed for None.
 
-    A column takes at least `width`. With `least` it may shrink to that; with `most` it takes no more. As long as some
-    column has less than its `room`, columns with a `rank` are left out, the lowest first. A ranked column that is empty
-    in every row is always left out. `note` is a sentence below the table, printed if a cell of this column holds the
-    note's first character.
+    A column takes at least `width`. With `least` the column may shrink to that width; `most` is the largest width that
+    it takes. As long as some column has less than its `room`, columns with a `rank` are left out, the lowest first. A
+    ranked column that is empty in every row is always left out. `note` is a sentence below the table, printed if a cell
+    of this column holds the note's first character.
     """
 
     title: str
@@ -314,7 +314,7 @@ def _widest(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]]
 
 
 def _widths(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The columns' widths: columns that may shrink give way, the widest first, down to their least."""
+    """The columns' widths; to save room, columns that may shrink do so, the widest first, down to `least`."""
     wanted = _widest(grid, columns, body)
     widths = [min(wide, column.most or wide) for column, wide in zip(columns, wanted, strict=True)]
     least = [wide if column.least is None else column.least for column, wide in zip(columns, widths, strict=True)]

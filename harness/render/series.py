@@ -77,7 +77,7 @@ class Entry:
 
     @property
     def has_time(self) -> bool:
-        """True if the attempt has a latency; the time of a wrong kernel is not one."""
+        """True if the attempt has a latency; the time of a wrong kernel does not count as a latency."""
         return self.row.seconds is not None
 
     @property
@@ -134,8 +134,8 @@ class Roof:
 class Group:
     """The attempts under one timing key; only they may share an axis.
 
-    `difference` says what changed against the group before it, empty for the first.
-    `minimum_intensity` is the intensity of perfect reuse, in FLOP/B.
+    `difference` states what changed since the group before this one; "" for the first group. `minimum_intensity` is the
+    intensity of perfect reuse, in FLOP/B.
     """
 
     digest: str

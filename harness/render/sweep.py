@@ -70,7 +70,7 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
 def remark(
     sweep: Sweep, setting: ScreenedSetting, best: Sequence[tuple[str, str]] | None, judged: str, came: str = ""
 ) -> str:
-    """A remark on a setting: why it has no latency, else `judged` if it was judged, followed by `came` for the best."""
+    """A remark on a setting: `judged` if it was judged (for the best, `came` follows), else why it has no latency."""
     refused = next((other.failure for other in sweep.refused if other.settings == setting.settings), None)
     if refused is not None:
         return f"{judged}, fails: {refused.kind}: {clean(refused.message)}"

@@ -10,12 +10,12 @@ Named = tuple[str, Evidence]
 
 
 def pairs(candidate: Evidence, champion: Evidence) -> tuple[tuple[Named, Named], ...]:
-    """Each program of the candidate with the champion's. Raises ValueError if their numbers differ."""
+    """Each program of the candidate with the champion's program. Raises ValueError if one side has more programs."""
     return tuple(zip(candidate.programs, champion.programs, strict=True))
 
 
 def is_same_program(candidate: Evidence, champion: Evidence) -> bool:
-    """True if both were traced to the same program and take the same time, as one program does."""
+    """True if both were traced to the same program and have the same time."""
     ours, theirs = candidate.trace, champion.trace
     is_same = ours is not None and theirs is not None and ours.fingerprint == theirs.fingerprint
     return is_same and _seconds(candidate) == _seconds(champion)

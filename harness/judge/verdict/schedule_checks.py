@@ -1,4 +1,4 @@
-"""Judges the execution of the whole schedule by the rules that a correct program keeps."""
+"""Judges the execution of the whole schedule by rules that every correct program obeys."""
 
 from harness.records import Evidence, Failure, Offence, OffenceKind
 

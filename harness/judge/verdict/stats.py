@@ -64,7 +64,7 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
 
 @functools.cache
 def _rank(pairs: int, error: float) -> int:
-    """The r for which the r-th smallest of `pairs` ratios is above the true median with probability `error` or less.
+    """The largest r for which the r-th smallest of `pairs` ratios exceeds the true median with chance `error` at most.
 
     That happens when fewer than r pairs, each a fair coin, fall below the true median. 0: there is no such r.
     """

@@ -251,7 +251,7 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
 
 
 def _time_note(entry: Entry) -> str:
-    """A sentence on the time that the bars show: for a measured attempt they do not show its latency."""
+    """A sentence on the time that the bars show, which for a measured attempt is not the judged latency."""
     shares = entry.report.cycle_shares if entry.report else None
     spilling = (
         f" Bundles that only spill count as issuing: {percent(shares.spill_fraction)} of the time."

@@ -44,7 +44,7 @@ class Kind:
 def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain]) -> bytes:
     """The page as UTF-8. Texts by people and kernels are data in it, never markup or script.
 
-    `overview` is the first view, with a row for each detail; every CHUNK rows have one element of `details`.
+    `overview` is the first view, with a row for each detail; each element of `details` holds the details of CHUNK rows.
     """
     charts, scripts = _charts() if kind.has_charts else None, "\n".join(map(_asset, (*_SHARED, *kind.scripts)))
     slots = {

@@ -19,8 +19,8 @@ class Searched:
 
     `best` is the judged setting, None if nothing was judged, and `came` its result in words. `possible` is the number
     of settings that could be tried; `possible_words` says what was counted. `deviations` is the number of the
-    simulator's standard deviations by which the best has to win, None if no simulator chose. `level` is a time to
-    compare the trials with, and its name; `also` is a remark on one of the settings.
+    simulator's standard deviations by which the best has to win, None if no simulator chose. `level` is a time with
+    which the trials are compared, and the name of that time; `also` is a remark on one of the settings.
     """
 
     sweep: Sweep
@@ -87,7 +87,7 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
 
 
 def _programs(sweep: Sweep) -> int:
-    """The number of programs with a latency among the trials; in older records `looked_at` is 1 instead."""
+    """The number of programs with a latency among the trials; older records have `looked_at` 1 instead."""
     return len({trial.fingerprint or trial.settings for trial in sweep.screened if trial.seconds is not None})
 
 

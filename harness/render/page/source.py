@@ -45,7 +45,7 @@ def python_lines(text: str) -> tuple[Line, ...]:
     """The lines of a Python source, tabs expanded, invisible characters made visible."""
     shown = visible(text)
     parts = shown.split(_BETWEEN)
-    # A string may span the empty lines; then the parts mean nothing on their own.
+    # A string may span these blank lines; its parts alone are then not Python.
     if any(part.count(quotes) % 2 for part in parts for quotes in ('"""', "'''")):
         parts = [shown]
     lines: list[Line] = []

@@ -38,7 +38,7 @@ class TunedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """A printed table, with the content of each row, the source of its numbers, and the date."""
+    """A table as printed, the content of each row's page entry, the source of the numbers, and the date."""
 
     table: Table
     rows: tuple[TunedRow, ...]

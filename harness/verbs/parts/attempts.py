@@ -132,7 +132,7 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
         old = new = Candidate(text=b"")
     words.append(hypotheses.on_change(kinds_of_change(old.source, new.source)))
     if attempt.sweep is None:
-        # A search changes several on purpose, and says so itself.
+        # A search changes several constants on purpose, and its own report says so.
         words.append(hypotheses.on_constants(changed_constants(old.source, new.source)))
     return tuple(sentence for sentence in words if sentence)
 

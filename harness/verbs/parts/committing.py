@@ -18,7 +18,7 @@ committed here; the notes in each contest's ledger hold them.
 
 
 def committed(top: Path, folders: list[str], page: Path | None, champions: tuple[CheckedChampion, ...]) -> str:
-    """Commits the notes of these contests and the page, and nothing else; returns a sentence on it."""
+    """Commits the notes of these contests and the page, and nothing else; returns a sentence on the commit."""
     ledgers = [Ledger.open(top / name) for name in folders]
     paths = [path for ledger in ledgers for path in _files_of_notes(ledger)]
     paths += [page] if page is not None else []

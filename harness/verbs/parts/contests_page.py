@@ -35,7 +35,7 @@ class ContestList:
 
 
 def write_pages(folder: Path, file_of_peers: Path | None, target: Path) -> str:
-    """Writes the page of every contest beside `target`, which gets the page over them; returns a sentence on it."""
+    """Writes every contest's page beside `target`, and to `target` the page over all of them; returns a sentence."""
 
     def keep(story: Story, name: str) -> None:
         write_atomically(target.parent / name, page(story))

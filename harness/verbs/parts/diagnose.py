@@ -180,7 +180,7 @@ def _of_edits(simulated: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
 
 
 def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
-    """The ranks of the findings in a sentence, if their order is not that of the printed gains."""
+    """A sentence with the findings' ranks, if the findings are not in the order of their printed gains."""
     gains = [hint.gain or 0.0 for hint in advice]
     if gains == sorted(gains, reverse=True):
         return ()

@@ -86,7 +86,7 @@ def _deviations(sweep: Sweep | None) -> float | None:
 
 
 def _against(stored: Held, before: Sequence[Entry]) -> Against | None:
-    """The champion that the attempt was judged against, under the attempt's own key where it is known."""
+    """The champion that the attempt was judged against, with its report under the attempt's own key if known."""
     attempt = stored.attempt
     # A revoke compares nothing: the loser failed, and the new holder was compared with nobody.
     if attempt is None or attempt.champion is None or attempt.kind == "revoke":
@@ -114,7 +114,7 @@ _BOUNDS = {"compute": "compute-only", "memory": "memory-only (every array once)"
 
 
 def _bound(report: Report, problem: Statement) -> Bound:
-    """The least time of the useful work, and the score it would give."""
+    """The least time of the useful work, and the score at that time."""
     floor = floor_of(problem.work, with_mesh(chip(report.chip), problem.mesh), None)
     return Bound(
         name=_BOUNDS[floor.bound_by],

@@ -43,9 +43,9 @@ from harness.verbs.parts.context import progress_of
 from harness.verbs.parts.entries import entry_of, kept_lanes
 from harness.workbench.traces.perfetto import trace_json
 
-# The Python of the other locked compiler, by whether this Python is 3.12 or newer.
+# The Python version of the other locked compiler; the key is True if this Python is 3.12 or newer.
 _OTHER = {False: "3.12", True: "3.11"}
-# The outcome on a page of attempts for each outcome of a change.
+# The outcome that a page of attempts shows for each outcome of a change.
 _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
     "wrong": "failed",
     "slower": "reject",

@@ -11,7 +11,7 @@ from harness.workbench import xprof_server
 from harness.workbench.profiles import links, places
 from harness.workbench.profiles.places import CLOUD, PROFILE_DATA
 
-# The number that fits a screen; the pages list all.
+# The number of addresses that fit a screen; XProf's pages list all runs.
 _SHOWN = 10
 
 

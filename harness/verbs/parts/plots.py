@@ -60,7 +60,7 @@ def _plot_of_all(arguments: Namespace, folder: Path, target: Path) -> Outcome:
 
 
 def _group_of(all_groups: Sequence[Group], champion: str | None, key: str | None) -> Group:
-    """The group whose key begins with `key`; without one, the champion's. Raises UsageError `unknown-key`."""
+    """The group whose key begins with `key`; without a key, the champion's group. Raises UsageError `unknown-key`."""
     if key is None:
         group = opening(all_groups, champion)
         assert group is not None

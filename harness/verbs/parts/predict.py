@@ -74,7 +74,7 @@ def _collective(arguments: Namespace) -> tuple[Table, ...]:
 
 
 def _chip_alone(arguments: Namespace) -> Namespace:
-    """The chip's own figures: a collective's --bandwidth is that of its links."""
+    """The arguments without peak and HBM bandwidth: `--bandwidth` of a collective is that of the links."""
     return Namespace(chip=arguments.chip, peak=None, bandwidth=None)
 
 
@@ -156,7 +156,7 @@ def _axes_known(arrays: list[Spec], mesh: dict[str, int]) -> None:
 
 
 def _axis(arguments: Namespace) -> tuple[int, ...]:
-    """The lengths of the axes that take part."""
+    """The lengths of the axes of the torus that take part in the collective."""
     if arguments.axis is not None and arguments.groups is not None:
         raise UsageError("usage", "expected --axis or --groups, not both")
     if arguments.groups is not None:

@@ -104,7 +104,7 @@ class _Rounds:
         # These families are also checked at this shape.
         self._families = tuple(operators.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
         self._drawn = [self._problem.make_inputs(family, request.seed) for family in self._families]
-        # Tables, by which a kernel decides, stay as the problem states them.
+        # Tables, on whose values a kernel branches, stay as the problem states them.
         self._fixed = [array.is_table for array in self._problem.statement().inputs]
         self._order = random.Random(request.seed)
         self._calls_per_sample = 1

@@ -7,7 +7,7 @@ from harness.records import Latency, Samples, Simulation
 
 
 def simulated(simulation: Simulation) -> Latency:
-    """The simulator's latency, a mean over the timing inputs if there are any; without a latency, its reasons."""
+    """The simulator's latency, a mean over the timing inputs if there are any; without a time, the reasons for that."""
     seconds = simulation.mean_seconds
     if not simulation.runs:
         reasons = simulation.unknown if seconds is None else ()

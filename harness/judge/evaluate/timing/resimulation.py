@@ -24,7 +24,7 @@ def run(
 ) -> tuple[Resimulation, ...] | Failure:
     """The result of `seconds_on` (a function at a module's top level) for each machine in `names`, or a Failure.
 
-    Each of the two directories of dumps has a process of its own, or several if there are more cores; on one core a
+    Each of the two dump directories gets at least one process, and several if there are more cores; on one core a
     single process serves both.
     """
     cores = environment.cores()

@@ -1,4 +1,4 @@
-"""The process that runs the simulator; the request names the simulator's function, because nothing here imports it."""
+"""The process that runs the simulator; requests name the function to call, since this file imports no simulator."""
 
 import importlib
 from pathlib import Path
@@ -8,7 +8,7 @@ from harness.records import Simulation
 
 
 def simulate(request: SimulateRequest) -> Simulation:
-    """The result of the named function for the dumps."""
+    """The simulation that the function named in the request makes from the dumps."""
     function = getattr(importlib.import_module(request.module), request.function)
     simulation: Simulation = function(
         Path(request.dump_directory),
@@ -21,7 +21,7 @@ def simulate(request: SimulateRequest) -> Simulation:
 
 
 def resimulate(request: ResimulateRequest) -> ResimulateReply:
-    """The results of the named function for the dumps, machine by machine."""
+    """The seconds that the function named in the request gives for the dumps on each machine."""
     function = getattr(importlib.import_module(request.module), request.function)
     return ResimulateReply(
         seconds=function(

@@ -1,4 +1,4 @@
-"""The problem's names for operands, in place of the compiler's names and of those of the kernel's references."""
+"""The problem's names for operands, in place of the compiler's names and the names of the kernel's references."""
 
 import math
 import re

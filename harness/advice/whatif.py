@@ -89,7 +89,7 @@ def answers(
 
 
 def _ratios(real: Simulation, scaled: Simulation) -> tuple[tuple[str, float], ...]:
-    """The time of each part of `scaled` over that of the same part of the `real` run."""
+    """The time of each part of the `scaled` run, divided by the time of the same part of the `real` run."""
     times = {op.name: op.seconds for op in scaled.ops}
     times |= {part.name: part.seconds for part in run_parts.timing_inputs(scaled)}
     parts = (*run_parts.timing_inputs(real), *run_parts.operations(real))

@@ -124,7 +124,7 @@ def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, Candidate]:
 
 
 def _rebuilt(attempt: Attempt, before: Sequence[Held], candidates: dict[str, Candidate]) -> Candidate | None:
-    """The champion's candidate with the attempt's diff applied, if the hash is that of the judged text."""
+    """The champion's candidate with the attempt's diff applied; None unless the result has the judged text's hash."""
     old: Candidate | None = Candidate(text=b"")
     if attempt.champion is not None:
         number = attempt.champion.attempt

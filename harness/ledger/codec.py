@@ -130,7 +130,7 @@ def schema_of(data: bytes) -> int:
 
 
 def decode_head_row(head: bytes, where: str) -> Row | None:
-    """The row from the first bytes of an attempt's file, or None if its layout is not that of `encode_attempt`.
+    """The row from the first bytes of an attempt's file, or None if the file does not have `encode_attempt`'s layout.
 
     If None, the whole file has to be decoded. Raises RecordError for a newer schema.
     """

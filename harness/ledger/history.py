@@ -103,7 +103,7 @@ def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[st
 
 
 def log_commits(place: Place, limit: int | None = None, containing: str = "") -> tuple[git.Commit, ...]:
-    """The log's commits, newest first, without those of notes; none if there is no log here."""
+    """The log's commits, newest first, without the commits that hold notes; none if there is no log here."""
     tip = git.commit_of(place.repository, place.log_ref)
     asked = limit
     while tip is not None:

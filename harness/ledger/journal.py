@@ -45,8 +45,8 @@ class Recording:
 class Journal:
     """An attempt that has begun, as the next command needs it to finish or undo it.
 
-    `branch` is the branch then (empty: none), `original` the user's kernel.py then, `written_sha256` the SHA-256 of
-    all that we wrote over it.
+    `branch` is the branch when the attempt began (empty: none), `original` the user's kernel.py at that time,
+    `written_sha256` the SHA-256 of all that we wrote over it.
     """
 
     purpose: str

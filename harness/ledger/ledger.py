@@ -62,7 +62,7 @@ class Ledger:
         return holder.commit if holder else None
 
     def kernel_changed_since(self, champion: Attempt) -> bool:
-        """True if kernel.py at HEAD is not that of the `champion`, because an ordinary commit changed it."""
+        """True if kernel.py at HEAD is not the `champion`'s, because an ordinary commit changed it."""
         holder = champions.holder(self.place)
         if holder is None or holder.attempt.number != champion.number or holder.blob is None:
             return True

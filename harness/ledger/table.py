@@ -133,7 +133,7 @@ def chosen(table: ScaledTable, among: Sequence[Line], wanted: Filter) -> tuple[L
 
 
 def newest(among: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
-    """The last `limit` lines of attempts (None: all), with the notes among them, which do not count."""
+    """The last `limit` lines of attempts (None: all), and the notes among them, which are not counted."""
     attempts = [place for place, line in enumerate(among) if not isinstance(line, Note)]
     first = attempts[-limit] if limit is not None and limit < len(attempts) else 0
     return tuple(among[first:])

@@ -22,8 +22,8 @@ from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
     """Takes out each of `pieces` in turn and judges the rest; nothing is recorded.
 
-    Files go below `profile_data/ablate/`. If a rest is no faster than the champion, it is not checked at the full
-    shape, like a slower attempt. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
+    Files go below `profile_data/ablate/`. A rest that is no faster than the champion is not checked at the full shape:
+    a slower attempt is not, either. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
     """
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "ablate")

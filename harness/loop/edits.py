@@ -102,7 +102,7 @@ def simulate(
 
 
 def _settings(candidate: Candidate, edits: Sequence[Edit]) -> dict[Candidate, tuple[str, str, str]]:
-    """Each candidate with one constant rewritten: the constant's name, its value and the new one, up to the limit."""
+    """Each candidate with one constant rewritten, and the constant's name, old value and new value, up to the limit."""
     sizes = {name: value_of(value) for name, value in candidate.constants}
     settings: dict[Candidate, tuple[str, str, str]] = {}
     for edit in edits:

@@ -58,7 +58,7 @@ class Variant:
 class _Option:
     """One option of the function: its value and default as texts (None: no default).
 
-    `is_by_name`: it has the name of a parameter of the problem.
+    `is_by_name`: the option has the name of a parameter of the problem.
     """
 
     name: str

@@ -232,7 +232,7 @@ def _side(
     *,
     is_base: bool = False,
 ) -> ComparedSide:
-    """One side, judged. The base is judged for its time only: not checked at the full shape."""
+    """One side, judged. The base is judged only for its time: its full shape is not checked."""
     # Simulation is the same on every machine; other chips have no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
     bench = Bench(contest=contest, progress=progress, on=on)
@@ -255,7 +255,7 @@ def _outcome(comparison: Comparison, before: Evidence, after: Evidence, threshol
     if unknown:
         return "inconclusive", f"no latency to compare: {', '.join(unknown)}"
     compared = [(name, ratio) for name, ratio in ratios if ratio is not None]
-    # The first ratio is that of the whole; for a suite, the mean over its members.
+    # The first ratio is the whole contest's; for a suite, it is the mean over the members.
     slowest, whole = max(compared, key=lambda pair: pair[1]), compared[0][1]
     if slowest[1] >= 1 + threshold:
         where = f" at {slowest[0]}" if slowest[0] else ""
@@ -312,7 +312,7 @@ def _prepare(change: ProposedChange, was: str, folder: str) -> tuple[bytes | Non
 
 
 def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
-    """The reason why a commit's content of `folder` cannot be read; None if it can be read, or is no contest.
+    """The reason why a commit's content of `folder` cannot be read; None if the content can be read or is no contest.
 
     A link or a submodule on the way to its files, or in place of one, is a reason: a checkout may make a contest of it.
     """

@@ -22,8 +22,8 @@ def advice_here(
 ) -> tuple[Hint, ...]:
     """The hints on `candidate` after `for_kernel` and `untried`, which look at the newest attempts of `contest`.
 
-    `evidence` is that of `candidate`; `sweep` is a sweep of `candidate` that has just ended and is not recorded yet.
-    Without a ledger, nothing counts as tried.
+    `evidence` is the evidence about `candidate`; `sweep` is a sweep of `candidate` that has just ended and is not
+    recorded yet. Without a ledger, nothing counts as tried.
     """
 
     @cache
@@ -50,7 +50,8 @@ def advice_here(
 def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Candidate:
     """The candidate with these constants, as `Candidate.set` gives it.
 
-    Raises its errors; `unknown-constant` names the newest attempt of `contest` whose kernel.py has all of them.
+    Raises the errors of `Candidate.set`; `unknown-constant` names the newest attempt of `contest` whose kernel.py has
+    all of them.
     """
     try:
         return candidate.set(settings)

@@ -107,7 +107,7 @@ def _has_token() -> bool:
 
 
 class _Cluster:
-    """At most `count` actors. Each stays for the next search, except one that refused, which is not replaced."""
+    """At most `count` actors. An actor stays for the next search, unless it refused; then it is not replaced."""
 
     def __init__(self, count: int) -> None:
         self._left = count

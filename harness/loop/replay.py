@@ -30,7 +30,7 @@ from harness.records import (
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     """Evaluates and judges attempt `number` of the contest again, whatever its outcome was.
 
-    It is checked on fresh inputs, and on those of its recorded checks, drawn again from their seeds. Its kernel.py
+    It is checked on fresh inputs, and on the inputs of its recorded checks, drawn again from their seeds. Its kernel.py
     comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
     touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
     ones, and the differences are reported. A simulated latency is judged against the champion that the attempt had,

@@ -21,7 +21,8 @@ from harness.units import quantity
 class Defender:
     """The champion: its evidence, its files, and the folders of `profile_data` that may hold its dumps.
 
-    Without dumps, `bench` compiles and simulates it, unchecked, into the first folder. `say` gets the progress.
+    Without dumps, `bench` compiles and simulates the champion, unchecked, into the first folder. `say` gets the
+    progress.
     """
 
     evidence: Evidence
@@ -37,8 +38,8 @@ def resimulated(
     """The runs of both programs under each change of an uncertain constant; () unless the gain is a simulated one.
 
     `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps belong to the champion
-    if the hash of its kernel.py lies next to them and they take the judged time; if there are none, it is compiled
-    again. If the runs fail, the reason is reported, and the result is () as well.
+    if the hash of its kernel.py lies next to them and they take the judged time; if there are no such dumps, the
+    champion is compiled again. If the runs fail, the reason is reported, and the result is () as well.
     """
     if defender is None or not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
         return ()

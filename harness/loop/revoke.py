@@ -229,7 +229,7 @@ def _next_holder(
 ) -> _RecheckResult | None:
     """The latest accepted attempt before `champion` that passes; None if there is none.
 
-    It and those that failed before it are added to `rejudged_attempts`.
+    It is added to `rejudged_attempts`, and so are the attempts that were judged before it and failed.
     """
     for before in champions.all_before(recheck.ledger.place, champion.number):
         same = next(
@@ -351,9 +351,9 @@ def _attempt(
 def record(ledger: Ledger, attempt: Attempt, candidate: Candidate) -> tuple[str, ...]:
     """Records a revoke, with its commit of `candidate` on the branch, and returns messages for the user.
 
-    The lock is held. kernel.py in the working tree becomes `candidate`'s if it is that of the champion that loses its
-    title. Raises RatchetError as recording an attempt does; files are then as before, or the next command finishes the
-    revoke.
+    The lock is held. kernel.py in the working tree is replaced by `candidate`'s if it is the kernel.py of the champion
+    that loses its title. Raises RatchetError as recording an attempt does; files are then as before, or the next
+    command finishes the revoke.
     """
     original = ledger.candidate_here()
     messages: tuple[str, ...] = ()

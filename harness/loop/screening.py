@@ -45,7 +45,7 @@ _MOST_TRIES = 8
 class Request:
     """One candidate to screen.
 
-    `checked`: its checks run too, because only they give a latency (on a CPU). `prepare` is the text of the contest's
+    `checked`: its checks run too, because on a CPU only they give a latency. `prepare` is the text of the contest's
     prepare.py. A place whose key differs from `key` refuses.
     """
 

@@ -21,7 +21,7 @@ from harness.records.titles import is_check, taken_back, titles
 class SearchInputs:
     """The inputs of a search state: all rows, oldest first, and the candidates to look into, by attempt.
 
-    `candidate` is that of the working tree, `report` the champion's (or the last attempt's before there is one),
+    `candidate` is the one in the working tree, `report` the champion's (or the last attempt's before there is one),
     `screened` the settings that sweeps have screened, each with the attempt of its sweep.
     """
 

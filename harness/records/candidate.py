@@ -86,7 +86,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PallasCall:
-    """One Pallas call of the trace. Bounds of its grid that depend on tables are those of the first timing input."""
+    """One Pallas call of the trace. Grid bounds that depend on tables are those for the first timing input."""
 
     name: str
     grid: tuple[int, ...]

@@ -12,8 +12,8 @@ class Part:
 
     `name` is the operand whose transfer is waited for, or the cause of the unit's stall, else "".
 
-    Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); an array that it writes
-    back is called `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.
+    Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); an array that the kernel
+    writes back is called `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.
 
     - issuing: bundles with operations, one cycle each.
     - empty bundles: bundles without operations.

@@ -22,7 +22,7 @@ _MODE_WORDS: dict[Mode, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """A check's inputs, which can be made again from this and the problem. `shape` is that of the first output.
+    """A check's inputs, which can be made again from this record and the problem. `shape` is the first output's shape.
 
     Probes need only the seed, which also determines what is changed, so their `family` is empty.
     """
@@ -128,7 +128,7 @@ class MosaicCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One functional unit over the whole run: issue slots used of those offered, and its busy cycles.
+    """One functional unit over the whole run: the issue slots offered and used, and the unit's busy cycles.
 
     `static_slots` counts slots in the schedule text, `executed_slots` weights each bundle by how often it ran,
     `offered_slots` is cycles x slots per bundle. `busy_cycles` is how long ops occupy the unit if that is longer than

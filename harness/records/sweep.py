@@ -35,9 +35,10 @@ class RefusedSetting:
 class Sweep:
     """A grid: the values of each constant, and every setting's result in the grid's order.
 
-    `source` is that of the screened latencies. These latencies only select a setting; the selected setting is compiled,
-    checked and timed again like any attempt. On a device the new time is an independent sample, so screening many
-    settings does not raise the chance of accepting luck. A second simulation gives the same time, with the same error.
+    `source` is the source of the screened latencies. These latencies only select a setting; the selected setting is
+    compiled, checked and timed again like any attempt. On a device the new time is an independent sample, so screening
+    many settings does not raise the chance of accepting luck. A second simulation gives the same time, with the same
+    error.
 
     `refused` are the settings that were judged and failed before one passed, the fastest first. If all fail, the
     attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen from, in this

@@ -43,7 +43,7 @@ class MeasuredKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """All steps on one machine; `source` is that of its latencies: the chip, or a CPU in its place."""
+    """All steps on one machine; `source` is the source of the latencies: the chip, or a CPU in place of the chip."""
 
     chip: str
     source: Source

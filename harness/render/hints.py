@@ -42,7 +42,7 @@ def diagnosis_text(
     colour: bool,
     failed: Failure | None = None,
 ) -> str:
-    """All findings about `name`, the most promising first, then the basis of the gains; or how it `failed`."""
+    """All findings about `name`, the most promising first, then the basis of the gains; `failed` is shown above."""
     return screen(_diagnosis(name, report, advice, notes, failed), width, colour=colour)
 
 

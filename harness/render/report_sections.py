@@ -171,7 +171,7 @@ def counters(report: Report, champion: Report | None) -> Iterator[Block]:
 
 
 def units(report: Report, *, full: bool) -> Iterator[Block]:
-    """The share of each functional unit's issue slots that was used and, if known, of the time that it was busy.
+    """The share of its issue slots that each functional unit used and, if known, the share of time that it was busy.
 
     The fullest unit limits: its work needs at least these cycles. Without `full`, only the fullest few.
     """

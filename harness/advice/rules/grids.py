@@ -279,7 +279,7 @@ def grid_order(seen: Observed) -> RuleCase | None:
 
 @rule("no semantics", "grid", LEVERS, "dimension_semantics tells the compiler which axes are independent")
 def no_semantics(seen: Observed) -> RuleCase | None:
-    """A grid of several axes that says nothing about them, on a chip with one core: only a note."""
+    """A grid of several axes without dimension semantics, on a chip with one core: only a note."""
     call = seen.call
     if call is None or seen.chip.platform != "tpu" or seen.chip.cores > 1 or call.dimension_semantics:
         return None

@@ -100,7 +100,7 @@ def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[Simu
     """
     gain, source = finding.gain, finding.gain_source
     ceiling = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
-    # A ceiling bounds this schedule, not that of another block size.
+    # A ceiling bounds this schedule, not the schedule for another block size.
     ceiling = None if finding.edits else ceiling
     if ceiling is not None and (gain is None or 1 - ceiling.time_ratio < gain):
         gain, source = max(0.0, 1 - ceiling.time_ratio), f"simulated what-if: {ceiling.words}"

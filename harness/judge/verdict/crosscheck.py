@@ -1,4 +1,4 @@
-"""Compares the work of the scored program with that of the checked one, by counts that both have.
+"""Compares the scored program's work with the checked program's, by counts that both programs have.
 
 The checked program (the CPU reference) and the compiled and simulated program (the TPU's) are made from one trace and
 handed over as two files.

@@ -172,7 +172,7 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
 
 
 def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Chip) -> Failure | None:
-    """A failure that no stage reported; for a suite, that of the first member that has one."""
+    """A failure that no stage reported; for a suite, the failure of the first member that has one."""
     for name, evidence in candidate.programs:
         failure = (
             _failed_check(evidence)

@@ -79,9 +79,9 @@ def commit_files(
 ) -> tuple[str, int] | None:
     """Commits these files, by their paths from the top, on the branch that is checked out; None deletes a file.
 
-    Returns the commit and how many files it changes, None if HEAD has them all. Other staged or changed files stay out
-    of the commit, and the user's index agrees with it at these paths. Raises RatchetError `ref-moved` if somebody else
-    committed meanwhile, and the errors of `require_committable`.
+    Returns the commit and how many files it changes, None if HEAD already has all of these files. Other staged or
+    changed files stay out of the commit, and the user's index agrees with it at these paths. Raises RatchetError
+    `ref-moved` if somebody else committed meanwhile, and the errors of `require_committable`.
     """
     git.require_committable(repository)
     head, branch = git.head_commit(repository), git.branch(repository)

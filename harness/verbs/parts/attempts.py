@@ -24,7 +24,7 @@ from harness.verbs.parts.context import progress_of, with_package_files
 
 
 def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespace) -> tuple[str, ...]:
-    """Times accepted attempts under a new timing key, so that the table keeps one scale; returns what it did."""
+    """Times accepted attempts under a new timing key, to keep one scale in the table; returns the result in words."""
     if not (judged.recorded or judged.noted) or judged.attempt.key.source != "simulated":
         return ()
     ledger = Ledger.open(contest.directory)

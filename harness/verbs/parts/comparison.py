@@ -31,7 +31,7 @@ def diff(arguments: Namespace) -> Outcome:
 
 
 def _side(arguments: Namespace, what: str | None, place: int) -> tuple[ComparedSide, Key]:
-    """One side, with the key of its evidence. Raises RatchetError and UsageError `usage`."""
+    """One side of the comparison, and the key of its evidence. Raises RatchetError and UsageError `usage`."""
     if what is None and place == 1:
         contest = contest_of(arguments)
         evidence = present_evidence(contest, arguments)

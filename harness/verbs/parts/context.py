@@ -81,7 +81,7 @@ def present_evidence(
 
 
 def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
-    """The files of a candidate, and those of installed packages that its operations came from, if unchanged.
+    """The files of a candidate, and the unchanged files of installed packages that its operations came from.
 
     Lines are shown only with the judged text, so a file with another hash is left out.
     """

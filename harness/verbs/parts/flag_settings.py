@@ -1,4 +1,4 @@
-"""The flags that `audit` is given: of a launch script, of the environment, or of a capture."""
+"""The flags that `audit` checks: from a launch script, from the environment, or from a capture."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The compiler's schedules that a verb works on: of kernel.py as it stands, of an attempt, or of a directory."""
+"""The compiler's schedules that a verb works on: for kernel.py as it stands, for an attempt, or in a directory."""
 
 import re
 from argparse import Namespace

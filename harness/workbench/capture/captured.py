@@ -89,7 +89,7 @@ _served: _Served | None = None
 
 
 def serve(request: ServeRequest) -> ServeReply:
-    """Starts the server and the program; both go on after the answer. The server listens on all interfaces."""
+    """Starts the server and the program; both continue after the reply. The server listens on all interfaces."""
     global _served
     call, _ = _warm(request.subject)
     began = time.perf_counter()

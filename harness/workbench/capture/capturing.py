@@ -19,7 +19,7 @@ from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Cap
 from harness.workbench.profiles.places import RUNS
 
 _Reply = TypeVar("_Reply")
-# Time for compiling and warming up, in addition to that of the calls.
+# Time for compiling and warming up, in addition to the time of the calls.
 _START_SECONDS = 300.0
 
 
@@ -38,7 +38,7 @@ class CapturedKernel:
 
     @property
     def device(self) -> str:
-        """The platform that JAX runs it on: `tpu`, `cuda` or `cpu`."""
+        """The platform on which JAX runs the kernel: `tpu`, `cuda` or `cpu`."""
         return self.chip.platform if self.source == "measured" else "cpu"
 
     @property

@@ -49,7 +49,7 @@ class Served:
 
 @contextmanager
 def serving(program: Exported, port: int, window: StepsWindow | None = None) -> Iterator[Served]:
-    """The program running endlessly while JAX's profiler server listens on `port`; both end with the context.
+    """The program running endlessly while JAX's profiler server listens on `port`; both end when the context does.
 
     The steps of `window` are captured while the program runs. jax (0.10 to 0.12) binds that server to all interfaces
     and offers nothing else. The child needs sockets, so it is not confined: it runs the exported program, never

@@ -23,7 +23,7 @@ from harness.workbench.doctor.second_call import second_call
 
 # A program may use all memory of the machine: it is the user's own.
 _BYTES = 1 << 50
-# For libtpu on a machine without a TPU: do not search for a host's metadata, and let a second process load it.
+# For libtpu on a machine without a TPU: do not search for a host's metadata, and let a second process load libtpu.
 _QUIET = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 # The time limit of a function that is only traced and compiled.
 _COMPILE_SECONDS = 600.0
@@ -77,9 +77,9 @@ def lower_program(
 ) -> LoweredProgram:
     """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip` in a process of its own.
 
-    With a `mesh` (sizes by axis) it is compiled for as many chips; the compiler dumps what the simulator reads into the
-    folder `dumps`, and gets these `flags` as well. Raises UsageError `no-module`, and RatchetError with the kind of the
-    failure that ended it.
+    With a `mesh` (sizes by axis) the function is compiled for as many chips; the compiler dumps what the simulator
+    reads into the folder `dumps`, and gets these `flags` as well. Raises UsageError `no-module`, and RatchetError with
+    the kind of the failure that ended it.
     """
     path, function = _path_and_function(module)
     topology = chip.topology if chip else None

@@ -104,7 +104,7 @@ def _name(word: str) -> str:
 
 
 def _ask_xla(words: Sequence[str]) -> Answers:
-    """jaxlib's answer; it is asked again without each value that it refuses, because it stops at the first."""
+    """jaxlib's answer. It stops at the first value that it refuses, and is then asked again without that value."""
     library, left, refused = _library("jaxlib"), list(words), dict[str, str]()
     unknown: list[str] = []
     for _ in range(_TRIES if left else 0):

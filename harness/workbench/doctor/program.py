@@ -28,7 +28,7 @@ _WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
 _MANY_PRODUCTS = 16
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
-# Fewer operations outside jit only begin and end a call: they make an input or read a result.
+# If there are fewer operations outside jit, they only make a call's inputs or read its results.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
 # A shorter wait is within the noise of a clock and the profiler; on a CPU, whose cores XLA shares with other processes,

@@ -102,7 +102,7 @@ def collective_tables(
 ) -> tuple[Table, ...]:
     """The time of a collective on an array of `array_bytes`, over one axis or several of the torus.
 
-    `ring_bandwidth` is that of one axis in both directions; several axes carry that much each.
+    `ring_bandwidth` is the bandwidth of one axis, both directions together; each of several axes has as much.
     """
     network = links(target)
     ring_rate = (

@@ -47,7 +47,7 @@ class _Classes:
         return dimension
 
     def join(self, kept: Dimension, joined: Dimension) -> None:
-        """Joins two dimensions that are split alike. If both have a known split, that of the first is kept."""
+        """Joins two dimensions that are split alike. If both have a known split, the split of `kept` stays."""
         kept, joined = self.find(kept), self.find(joined)
         if kept == joined:
             return

@@ -96,7 +96,7 @@ class Graph:
         return self.instructions.get((computation.name, instruction.operands[place].name))
 
     def operand_shape(self, computation: Computation, instruction: Instruction, place: int) -> Shape | None:
-        """The shape of an operand: as the text repeats it, else that of the instruction behind it."""
+        """The shape of an operand as the text repeats it, else the shape of the instruction behind the operand."""
         if place >= len(instruction.operands):
             return None
         repeated = instruction.operands[place].shape

@@ -71,7 +71,7 @@ class _ListedOperation:
 
     @property
     def seconds(self) -> float | None:
-        """The time of all runs; of one run if their number is not known."""
+        """The time of all runs, or of one run if the number of runs is not known."""
         return None if self.time.seconds is None else self.time.seconds * (1 if self.runs is None else self.runs)
 
 

@@ -20,7 +20,7 @@ def fill_fraction(summed: int, columns: int, size: int) -> float:
 
 
 def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
-    """The share for a product given by hand, with the two sizes of one device's weights."""
+    """The filled share for a product given by hand, and the two sizes of one device's weights."""
     sizes: dict[str, int] = {}
     for letters, array in zip(product.letters, (product.left, product.right), strict=False):
         for letter, length in zip(letters, array.local(mesh), strict=True):
@@ -35,7 +35,8 @@ def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tu
 def fill_of_instruction(
     graph: Graph, computation: Computation, instruction: Instruction, size: int | None
 ) -> float | None:
-    """The share for the matmul that an instruction is or holds; None if there is none, or its sizes are not known.
+    """The filled share for the matmul that an instruction is or holds; None if there is none, or its sizes are not
+    known.
 
     Weights are the right operand: the kernel of a convolution, as XLA writes matmuls too.
     """

@@ -81,7 +81,7 @@ def _along(groups: tuple[tuple[int, ...], ...], mesh: Mesh) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def axes_of_sharding(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, ...], ...]:
-    """The axes that split each dimension, the slowest first; () for one that is whole or split otherwise."""
+    """The axes that split each dimension, the slowest first; () for a dimension that is whole or split otherwise."""
     tiling = tiles(sharding)
     if tiling is None or len(tiling[1]) != mesh.devices:
         return tuple(() for _ in sharding.parts)

@@ -29,7 +29,7 @@ _SMALL = ("s8", "u8", "int8", "uint8", "f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """The floors of a time and their maximum: max(FLOPs/peak, bytes/bandwidth). None: not known.
+    """Lower bounds on a time, by resource, and their maximum: max(FLOPs/peak, bytes/bandwidth). None: not known.
 
     `host_seconds` is the time of bytes that cross the link to the host's memory, 0 without any.
     """

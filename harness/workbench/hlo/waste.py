@@ -80,7 +80,7 @@ def prefetches(graph: Graph) -> frozenset[str]:
 
 
 def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
-    """The waste of a module in total and by source line; times are those of the bytes at full bandwidth."""
+    """The waste of a module in total and by source line; a time is that of the bytes at full bandwidth."""
     beside, listed, whole = prefetches(graph), [], 0.0
     for computation, instruction, runs in graph.executions():
         times = 1 if runs is None else runs

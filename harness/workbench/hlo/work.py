@@ -64,7 +64,7 @@ class InstructionWork:
 
 
 def work(graph: Graph, computation: Computation, instruction: Instruction) -> InstructionWork:
-    """The work of one execution of `instruction`, that of its fusion included."""
+    """The work of one execution of `instruction`, including all that its fusion computes."""
     hbm, other, host = _traffic(graph, computation, instruction)
     if instruction.opcode == "custom-call" and instruction.target not in _WITHOUT_WORK:
         estimate = _estimate(instruction)

@@ -1,4 +1,4 @@
-"""Classes of operations by work, part of a model and direction: tables of patterns, of which the first match counts."""
+"""Classes of operations by work, part of a model and direction: tables of patterns; the first match counts."""
 
 import re
 from dataclasses import dataclass

@@ -140,7 +140,7 @@ def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -
     """The whole array's bytes, from the operands where the text has their shapes, else from the result.
 
     The result of a start half is the operand beside the result (XLA: a tuple of both, then contexts without
-    dimensions), except that of an all-reduce.
+    dimensions), except for an all-reduce.
     """
     result = _bytes(instruction.shape)
     shapes = [operand.shape for operand in instruction.operands]

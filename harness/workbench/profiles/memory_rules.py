@@ -1,4 +1,4 @@
-"""The purpose of a buffer, read off its group and name: rules as data, of which the first match counts."""
+"""The purpose of a buffer, read off its group and name: rules as data; the first match counts."""
 
 import re
 from dataclasses import dataclass

@@ -152,7 +152,7 @@ def _in_cloud(what: str, base: str) -> tuple[str, str]:
 def of_attempt(number: int, profile_data: Path, source: str | None = None) -> CaptureFiles:
     """The capture of an attempt: one taken when it was judged rather than one that `profile` took of its kernel later.
 
-    With `source`, only simulated or measured captures; of several measured ones the latest. Raises RatchetError
+    With `source`, only captures from that source count; of several measured ones the latest. Raises RatchetError
     `no-profile`, UsageError `which-member`.
     """
     captures = [place for place in runs(profile_data) if place.attempt == number]

@@ -25,7 +25,7 @@ class Row:
 
 
 def rows(timeline: Timeline) -> tuple[Row, ...]:
-    """All rows of `timeline`, those of a core or chip together.
+    """All rows of `timeline`; the rows of one core or chip follow each other.
 
     A row whose spans overlap, as transfers do, becomes several: `DMA in`, `DMA in 2`.
     """

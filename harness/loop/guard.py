@@ -94,7 +94,7 @@ def end(ledger: Ledger, before: Watch, name: str, *, is_confined: bool) -> Tampe
 
 
 def watch(repository: Repo, judge: tuple[Path, ...], ledger: tuple[tuple[Path, str], ...], log_ref: str) -> Watch:
-    """The present state of the judge's files, of the ledger's (folders and patterns), and of the repository."""
+    """The present state of the judge's files, of files that match `ledger` (folder, pattern), and of the repository."""
     common = git.common_directory(repository)
     patterns = (*ledger, *((common, name) for name in _CONFIGURATION))
     paths = (*judge, *(path for folder, pattern in patterns for path in folder.glob(pattern)))

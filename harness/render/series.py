@@ -226,7 +226,7 @@ def group_of(all_groups: Sequence[Group], entry_id: str | None) -> Group | None:
 def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
     """The group that charts show first: the champion's group if it has several times.
 
-    Otherwise the group with the most times among those of the same source and chip.
+    Otherwise, of the groups with the same source and chip, the group with the most times.
     """
     home = group_of(all_groups, champion)
     if home is None or home.timed > 1:

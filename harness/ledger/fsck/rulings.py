@@ -41,9 +41,9 @@ class _Book:
 def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list[str]) -> Iterator[Finding]:
     """Findings for each verdict that does not follow from its record, and each latency that its evidence contradicts.
 
-    `present` is the key of evidence taken now, if known. A verdict by its judge must match in full; a verdict by
-    another judge must match in outcome and time ratio. If a champion's evidence is not here, a note says so and the
-    verdict is not checked.
+    `present` is the key of evidence taken now, if known. A verdict by the judge of `present` must match in full; a
+    verdict by another judge must match in outcome and time ratio. If a champion's evidence is not here, a note says so
+    and the verdict is not checked.
     """
     ordered = sorted(everything, key=lambda record: record.attempt.number)
     book = _Book(records=tuple(ordered), numbers=tuple(record.attempt.number for record in ordered))

@@ -84,7 +84,7 @@ def _row(number: int, row: ContestRow) -> Plain:
 
 
 def _shares(row: ContestRow) -> list[tuple[int, float]]:
-    """The time of each champion over that of the first one, with the number of the attempt that set it."""
+    """The time of each champion divided by the first champion's, with the number of the attempt that set it."""
     return [(step.number, step.seconds / row.steps[0].seconds) for step in row.steps]
 
 

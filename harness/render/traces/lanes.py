@@ -1,4 +1,4 @@
-"""A kept trace as lanes for a page: the rows of a run with their spans, short ones joined so that they are few."""
+"""A kept trace as lanes for a page: the rows of a run with their spans, of which short ones are joined."""
 
 import zlib
 from collections.abc import Sequence

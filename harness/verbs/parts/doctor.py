@@ -49,7 +49,7 @@ def _program(module: str, limit: float, capture: str | None, folder: Path, progr
 
 
 def _in_use(capture: str, folder: Path) -> program.InUse:
-    """MXU and HBM in use, of the module that ran longest in the capture; the idle share of its steps."""
+    """The use of MXU and HBM by the module that ran longest in the capture, and the idle share of the steps."""
     read = reading.read(resolve(capture, folder).paths)
     idle = idle_in_steps(read)
     (table,) = analysis.tables(read, (ceilings.UTILIZATION,))

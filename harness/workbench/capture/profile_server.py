@@ -43,7 +43,7 @@ class Served:
         self.program.ask(self.child, "watch", WatchRequest(), Done, float("inf"))
 
     def capture_folder(self) -> Path:
-        """The folder of the capture of its steps, once they have run. Raises RatchetError as `wait` does."""
+        """The folder with the capture of the program's steps, once it exists. Raises RatchetError as `wait` does."""
         return Path(self.program.ask(self.child, "watch", WatchRequest(window=True), Done, float("inf")).path)
 
 

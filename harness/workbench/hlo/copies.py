@@ -149,7 +149,7 @@ def producer_of(graph: Graph, computation: Computation, instruction: Instruction
 
 
 def consumers_of(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[Instruction, ...]:
-    """The users of the result, past instructions that only rename it; the computation's root counts as its caller."""
+    """The users of the result, past renaming instructions. The root counts as a user: it stands for the caller."""
     consumers: dict[str, Instruction] = {}
     waiting = [instruction]
     seen = {instruction.name}

@@ -35,8 +35,7 @@ def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tu
 def fill_of_instruction(
     graph: Graph, computation: Computation, instruction: Instruction, size: int | None
 ) -> float | None:
-    """The filled share for the matmul that an instruction is or holds; None if there is none, or its sizes are not
-    known.
+    """The filled share for the matmul that an instruction is or holds; None without a matmul or without its sizes.
 
     Weights are the right operand: the kernel of a convolution, as XLA writes matmuls too.
     """

@@ -124,7 +124,7 @@ class Spec:
         return f"{self.name or self.dtype}[{','.join(parts)}]"
 
 
-# HLO's names of types by the names that numpy and JAX give them.
+# HLO's names of types, by numpy's and JAX's names.
 _NUMPY = {
     "bool": "pred",
     "int4": "s4",

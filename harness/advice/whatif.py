@@ -1,4 +1,4 @@
-"""What-if: the same schedule on a machine with one resource scaled, to see which resource limits the time."""
+"""The same schedule on a machine with one resource scaled (a what-if), to see which resource limits the time."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -135,8 +135,8 @@ def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
 def _looked_at(run: Run, fingerprint: str) -> int:
     """The number of programs that a search looked at, if that search found this program; else 1.
 
-    Only searches under this key since the last accept or rebaseline count. If several of them found this program, the
-    largest number counts. An unreadable record is ignored.
+    Only searches under this key since the last accept, rebaseline or revoke count. If several of them found this
+    program, the largest number counts. An unreadable record is ignored.
     """
     counts = [1]
     last = max((row.number for row in run.rows if row.is_title or row.kind == "revoke"), default=0)

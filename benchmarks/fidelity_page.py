@@ -609,7 +609,7 @@ def _not_shown(points: list[Point]) -> str:
 
 - Plain matmuls by XLA of 1024 rows and more, and int8 matmuls: only the sealed rows include any. Normalization:
   {purposes["earlier"]} of {purposes["earlier"] + purposes["validation"]} rows had been read by earlier simulators.
-- How near a kernel comes to the peak: simulated shares of it above 93 % may be some percent too good.
+- How near a kernel comes to the peak: simulated shares of it above 93 % may be too high by a few percent.
 - How much of its bandwidth {" and ".join(unbound)} reaches: no row there is bound by it. Reads and writes elsewhere
   reach less ({shares}).
 - Unvalidated, with fewer than {_ENOUGH} validation rows (an operation, or a first operand's type):

@@ -23,7 +23,7 @@ _OPERATION_SECONDS = 0.28e-6
 # bandwidth; how much the transfers of kernels differ from these is not published.
 LINK_WAITS = 0.1
 # Errors are not normal: 95 % of them are within this many standard deviations.
-DEVIATIONS_OF_95_PERCENT = 2.9
+DEVIATIONS_OF_95_PERCENT = 3.1
 
 
 def plus_minus_seconds(

@@ -13,16 +13,15 @@ not changed: this is done by hand, after a look at the page.
 
 `--intervals` keeps the fit and only finds how far each constant can be moved, in a third of the time. `--free NAMES`
 lets the fit move only these constants (separated by commas): the errors of left-out operations show which of them are
-worth moving. `--each N` uses the N cheapest rows of each operation. `--seconds S` leaves out rows that take longer than
-S to execute. `--write` keeps the results in data/calibration.json and writes CALIBRATION.md from all of them; `--pages`
-only writes the page.
+worth moving. `--each N` uses the N cheapest rows of each operation. `--bundles N` leaves out rows that execute more
+than N bundles, because they take long; this choice is the same on every machine. `--write` keeps the results in
+data/calibration.json and writes CALIBRATION.md from all of them; `--pages` only writes the page.
 """
 
 import argparse
 import dataclasses
 import json
 import multiprocessing
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -43,7 +42,7 @@ from harness.chips.row import Calibrated
 from harness.dumps.llo import read_module
 from harness.hardware import chip as chip_named
 from harness.judge.simulate.machine import machine_of
-from harness.judge.simulate.module import Prepared, mean_seconds, prepare
+from harness.judge.simulate.module import Prepared, mean_seconds, prepare, run_prepared
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "data" / "calibration.json"
@@ -99,8 +98,8 @@ class Case:
 _CASES: list[Case] = []
 
 
-def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool = False) -> list[Case]:
-    """The cheapest rows for fitting of each operation on a chip, if they have a latency.
+def cases(chip: str, each: int, most_bundles: int, cache: Path, *, dry: bool = False) -> list[Case]:
+    """The cheapest rows for fitting of each operation on a chip, if they have a latency and few enough bundles.
 
     Rows that the cache lacks are compiled, unless `dry`: then they are left out.
     """
@@ -119,9 +118,8 @@ def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool =
         if not directory.exists() or (directory / fidelity_compile.FAILED).exists():
             continue
         prepared = prepare(read_module(directory), chip_named(chip), fetched_before=True)
-        began = time.process_time()
-        seconds = mean_seconds(prepared, machine_of(chip_named(chip)), _RUN_SECONDS)
-        if seconds is not None and time.process_time() - began <= most_seconds:
+        simulation = run_prepared(prepared, deadline_seconds=_RUN_SECONDS, with_lines=False)
+        if simulation.seconds is not None and simulation.bundle_cycles <= most_bundles:
             measured = fidelity_rows.measured(row).seconds
             fitting_cases.append(
                 Case(row=row.name, kind=kind_of(row.operation), chip=chip, prepared=prepared, measured_seconds=measured)
@@ -414,7 +412,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where compiled programs are kept")
     parser.add_argument("--dry", action="store_true", help="compile nothing: use only what the cache has")
     parser.add_argument("--each", type=int, default=6, help="the number of rows of each operation")
-    parser.add_argument("--seconds", type=float, default=0.3, help="leave out rows that take longer to execute once")
+    parser.add_argument("--bundles", type=int, default=2_000_000, help="leave out rows that execute more bundles")
     parser.add_argument("--free", default=",".join(SPACE), help="the constants that the fit may move")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="keep the results and write the page")
@@ -423,9 +421,9 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if not options.pages:
-        fitting_cases = cases(options.chip, options.each, options.seconds, options.cache, dry=options.dry)
+        fitting_cases = cases(options.chip, options.each, options.bundles, options.cache, dry=options.dry)
         if not fitting_cases:
-            parser.error(f"no row of {options.chip} is executed within {options.seconds} s: raise --seconds")
+            parser.error(f"no row of {options.chip} executes at most {options.bundles} bundles: raise --bundles")
         free = [name for name in SPACE if name in options.free.split(",")]
         fit = Fit(fitting_cases, options.jobs, free)
         fitted = results[options.chip] if options.intervals else calibrate(fit)

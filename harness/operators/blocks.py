@@ -62,6 +62,19 @@ def spans(edges: Sequence[int]) -> Iterator[range]:
     return (range(start, stop) for start, stop in pairwise(edges))
 
 
+def empty_block(length: int, least: int, random: np.random.Generator, *, is_last: bool = True) -> range:
+    """A block of rows to be made zero: `least` times a power of two, aligned, up to a quarter of the rows or `least`.
+
+    A kernel's own block of at most that size lies within it. No rows if there are fewer than two blocks of `least`.
+    `is_last`: the block may be the last one.
+    """
+    if length < 2 * least:
+        return range(0)
+    size = least << int(random.integers(max(1, (length // (4 * least)).bit_length())))
+    start = size * int(random.integers(length // size - (not is_last)))
+    return range(start, start + size)
+
+
 def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
     """`length` cut into blocks of `size`, or of the smallest multiple of `size` that gives at most `most` blocks."""
     size *= -(-length // (size * most))

@@ -161,6 +161,9 @@ class AttentionBackward(Operator, Recipes):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
+        Where a recipe makes queries zero in all heads, do is zero too, as it is in a share of the other rows of each
+        head; in the composite likewise.
+
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.
         light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
@@ -177,7 +180,7 @@ class AttentionBackward(Operator, Recipes):
             causal=self.causal,
             scale=self.scale,
         )
-        dtype = DTYPES[self.dtype]
+        dtype, recipe = DTYPES[self.dtype], Recipe()
         if family.startswith((DRAWN, RECIPE)):
             recipe = parsed(self.recipe(family, seed), Recipe)
             arrays = attention_space.build(shape, recipe, generator(family, seed))
@@ -207,6 +210,12 @@ class AttentionBackward(Operator, Recipes):
         do = random.standard_normal(q.shape, dtype=np.float32)
         if family == _FAR_GRADIENTS:
             do += random.uniform(*_OFFSETS, (self.heads, 1, self.head_dim)).astype(np.float32)
+        elif family == "composite":
+            attention_inputs.empty_gradients(do, seed, random)
+        elif recipe.empty_queries:
+            # With a zero block of its own, do and q might have hardly any rows left in common.
+            do[:, (q == 0).all(axis=(0, 2))] = 0
+            do[random.random(do.shape[:2]) < recipe.empty_queries / 2] = 0
         inputs = (q, k, v, o, lse, do.astype(dtype))
         return tuple(a.reshape(s.shape) for a, s in zip(inputs, self.statement().inputs, strict=True))
 

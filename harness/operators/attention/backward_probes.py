@@ -1,10 +1,11 @@
 """Probes of attention's gradients: which inputs each gradient depends on."""
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
-from harness.operators.attention.inputs import COMPOSITE_PERIOD, even_rows
+from harness.operators.attention.inputs import COMPOSITE_PERIOD, empty_rows, even_rows
 from harness.operators.blocks import BLOCK, drawn_block, shifted_blocks, spans
 from harness.operators.probes import Part, Probe, Region, parts_of_rows, probe
 
@@ -74,6 +75,8 @@ class _Drawn:
         self._family = "composite" if full else "normal"
         # In the composite only some rows weigh all keys alike.
         self._even = even_rows(sequence, seed) if full else ()
+        # The queries whose gradients of the output are zero move nothing.
+        self._empty = empty_rows(sequence, seed) if full else range(0)
 
     def of_keys(self, name: str, array: int) -> Probe:
         """A probe of a block of keys or values.
@@ -110,6 +113,10 @@ class _Drawn:
         stays = [*self._of_other_heads()]
         for rows, columns in zip(blocks, spans(cuts), strict=True):
             regions.append(self._region(_DO, rows, columns, _LOUD))
+            overlap = range(max(rows.start, self._empty.start), min(rows.stop, self._empty.stop))
+            # With fewer rows left, none of those on either side may weigh all keys alike.
+            if overlap and len(rows) - len(overlap) < 2 * COMPOSITE_PERIOD:
+                continue
             seen = rows.start + 1 if self._causal else self._sequence
             moves += self._parts(_DV, range(seen), columns=columns)
             if self._causal:
@@ -166,16 +173,18 @@ class _Drawn:
         return parts_of_rows(rows, range(offset + columns.start, offset + columns.stop), beside)
 
     def _of_readers(self, positions: range) -> Iterator[Part]:
-        """dq of all heads that read the keys, at those of the positions that weigh all keys alike.
+        """dq of all heads that read the keys, at those of the positions that weigh all keys alike and have a gradient.
 
         All positions do except in the composite.
         """
         for head in self._readers:
             if not self._even:
                 yield from self._parts(_DQ, positions, head)
-            for kind in self._even:
-                first = positions.start + (kind - positions.start) % COMPOSITE_PERIOD
-                yield from self._parts(_DQ, range(first, positions.stop, COMPOSITE_PERIOD), head)
+            before = range(positions.start, min(positions.stop, self._empty.start))
+            after = range(max(positions.start, self._empty.stop), positions.stop)
+            for kind, some in product(self._even, (before, after)):
+                first = some.start + (kind - some.start) % COMPOSITE_PERIOD
+                yield from self._parts(_DQ, range(first, some.stop, COMPOSITE_PERIOD), head)
 
     def _others_than(self, output: int, positions: range) -> Iterator[Part]:
         for part in (range(positions.start), range(positions.stop, self._sequence)):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.blocks import borders, turned
+from harness.operators.blocks import BLOCK, borders, empty_block, turned
 from harness.operators.space import generator
 
 # Scores so far below zero that kernels which keep their maximum in bfloat16 fail.
@@ -25,11 +25,42 @@ _KEY_POWER = 13
 # every key alike, so that they see any block that is dropped. `None` is a row that looks for a needle.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
+# The share of the composite's even rows whose queries are zero, and of its other rows whose output gradients are.
+_EMPTY_QUERIES, _EMPTY_GRADIENTS = 0.25, 0.125
 
 
 def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
     """The rows of the composite, modulo its period, that weigh every key alike."""
     return tuple(row for row, kind in enumerate(turned(_COMPOSITE, seed, sequence)) if kind == 1.0)
+
+
+def empty_rows(sequence: int, seed: int) -> range:
+    """The block of rows of the composite whose queries and output gradients are zero in all heads; rows follow it."""
+    random = np.random.default_rng(np.random.SeedSequence((seed, sequence, COMPOSITE_PERIOD)))
+    return empty_block(sequence, BLOCK, random, is_last=False)
+
+
+def empty_queries(q: NDArray[Any], share: float, random: np.random.Generator) -> None:
+    """Makes some of `q` `[batch, heads, sequence, head_dim]` zero, as padding makes them.
+
+    These are a share of the rows of each head, half of them in all heads alike, and a block (`empty_block`).
+    """
+    batch, heads, sequence, _ = q.shape
+    for alike in (heads, 1):
+        is_empty = random.random((batch, alike, sequence)) < share / 2
+        q[np.broadcast_to(is_empty, (batch, heads, sequence))] = 0
+    q[:, :, empty_block(sequence, BLOCK, random)] = 0
+
+
+def empty_gradients(gradients: NDArray[Any], seed: int, random: np.random.Generator) -> None:
+    """Makes some of the composite's output gradients `[heads, sequence, head_dim]` zero: `empty_rows` and single rows.
+
+    Outside that block, rows that weigh every key alike keep theirs, because probes rely on these.
+    """
+    heads, sequence, _ = gradients.shape
+    is_even = np.isin(np.arange(sequence) % COMPOSITE_PERIOD, even_rows(sequence, seed))
+    gradients[(random.random((heads, sequence)) < _EMPTY_GRADIENTS) & ~is_even] = 0
+    gradients[:, empty_rows(sequence, seed)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +106,8 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
     key next to a block border. equal-keys: every weight is the same. far-values: values
     N(c, 1) with c near 100, different in every column. far-below: such values, and all scores of a query are one number
     from -2^17 to -2^28, now and then above zero, so that every weight is the same. composite: all of these except
-    far-below in one, by row, key range and column. Independent in every head. Raises ValueError for any other name.
+    far-below in one, by row, key range and column; some queries, and a block of them, are zero. Independent in every
+    head. Raises ValueError for any other name.
     """
     if family not in (*FAMILIES, "composite"):
         raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")
@@ -100,6 +132,7 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
         _lower(shape, random, q, k)
     elif family == "composite":
         _compose(shape, random, turned(_COMPOSITE, seed, shape.sequence), q, k, v)
+        q[:, :, empty_rows(shape.sequence, seed)] = 0
     return q, k, v
 
 
@@ -119,6 +152,9 @@ def _compose(
     kinds = [pattern[row % len(pattern)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
     _aim(shape, random, q, k, np.flatnonzero([kind is None for kind in kinds]))
+    # A query of zeros weighs every key alike too.
+    is_even = np.array([kind == 1.0 for kind in kinds])
+    q[(random.random(q.shape[:3]) < _EMPTY_QUERIES) & is_even] = 0
 
 
 def _lower(shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any]) -> None:

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.attention.inputs import InputSizes
+from harness.operators.attention.inputs import InputSizes, empty_queries
 
 # Scores that all keys of a query have in common move no weight, so that they may be this large; masks and first maxima
 # must be beyond them.
@@ -31,6 +31,7 @@ LIMITS = {
     "grows": (0.0, 8.0),
     "empty_columns": (0.0, 0.5),
     "empty_keys": (0.0, 0.5),
+    "empty_queries": (0.0, 0.5),
 }
 # The keys that a field raises: all from a place on; from a place on, each more than the one before; `width` keys at a
 # place; each key with the chance `width`; every `width`-th key; for each query a key of its own.
@@ -76,7 +77,8 @@ class Recipe:
     others repeat them, and with `repeats_values` their values too. `channels` channels of the keys are `channel_factor`
     times as large. Values are N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in each column; of
     each key they are multiplied by e^(-key_spread u). A share `empty_columns` of the values' columns is 0, as padding
-    makes them, and so are the keys and values of a share `empty_keys` of the keys.
+    makes them, and so are the keys and values of a share `empty_keys` of the keys. With `empty_queries`, that share of
+    the queries and a block of them are 0 (`inputs.empty_queries`).
     """
 
     fields: tuple[Field, ...] = ()
@@ -92,6 +94,7 @@ class Recipe:
     key_spread: float = 0.0
     empty_columns: float = 0.0
     empty_keys: float = 0.0
+    empty_queries: float = 0.0
 
     def in_words(self) -> str:
         """The recipe's notable properties, in words for people."""
@@ -114,6 +117,8 @@ class Recipe:
             phrases.append(
                 f"{self.empty_columns:.0%} of the values' columns and {self.empty_keys:.0%} of the keys are 0"
             )
+        if self.empty_queries:
+            phrases.append(f"{self.empty_queries:.0%} of the queries and a block of them are 0")
         return "; ".join(phrases)
 
 
@@ -145,7 +150,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     numbers of bfloat16, so that a running maximum kept in bfloat16 moves by their distance (128 from 2^14 on), and exp
     of that far below is 0.
     ties: few distinct keys.
-    scales: rows, channels, columns and keys of different scales.
+    scales: rows, channels, columns and keys of different scales; some queries are zero.
     mixture: any of these together.
     all: fields of rises, creeps and sinks.
     Every draw of a kind contains what the kind is for; only numbers are random.
@@ -189,6 +194,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
             logits_spread=6.0,
             offset=_perhaps(random, 4.0),
             empty_columns=0.05,
+            empty_queries=0.05,
         )
     if kind == "ties":
         distinct = int(2 ** random.uniform(0, 6))
@@ -211,6 +217,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
             spread=_even(random, 1, 8),
             key_spread=_even(random, 0.5, 4),
             empty_keys=random.uniform(0, 0.3),
+            empty_queries=random.uniform(0.05, 0.3),
         )
     return _mixture(random)
 
@@ -359,6 +366,8 @@ def build(
         same = random.integers(min(recipe.distinct, shape.kv_sequence), size=shape.kv_sequence)
         k = k[:, :, same]
         v = v[:, :, same] if recipe.repeats_values else v
+    if recipe.empty_queries:
+        empty_queries(q, recipe.empty_queries, random)
     return q, k, v
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from harness.errors import UsageError
 from harness.operators.axes import axis
+from harness.operators.blocks import empty_block
 from harness.operators.formula import Formula, Rounds
 from harness.operators.problem import Values
 from harness.operators.space import generator
@@ -24,14 +25,17 @@ _GATES = {
 # In some columns stretches of this many such steps alternate with stretches of steps that hardly decay.
 _STEEP, _STRETCH = "steep", 32
 _FASTEST = 8.0
+# The families in which padding makes some rows of each input zero: which share, and the shortest block of steps.
+_WITH_EMPTY_ROWS, _EMPTY, _EMPTY_STEPS = ("spikes", "composite"), 0.0625, 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedDelta(Formula):
     """O of Q, K, V, all [time, heads, dim]: at each step S = e^G S, S = S + K (W V - (B K) S), O = Q S / sqrt(dim).
 
-    S is 0 at first. G is from -8 to 0, B and W are between 0 and 1, float32; keys have length 1. Without G nothing
-    decays. Without W, W is B; without W and B, as in gated linear attention, nothing is forgotten and all is written.
+    S is 0 at first. G is from -8 to 0, B and W are from 0 to 1, float32; keys have length 1, or are zero in padding.
+    Without G nothing decays. Without W, W is B; without W and B, as in gated linear attention, nothing is forgotten and
+    all is written.
     """
 
     operation = "gated_delta"
@@ -66,12 +70,16 @@ class GatedDelta(Formula):
         return (*alone, "drawn-scales", "drawn-outliers")
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As in a Formula, with one more family.
+        """As in a Formula, with one more family, and with zeros after `domain`.
 
+        spikes, composite: some rows of each input, and a block of steps of all inputs, are zero, as padding makes them;
+        in the composite in the first half of the steps.
         steep: in about two thirds of the columns of G the fastest decays follow each other, in all steps or in every
         second stretch of steps; in the composite they do so in the second half of the steps.
         """
         inputs = Formula.make_inputs(self, family, seed)
+        if family in _WITH_EMPTY_ROWS:
+            self._empty_rows(inputs, family, seed)
         gates = list(_GATES[self.kind])
         if family not in (_STEEP, "composite") or "g" not in gates:
             return inputs
@@ -83,6 +91,17 @@ class GatedDelta(Formula):
         is_fast = (period > 0) & (step // _STRETCH % np.maximum(period, 1) == 0)
         g[is_fast & (step >= (self.time // 2 if family == "composite" else 0))] = -_FASTEST
         return inputs
+
+    def _empty_rows(self, inputs: tuple[Values, ...], family: str, seed: int) -> None:
+        """Makes rows zero, in all inputs the same block: with others in each, all outputs might be zero."""
+        stop = self.time // 2 if family == "composite" else self.time
+        random = generator(f"empty rows of {family}", seed)
+        block = empty_block(stop, _EMPTY_STEPS, random)
+        for array in inputs:
+            is_empty = random.random(array.shape[:2]) < _EMPTY
+            is_empty[block] = True
+            is_empty[stop:] = False
+            array[is_empty] = 0
 
     def domain(self, name: str, values: Any) -> Any:
         """Keys of length 1, logarithms of decays from -8 to 0, gates from 0 to 1."""

@@ -34,9 +34,11 @@ WORST_FACTOR = 10.0
 # 2 times that variance (measured root mean square: 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
 # The limit for the share of an error that lies along the error of one rounding: the share is 1 for kernels that make
-# this rounding. For other kernels the share is 0 within about 1 / sqrt(N) for N compared elements, 0.02 for a few
-# thousand.
+# this rounding. For other kernels the share is 0 within 1 / sqrt(size), where `size` is the sum of the squares of the
+# rounding's errors, in deviations. For N compared elements this is about 1 / sqrt(N), 0.02 for a few thousand.
 FORBIDDEN_SHARE = 0.5
+# The smallest such size for which shares count. The limit is then 6 times what the share of an honest kernel may be.
+_LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
 # The number of rows that are refined at a time, and the most rows outside their tolerance that are refined at all.
 # Eight rows of 16384 keys cost 2.5 s, of 512 keys a thirtieth of that.
 _REFINED_AT_ONCE, _MOST_REFINED = 8, 64
@@ -335,8 +337,8 @@ def _forbidden(
     for what, alone in problem.forbidden(inputs, rows).items():
         along = alone / output_errors.deviation
         size = float(np.square(along).sum())
-        # A rounding that hardly changes anything cannot be told from others.
-        if size < along.size / 100:
+        # A rounding that hardly changes anything, or that changes few elements, cannot be told from others.
+        if size < max(along.size / 100, _LEAST_FORBIDDEN):
             continue
         share = float(((output_errors.got - output_errors.expected) / output_errors.deviation * along).sum()) / size
         if share > FORBIDDEN_SHARE:

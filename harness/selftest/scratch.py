@@ -53,6 +53,8 @@ _SETTINGS = {
     "delta": (("TIME", "256"), ("HEADS", "2")),
     "linear": (("TIME", "256"), ("HEADS", "2"), ("KIND", '"gated linear attention"')),
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
+    # The shape of examples/quantized-matmul: far more columns and terms than the others.
+    "quantized_long": (("M", "512"), ("N", "4096"), ("K", "4096")),
     "int8": (("M", "512"), ("N", "512"), ("K", "512")),
     "fp8": (("M", "512"), ("N", "512"), ("K", "512")),
     "fp8_weights": (*(("M", "512"), ("N", "512"), ("K", "512")), ("WEIGHTS", '"float8_e4m3fn"'), ("CHIP", '"v6e"')),
@@ -93,6 +95,7 @@ _TEMPLATES = {
     "summed": "all-reduce",
     "ring": "ring-attention",
     "quantized": "quantized-matmul",
+    "quantized_long": "quantized-matmul",
     "int8": "quantized-matmul-int8",
     "fp8": "quantized-matmul-fp8",
     "fp8_weights": "quantized-matmul",

@@ -37,12 +37,12 @@ class QuantizedMatmul(Operator, Borrowed):
     `weights` is the type of Q, int8 or float8_e4m3fn. `activations` is the type of A: `dtype`, or the type of Q; then
     rows of C are also scaled, by float32 `row_scales` [m, 1]. Numbers of int8 are -127 to 127, never -128, which has no
     opposite. Scales have any sign and size, and may be 0. The products are added up in float32 or int32 and scaled at
-    the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises UsageError `bad-problem` for sizes
-    and types that do not exist.
+    the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Scales stay in float32, and `forbidden`
+    holds kernels to that. Raises UsageError `bad-problem` for sizes and types that do not exist.
     """
 
     operation = "quantized_matmul"
-    # The most multiply-adds that one check computes for its rows, each four times: two seconds on one core.
+    # The most multiply-adds that one check computes for its rows, each up to five times: two seconds on one core.
     checked = 5 << 30
     m: int = field(metadata=axis(is_uneven=True))
     n: int = field(metadata=axis())
@@ -177,6 +177,25 @@ class QuantizedMatmul(Operator, Borrowed):
 
         return self._of_rows(inputs, rows, np.float32, deviation)
 
+    def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
+        """The error `[len(rows), n]` of rounding scales to bfloat16: those of columns, of rows, both, or their product.
+
+        Each is about as large as the error of rounding the output once, so the tolerance lets it through. But it does
+        not average out: all elements of a column, or of a row, have the same relative error. Empty for float32, where
+        the tolerance refuses such errors: they are hundreds of deviations.
+        """
+        if self.dtype == "float32":
+            return {}
+        scales = inputs[_SCALES]
+        errors = {"scales": _relative_error(scales)}
+        if self._has_row_scales:
+            of_rows = inputs[_ROW_SCALES][rows]
+            errors["row_scales"] = _relative_error(of_rows)
+            errors["scales and row_scales"] = errors["scales"] + errors["row_scales"]
+            errors["scales * row_scales"] = _relative_error(scales * of_rows)
+        scaled = self._of_rows(inputs, rows, np.float32, lambda a, q, factors: (a @ q) * factors)
+        return {name: scaled * error for name, error in errors.items()}
+
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: scales left out, or one for all; fewer bits; sums that are not kept wide."""
 
@@ -223,6 +242,13 @@ def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
     steps = np.where(largest > 0, largest / np.float32(most), np.float32(1 / 3)).astype(np.float32)
     scaled = np.clip(wide / steps, -most, most)
     return (np.rint(scaled) if dtype == "int8" else scaled).astype(_NARROW[dtype]), steps
+
+
+def _relative_error(scales: Values) -> Exact:
+    """The error of rounding each float32 scale to bfloat16, relative to the scale; 0 for scales of 0."""
+    exact = scales.astype(np.float64)
+    error: Exact = scales.astype(DTYPES["bfloat16"]).astype(np.float64) - exact
+    return np.divide(error, exact, out=np.zeros_like(exact), where=exact != 0)
 
 
 def _of_four_bits(q: Values) -> Values:

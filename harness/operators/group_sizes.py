@@ -89,6 +89,7 @@ def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 DRAWN: dict[str, Callable[[int, int, np.random.Generator], Sizes]] = {
     "unaligned": unaligned,
+    "equal": lambda rows, groups, _: equal(rows, groups),
     "aligned": aligned,
     "empty-groups": empty_groups,
     "one-group": one_group,
@@ -96,6 +97,8 @@ DRAWN: dict[str, Callable[[int, int, np.random.Generator], Sizes]] = {
     "crowded": crowded,
 }
 TIMED: dict[str, Callable[[int, int], Sizes]] = {"balanced": balanced, "skewed": skewed}
+# Kinds that the full shape needs besides the timed ones: the largest group that there can be, and no irregular group.
+AT_FULL_SHAPE = ("one-group", "equal")
 
 
 def any_kind(rows: int, groups: int, random: np.random.Generator) -> Sizes:

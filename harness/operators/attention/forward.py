@@ -233,10 +233,11 @@ class Attention(Operator, Recipes):
     def families(self, full: bool) -> tuple[str, ...]:
         """The families: a draw and a composite at the full shape; each kind alone, and draws, at a reduced shape.
 
-        Packed sequences add each kind of lengths, with values N(0, 1); the full shape has only the timed lengths.
+        Packed sequences add each kind of lengths, with values N(0, 1); the full shape has timed and extreme ones.
         """
         if full:
-            return (DRAWN + attention_space.ALL, *(group_sizes.TIMED if self.segments else ()), "composite")
+            lengths = (*group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE) if self.segments else ()
+            return (DRAWN + attention_space.ALL, *lengths, "composite")
         lengths = (*group_sizes.TIMED, *group_sizes.DRAWN) if self.segments else ()
         return (*attention_inputs.FAMILIES, *lengths, *(DRAWN + kind for kind in attention_space.KINDS))
 

@@ -250,9 +250,9 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: a draw, the timed inputs and a composite at the full shape; else each kind alone."""
+        """The families: at the full shape a draw, timed and extreme tables, a composite; else each kind alone."""
         if full:
-            return (DRAWN + attention_space.ALL, *self._timed, "composite")
+            return (DRAWN + attention_space.ALL, *self._timed, *paged_tables.AT_FULL_SHAPE, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)
         values = (family for family in _OF_VALUES if self.sums is None or family != attention_inputs.FAR_BELOW)
         return (*self._timed, *self._kinds, *values, *drawn)

@@ -12,6 +12,8 @@ from harness.operators.formula import Formula, Rounds
 from harness.operators.problem import Values
 from harness.records import Array, Statement, Work
 
+_IN_ORDER = "in-order"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheRows(Formula):
@@ -24,6 +26,7 @@ class CacheRows(Formula):
 
     operation = "cache_rows"
     timed = ("even",)
+    own_families = (*Formula.own_families, _IN_ORDER)
     tokens: int
     heads: int = field(metadata=axis(few=2))
     head_dim: int
@@ -68,17 +71,21 @@ class CacheRows(Formula):
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
         """Pieces of new rows, each in a page of its own; in the timed call they are equally long and successive.
 
-        In other calls they come in any order and with gaps, and the columns that are not counted hold pieces too.
+        In other calls they come in any order and with gaps, and the columns that are not counted hold pieces too; but
+        in the family in-order they are as in the timed call, and fill the beginnings of successive pages.
         """
-        count = self.pieces if family in self.timed else int(random.integers(1, self.pieces + 1))
+        is_even = family in (*self.timed, _IN_ORDER)
+        count = self.pieces if is_even else int(random.integers(1, self.pieces + 1))
         each = self.tokens // count
         most = min(each, self.page_size)
-        lengths = np.full(count, most) if family in self.timed else random.integers(1, most + 1, count)
+        lengths = np.full(count, most) if is_even else random.integers(1, most + 1, count)
         starts = np.cumsum(lengths) - lengths
         inside = [int(random.integers(self.page_size - length + 1)) for length in lengths]
         pages = random.permutation(self.pages)[:count]
+        if family == _IN_ORDER:
+            pages, inside = np.arange(count), [0] * count
         slices = np.zeros((3, self.pieces), np.int32)
-        if family not in self.timed:
+        if not is_even:
             order = random.permutation(count)
             gaps = np.diff(np.sort(random.integers(self.tokens - lengths.sum() + 1, size=count)), prepend=0)
             starts[order] = np.cumsum(lengths[order]) - lengths[order] + np.cumsum(gaps)

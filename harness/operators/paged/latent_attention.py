@@ -17,7 +17,7 @@ from harness.records import Array, Statement, Work
 
 _MOST = 64
 # Families: sequences that begin with the same pages; scores as far below zero as inputs allow.
-_SHARED, _FAR_BELOW = "shared-pages", "far-below"
+_SHARED, _IN_ORDER, _EQUAL, _FAR_BELOW = "shared-pages", "in-order", "equal-lengths", "far-below"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class LatentAttention(Formula):
     """
 
     operation = "latent_attention"
-    own_families = ("normal", "small", "spikes", _SHARED, _FAR_BELOW)
+    own_families = ("normal", "small", "spikes", _SHARED, _IN_ORDER, _EQUAL, _FAR_BELOW)
     tokens: int
     sequences: int
     heads: int
@@ -133,9 +133,11 @@ class LatentAttention(Formula):
         return values
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As in a Formula, with two more families.
+        """As in a Formula, with four more families.
 
         shared-pages: some sequences begin with the same pages, as they also may in drawn families and the composite.
+        in-order: each page is the one after the page before, from sequence to sequence too. equal-lengths: all
+        sequences have the greatest length, and numbers of tokens that differ by at most one.
         far-below: all scores of a query are as far below zero as they can be, those of some queries as far above.
         """
         inputs = Formula.make_inputs(self, family, seed)
@@ -165,12 +167,18 @@ class LatentAttention(Formula):
         count = self.sequences
         if self.sequences < self.tokens:
             queries[-1] = most = self.tokens - self.sequences + 1
-            if family not in self.timed:
+            if family == _EQUAL:
+                queries = np.diff(np.arange(self.sequences + 1) * self.tokens // self.sequences).astype(np.int32)
+                queries.sort()
+            elif family not in self.timed:
                 queries, count = self._queries(most, random)
-        lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
+        least = {_EQUAL: longest, self.timed[0]: longest // 2}.get(family, 1)
+        lens = random.integers(least, longest + 1, self.sequences)
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
         decoding = int(np.argmax(np.append(queries, 0) != 1))
         pages = random.permutation(self.pages)[: self.sequences * self.pages_per_sequence]
+        if family == _IN_ORDER:
+            pages = np.arange(len(pages)) + random.integers(self.pages - len(pages), endpoint=True)
         at = pages.reshape(self.sequences, self.pages_per_sequence)
         if family not in self.timed:
             at = np.where(

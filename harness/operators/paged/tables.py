@@ -12,7 +12,9 @@ from harness.records import Array
 Ints = NDArray[np.int32]
 
 # Contents that kernels mishandle, each by itself: see `draw`.
-KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages")
+KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages", "equal-lengths", "in-order")
+# Kinds that the full shape needs besides the timed ones: the longest sequences, and no irregular sequence.
+AT_FULL_SHAPE = ("full-table", "equal-lengths")
 # The contents with most work come first: a program is checked against the counts of its run with the first.
 TIMED = ("mixed", "decode")
 # Share of the sequences in a timed mixed batch that have one query; the last ones share the other queries.
@@ -111,14 +113,20 @@ def timed(room: Room, kind: str) -> PageTables:
 
 
 def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
-    """Random tables of this kind. Pages are permuted; unused entries hold arbitrary numbers in range.
+    """Random tables of this kind. Pages are permuted, unless in order; unused entries hold any numbers in range.
 
     any: any lengths and numbers of queries. page-borders: sequences, or their history, end at a border of a page or
     next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
     some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
-    shared-pages: sequences begin with the same pages.
+    shared-pages: sequences begin with the same pages. equal-lengths: as many sequences as there can be, which differ
+    neither in their number of queries nor in their number of keys, as many as there are pages for. in-order: each page
+    is the one after the page before, from sequence to sequence too.
     """
     most = room.most_sequences
+    if kind == "equal-lengths":
+        queries = np.full(most, 1 if room.is_decode else min(room.tokens // most, room.longest))
+        longest = min(room.longest, room.pages // most * room.page_size)
+        return _placed(room, queries, np.full(most, longest), random)
     few = min(most, 2) if kind == "few-sequences" else most
     count = most if room.is_decode else int(random.integers(1, few, endpoint=True))
     queries = _queries(room, count, random)
@@ -130,7 +138,7 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
         lengths = queries
     elif kind == "full-table":
         lengths[random.permutation(count)[: max(1, count // 3)]] = room.longest
-    return _placed(room, queries, lengths, random, is_shared=kind == "shared-pages")
+    return _placed(room, queries, lengths, random, is_shared=kind == "shared-pages", is_in_order=kind == "in-order")
 
 
 def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -154,6 +162,7 @@ def _placed(
     random: np.random.Generator,
     *,
     is_shared: bool = False,
+    is_in_order: bool = False,
 ) -> PageTables:
     """The tables of sequences with these queries and, as far as there are pages, this many keys."""
     lengths = np.clip(lengths, queries, room.longest)
@@ -169,7 +178,11 @@ def _placed(
     kv_lens = random.integers(room.longest, size=room.sequences, endpoint=True)
     kv_lens[:count] = lengths
     indices = random.integers(room.pages, size=(room.sequences, room.pages_per_sequence))
-    pages = np.split(random.permutation(room.pages)[: needed.sum()], np.cumsum(needed)[:-1])
+    if is_in_order:
+        numbers = np.arange(room.pages) + random.integers(room.pages - needed.sum(), endpoint=True)
+    else:
+        numbers = random.permutation(room.pages)
+    pages = np.split(numbers[: needed.sum()], np.cumsum(needed)[:-1])
     for sequence_pages, row in zip(pages, indices[:count], strict=True):
         row[: len(sequence_pages)] = sequence_pages
     if is_shared:

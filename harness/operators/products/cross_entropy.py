@@ -136,10 +136,11 @@ class CrossEntropy(Operator, Borrowed):
         W is scaled so that logits of N(0, 1) values are about that large. normal: such logits. sharp: X 2 to 32 times
         larger, so that fewer words have a row's weight. few: 2 to 8 words of each row have all of its weight, with
         logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
-        next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise
-        from word to word, so that a maximum of those so far changes in every block. flat: every second row of X is
-        zero, so that all words are alike. deep: no logit is near zero, and those of every second row are far below it.
-        far-values, cancelling, drawn: as in a Matmul. composite: normal, sharp, few, pointed and flat, by row.
+        next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise from
+        word to word, so that a maximum of those so far changes in every block. flat: every second row of X is zero, so
+        that all words are alike; all labels are the same word. deep: no logit is near zero, and those of every second
+        row are far below it. far-values, cancelling, drawn: as in a Matmul. composite: normal, sharp, few, pointed and
+        flat, by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -163,6 +164,8 @@ class CrossEntropy(Operator, Borrowed):
             x[rows] = heights * chosen / np.maximum(size, np.finfo(np.float32).tiny)
             labels[rows[::2], 0] = words[::2]
         x[np.flatnonzero(kinds == "flat")[::2]] = 0
+        if family == "flat":
+            labels[:] = labels[0]
         few = np.flatnonzero(kinds == "few")
         if len(few):
             self._weigh_few(x, w, labels, few, random)

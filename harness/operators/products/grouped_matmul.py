@@ -22,7 +22,7 @@ from harness.operators.timing import Stated
 from harness.records import Array, Statement, Work
 
 # Each kind of group sizes with values N(0, 1), each kind of values with borders anywhere.
-_OF_SIZES = ("empty-groups", "one-group", "single-rows", "aligned", "crowded")
+_OF_SIZES = ("equal", "empty-groups", "one-group", "single-rows", "aligned", "crowded")
 _OF_VALUES = ("needles", "far-values", "cancelling")
 _LHS, _RHS = range(2)
 
@@ -82,19 +82,19 @@ class GroupedMatmul(Operator, space.Borrowed):
         return {name: {"group_sizes": make(self.m, self.groups)} for name, make in group_sizes.TIMED.items()}
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: a draw, the timed inputs and a composite at the full shape; else each kind alone."""
+        """The families: at the full shape a draw, timed and extreme sizes, a composite; else each kind alone."""
         if full:
-            return (*self.lender.families(True)[:1], *group_sizes.TIMED, "composite")
+            return (*self.lender.families(True)[:1], *group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE, "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))
         return (*group_sizes.TIMED, *_OF_SIZES, *_OF_VALUES, *drawn)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """LHS, RHS and the sizes of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        balanced, skewed: as timed. empty-groups, one-group, single-rows, aligned, crowded: such sizes, values N(0, 1).
-        needles, far-values, cancelling: values as in a Matmul, borders of groups anywhere. Drawn families: values as in
-        a Matmul, sizes of any of these kinds. composite: values as in a Matmul, and crowded sizes, because no reduced
-        shape has so many groups.
+        balanced, skewed: as timed. equal, empty-groups, one-group, single-rows, aligned, crowded: such sizes, values
+        N(0, 1). needles, far-values, cancelling: values as in a Matmul, borders of groups anywhere. Drawn families:
+        values as in a Matmul, sizes of any of these kinds. composite: values as in a Matmul, and crowded sizes, because
+        no reduced shape has so many groups.
         """
         lhs, columns = self.lender.make_inputs(self._values(family), seed)
         # Every group gets some of the columns of each kind.

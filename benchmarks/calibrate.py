@@ -412,7 +412,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where compiled programs are kept")
     parser.add_argument("--dry", action="store_true", help="compile nothing: use only what the cache has")
     parser.add_argument("--each", type=int, default=6, help="the number of rows of each operation")
-    parser.add_argument("--bundles", type=int, default=2_000_000, help="leave out rows that execute more bundles")
+    parser.add_argument("--bundles", type=int, default=3_000_000, help="leave out rows that execute more bundles")
     parser.add_argument("--free", default=",".join(SPACE), help="the constants that the fit may move")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="keep the results and write the page")

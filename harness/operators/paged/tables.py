@@ -119,14 +119,16 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
     some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
     shared-pages: sequences begin with the same pages. equal-lengths: as many sequences as there can be, which differ
-    neither in their number of queries nor in their number of keys, as many as there are pages for. in-order: each page
-    is the one after the page before, from sequence to sequence too.
+    neither in their number of queries nor in their number of keys, about as many as there are pages for. in-order: each
+    page is the one after the page before, from sequence to sequence too.
     """
     most = room.most_sequences
     if kind == "equal-lengths":
         queries = np.full(most, 1 if room.is_decode else min(room.tokens // most, room.longest))
         longest = min(room.longest, room.pages // most * room.page_size)
-        return _placed(room, queries, np.full(most, longest), random)
+        # No whole pages: then a mask that is missing would not show.
+        length = longest - int(random.integers(room.page_size))
+        return _placed(room, queries, np.full(most, length), random)
     few = min(most, 2) if kind == "few-sequences" else most
     count = most if room.is_decode else int(random.integers(1, few, endpoint=True))
     queries = _queries(room, count, random)

@@ -49,7 +49,7 @@ ROW = ChipRow(
     ),
     # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
     calibrated=Calibrated(dma_latency_seconds=430e-9),
-    intervals=Intervals(dma_latency_seconds=(250e-9, 942e-9), matmul_slowdown=(65 / 64, 69 / 64)),
+    intervals=Intervals(dma_latency_seconds=(250e-9, 942e-9), transfer_bytes_per_cycle=(424, 2728)),
     relative_uncertainty=0.02,
     links=Links(one_way_bytes_per_second=5e10, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK),
     workbench=Workbench(),

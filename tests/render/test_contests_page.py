@@ -174,7 +174,7 @@ def test_a_folder_below_shows_its_own_contests_alone(repository: Path, tmp_path:
     ("words", "complaint"),
     [
         (["report", "--peers", "peers.tsv"], "expected --all with it"),
-        (["report", "--all", "--table", "tables"], "--table DIR alone"),
+        (["report", "--all", "--table", "tables"], "expected --table DIR without -C and --all"),
         (["report", "--all", "--peers", "kernel.py"], "expected kernel.py to hold lines of contest, peer"),
         (["report", "--all", "--peers", "nowhere.tsv"], "expected nowhere.tsv to hold lines"),
         (["plot", "--all", "--key", "a"], "expected --all or --key"),

@@ -294,7 +294,10 @@ SHOWN = {
         ),
         Case(
             lambda: with_call(on_chip("v5p", good()), grid=(8, 32, 2), dimension_semantics=("arbitrary",) * 3),
-            ("marks none of its 3 axes as parallel", "dimension_semantics=('parallel', 'arbitrary', 'arbitrary'), where the"),
+            (
+                "marks none of its 3 axes as parallel",
+                "dimension_semantics=('parallel', 'arbitrary', 'arbitrary'), where the",
+            ),
         ),
     ],
     "uneven cores": [
@@ -354,7 +357,9 @@ SHOWN = {
         Case(lambda: with_lines(good(), *DIVIDING), ("24.0% of the cycles", "kernel.py:60", "divide once at the end")),
         # Its broadcast goes through the cross-lane unit.
         Case(lambda: with_lines(good(), (60, 0.2, {"EUP": 100, "EUP rcp": 100, "XLU": 150, "VALU": 90})), ("20.0%",)),
-        Case(lambda: with_lines(rowwise(0.9e-3), *DIVIDING), ("kernel.py:60", "the divisor that a row or column shares")),
+        Case(
+            lambda: with_lines(rowwise(0.9e-3), *DIVIDING), ("kernel.py:60", "the divisor that a row or column shares")
+        ),
     ],
     "wide operands": [
         Case(lambda: one_pass(saved(WIDE), "kernel.py line 54"), ("kernel.py:54 issues 1.9x", "bfloat16 operands"))

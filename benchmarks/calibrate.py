@@ -353,6 +353,7 @@ def page(results: Mapping[str, Any]) -> str:
             "for intervals",
             *(f"{which}: {size}" for which in _SETS[:2] for size in ("median", "90 %")),
             "nearer",
+            "rows chosen with",
         ),
     )
     tables = [
@@ -391,7 +392,8 @@ def _whole(chip: str, chip_results: Mapping[str, Any]) -> list[str]:
     nearer = sum(errors["left out"] < errors["today"] for errors in left)
     sizes = (_percent(size) for which in _SETS[:2] for size in chip_results["errors"][which])
     rows = (str(chip_results["rows"]), str(chip_results["intervals"]["rows"]))
-    return [chip, *rows, *sizes, f"{nearer} of {len(left)}" if left else "-"]
+    chosen = chip_results.get("chosen", "the CPU time of one run, which no command repeats")
+    return [chip, *rows, *sizes, f"{nearer} of {len(left)}" if left else "-", chosen]
 
 
 def _percent(value: float | None) -> str:
@@ -427,7 +429,8 @@ def main() -> None:
         free = [name for name in SPACE if name in options.free.split(",")]
         fit = Fit(fitting_cases, options.jobs, free)
         fitted = results[options.chip] if options.intervals else calibrate(fit)
-        results[options.chip] = {**fitted, "intervals": intervals(fit, fitted["constants"])}
+        chosen = f"{'--dry ' * options.dry}--each {options.each} --bundles {options.bundles}"
+        results[options.chip] = {**fitted, "intervals": intervals(fit, fitted["constants"]), "chosen": chosen}
         print(page({options.chip: results[options.chip]}))
     if options.write:
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")

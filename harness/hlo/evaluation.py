@@ -228,10 +228,11 @@ class _Writer:
         return [part for _, name in instruction.called for part in self._module.by_name[name].instructions]
 
     def _has_unknown_order(self, instruction: Instruction) -> bool:
-        """True if machines may differ in where a sort puts equal keys, and its result shows the difference.
+        """True if machines may put equal keys of a sort into different orders, and the result shows the order.
 
-        Floats and other keys than one operand's elements may be equal without being the same. The elements of a
-        broadcast are the same, so their order does not show.
+        The order does not show if the sort is stable, or if elements with equal keys are identical: all operands are
+        broadcasts, except one of integers, whose elements are the keys. Floats may be equal without being identical
+        (0 and -0), so a sort of floats has an unknown order, even if it is stable.
         """
         operands = [self._module.instructions[operand.name] for operand in instruction.operands]
         seen = [place for place, operand in enumerate(operands) if operand.opcode != "broadcast"]

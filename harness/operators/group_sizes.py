@@ -97,7 +97,7 @@ DRAWN: dict[str, Callable[[int, int, np.random.Generator], Sizes]] = {
     "crowded": crowded,
 }
 TIMED: dict[str, Callable[[int, int], Sizes]] = {"balanced": balanced, "skewed": skewed}
-# Kinds that the full shape needs besides the timed ones: the largest group that there can be, and no irregular group.
+# Kinds that the full shape gets besides the timed ones: the largest possible group, and the most regular sizes.
 AT_FULL_SHAPE = ("one-group", "equal")
 
 

@@ -13,7 +13,7 @@ Ints = NDArray[np.int32]
 
 # Contents that kernels mishandle, each by itself: see `draw`.
 KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages", "equal-lengths", "in-order")
-# Kinds that the full shape needs besides the timed ones: the longest sequences, and no irregular sequence.
+# Kinds that the full shape gets besides the timed ones: the longest sequences, and the most regular lengths.
 AT_FULL_SHAPE = ("full-table", "equal-lengths")
 # The contents with most work come first: a program is checked against the counts of its run with the first.
 TIMED = ("mixed", "decode")

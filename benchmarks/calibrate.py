@@ -14,8 +14,8 @@ not changed: this is done by hand, after a look at the page.
 `--intervals` keeps the fit and only finds how far each constant can be moved, in a third of the time. `--free NAMES`
 lets the fit move only these constants (separated by commas): the errors of left-out operations show which of them are
 worth moving. `--each N` uses the N cheapest rows of each operation. `--bundles N` leaves out rows that execute more
-than N bundles, because they take long; this choice is the same on every machine. `--write` keeps the results in
-data/calibration.json and writes CALIBRATION.md from all of them; `--pages` only writes the page.
+than N bundles, because they take long; every machine makes the same choice unless a run takes ten minutes. `--write`
+keeps the results in data/calibration.json and writes CALIBRATION.md from all of them; `--pages` only writes the page.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def cases(chip: str, each: int, most_bundles: int, cache: Path, *, dry: bool = F
             continue
         prepared = prepare(read_module(directory), chip_named(chip), fetched_before=True)
         simulation = run_prepared(prepared, deadline_seconds=_RUN_SECONDS, with_lines=False)
-        if simulation.seconds is not None and simulation.bundle_cycles <= most_bundles:
+        if simulation.mean_seconds is not None and simulation.bundle_cycles <= most_bundles:
             measured = fidelity_rows.measured(row).seconds
             fitting_cases.append(
                 Case(row=row.name, kind=kind_of(row.operation), chip=chip, prepared=prepared, measured_seconds=measured)

@@ -132,7 +132,8 @@ _TRIED = """## What was tried and did not help
 
 - v6e: more than one matmul, or pushes of weights, that wait in front of a unit; a cost for each set of weights, or for
   each run of bytes; a slower single read; short transfers that arrive sooner. v7x: one matmul that waits.
-- v6e fitted again: nearer for operations left out of the fit, further off for most rows that nothing was fitted to.
+- v6e fitted again on 2026-11-26: nearer for operations left out of the fit, further off for most rows that nothing was
+  fitted to.
 - All constants fitted at once: of operations left out, {joint} come nearer.
 - An uncertainty that depends on what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all
   errors."""

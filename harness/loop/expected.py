@@ -56,7 +56,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
 
 def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The duration of an attempt and, before it, of screening `settings` settings, `jobs` at a time."""
+    """The duration of an attempt after a screening that times `settings` settings, `jobs` at a time, without checks."""
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)

@@ -20,7 +20,7 @@ from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The parts of an attempt that do not change. `folder`: the folder of its files in profile_data, "" for NNNN."""
+    """The parts of an attempt that do not change; its files lie in `folder` of profile_data, "": that of its number."""
 
     ledger: Ledger
     bench: Bench

@@ -14,7 +14,7 @@ A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if
 Loop: next says where the search stands and whether to go on, diagnose what to try. Change one thing in kernel.py;
 run_experiment judges and records it (sweep tries a grid of settings and records the best, tune searches them).
 results shows all attempts. evaluate judges without recording; without a number, diagnose, lines, whatif and hlo are
-about the kernel that evaluate judged last.
+about kernel.py as it stands, once evaluate has judged it.
 xprof_* tools read profiles of XLA programs. Numbers are in SI base units; `origin` or `source` says whether they are
 measured or simulated; the two are never compared. Where an answer is too long, `cut` says how to ask for the rest."""
 

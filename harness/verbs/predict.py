@@ -42,7 +42,7 @@ class Predict(Verb):
         parser.option("--einsum ab,bc->ac", "the product of the two arrays as an einsum")
         parser.option("--bytes 128MiB", "size of a collective's whole array")
         parser.option("--shape ARRAY", "shape of a collective's whole array")
-        parser.option("--axis N[,M]", "number of devices along each mesh axis that takes part")
+        parser.option("--axis N[,M]", "number of devices along each axis of the torus that takes part")
         parser.option("--groups REPLICA_GROUPS", "devices that take part, as replica groups of a collective's HLO")
         parser.option("--parameters 7e9", "number of parameters of the model")
         for name, text in (

@@ -55,7 +55,7 @@ def judged(
 def test_scales_kept_in_float32_pass_in_any_order(name: str) -> None:
     problem, scale = HONEST[name]
     families = problem.families(full=False)
-    assert [judged(problem, scale, family, seed) for family in families for seed in SEEDS[:1]] == [None] * len(families)
+    assert [judged(problem, scale, family, 0) for family in families] == [None] * len(families)
 
 
 @pytest.mark.parametrize("name", ROUNDED)
@@ -73,11 +73,11 @@ def test_some_draws_are_refused_only_because_the_rounding_is_forbidden(name: str
     assert any(message.startswith("forbidden rounding: the statement keeps ") for message in messages)
 
 
-@pytest.mark.parametrize("name", ROUNDED)
+# The product of two numbers of bfloat16 has more digits than bfloat16.
+@pytest.mark.parametrize("name", [name for name in ROUNDED if "product" not in name])
 def test_scales_that_are_numbers_of_bfloat16_may_be_rounded(name: str) -> None:
     problem, scale = ROUNDED[name]
-    if "product" not in name:
-        assert judged(problem, scale, "normal", 0, change=rounded) is None
+    assert judged(problem, scale, "normal", 0, change=rounded) is None
 
 
 def test_a_column_too_short_to_tell_roundings_apart_is_not_refused() -> None:

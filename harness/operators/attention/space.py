@@ -152,7 +152,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales; some queries are zero.
     mixture: any of these together.
-    all: fields of rises, creeps and sinks.
+    all: fields of rises, creeps and sinks; some queries are zero.
     Every draw of a kind contains what the kind is for; only numbers are random.
     """
     if kind not in (*KINDS, ALL):

@@ -137,7 +137,8 @@ class LatentAttention(Formula):
 
         shared-pages: some sequences begin with the same pages, as they also may in drawn families and the composite.
         in-order: each page is the one after the page before, from sequence to sequence too. equal-lengths: all
-        sequences have the greatest length, and numbers of tokens that differ by at most one.
+        sequences have the same length, which fills no whole number of pages unless `lengths_of` is that of a page, and
+        numbers of tokens that differ by at most one.
         far-below: all scores of a query are as far below zero as they can be, those of some queries as far above.
         """
         inputs = Formula.make_inputs(self, family, seed)
@@ -172,8 +173,10 @@ class LatentAttention(Formula):
                 queries.sort()
             elif family not in self.timed:
                 queries, count = self._queries(most, random)
-        least = {_EQUAL: longest, self.timed[0]: longest // 2}.get(family, 1)
-        lens = random.integers(least, longest + 1, self.sequences)
+        lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
+        if family == _EQUAL:
+            # No whole pages: then a mask that is missing would not show.
+            lens[:] = longest - self.lengths_of * random.integers(1, max(self.page_size // self.lengths_of, 2))
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
         decoding = int(np.argmax(np.append(queries, 0) != 1))
         pages = random.permutation(self.pages)[: self.sequences * self.pages_per_sequence]

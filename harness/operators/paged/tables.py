@@ -127,7 +127,7 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
         queries = np.full(most, 1 if room.is_decode else min(room.tokens // most, room.longest))
         longest = min(room.longest, room.pages // most * room.page_size)
         # No whole pages: then a mask that is missing would not show.
-        length = longest - int(random.integers(room.page_size))
+        length = longest - int(random.integers(1, max(room.page_size, 2)))
         return _placed(room, queries, np.full(most, length), random)
     few = min(most, 2) if kind == "few-sequences" else most
     count = most if room.is_decode else int(random.integers(1, few, endpoint=True))

@@ -128,7 +128,7 @@ RULES = (
                 in_percent(avg(bubbles)) || ' of the cycles, most in '
                 || any_value(largest) from by_device join took using (device) left join least_time using (device)
                 where bubbles > {RED_FLAG}""",
-        reason=f"no issue in over {RED_FLAG:.0%} of cycles: a red flag (section 3); transfers excluded",
+        reason=f"no issue in over {RED_FLAG:.0%} of cycles: a red flag (section 3); less what bytes need",
         remedy="give a step more independent work; `diagnose N` simulates edits",
     ),
     Rule(

@@ -177,7 +177,7 @@ HEAP_TABLE = TableOf(
     module VARCHAR         `jit_f(4)`
     space VARCHAR          HBM or VMEM
     peak_bytes DOUBLE      in use at most
-    argument_bytes DOUBLE  the part of its arguments
+    argument_bytes DOUBLE  the part of it for arguments
     peak_place INTEGER     at which change of the heap; NULL where everything lives throughout
     changes INTEGER        how often the heap changes, 1 at least
     is_recomputed BOOLEAN* whether something is computed again for the backward pass

@@ -97,7 +97,7 @@ def root(server: str) -> str:
 
 
 def runs(server: str, **where: str) -> list[str]:
-    """The names of the server's runs, in the order in which the server lists them: the newest name first.
+    """The names of the server's runs, in the order in which the server lists them: the last name first.
 
     With `session_path` or `run_path`, only the runs there.
     """

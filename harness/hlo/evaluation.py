@@ -47,6 +47,8 @@ reduce-window reshape reverse scatter select sign slice sort subtract transpose 
 # one sum of floating-point numbers, and its terms must be -1, 0 or 1: constants and predicates from which no other
 # operation makes larger numbers.
 _SUMS = ("reduce", "reduce-window", "scatter")
+# Operations for which the order of the numbers does not matter; those of floats are limited by _SUMS.
+_IN_ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 _MAKE_LARGER = ("add", "subtract", "multiply", "bitcast-convert", "while")
 _STABLE = "is_stable=true"
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -168,6 +170,8 @@ class _Writer:
             return self._bitcast(instruction, operands[0], frame)
         if opcode in _NOT_HERE:
             raise NotEvaluated(f"{instruction.name} is a {opcode}")
+        if opcode == "scatter":
+            return self._scatter(instruction, operands, frame)
         return self._line(instruction, operands, frame)
 
     def _parameter(self, instruction: Instruction, frame: _Frame) -> _Place:
@@ -288,6 +292,57 @@ class _Writer:
         whole = self._written(frame, target, "convert", f"%{operand}", "")
         other = self._unset(instruction.shape, frame)
         return self._written(frame, target, "select", f"%{fits}, %{whole}, %{other}", "")
+
+    def _scatter(self, instruction: Instruction, operands: Sequence[_Place], frame: _Frame) -> str:
+        """The operand with its updates; elements that several updates set to different numbers become unknown.
+
+        Machines may make the updates of one element in any order. Raises NotEvaluated if the order matters and the
+        scatter does more than to set elements of one array.
+        """
+        written = self._line(instruction, operands, frame)
+        roots = [part for part in self._called(instruction) if part.is_root]
+        if all(root.opcode in _IN_ANY_ORDER for root in roots):
+            return written
+        kind = instruction.shape
+        if not isinstance(kind, Array) or any(root.opcode != "parameter" or root.number != 1 for root in roots):
+            raise NotEvaluated(f"{instruction.name} may make its updates in any order")
+        attributes = IRRELEVANT.sub("", instruction.attributes)
+        greatest, least = (
+            self._written(
+                frame,
+                kind.plain,
+                "scatter",
+                ", ".join(
+                    f"%{self._array(operand, frame)}" for operand in (self._ends(kind, first, frame), *operands[1:])
+                ),
+                _NAME.sub(f"%{self._chooser(kind, opcode)}", attributes),
+            )
+            for opcode, first in (("maximum", 0), ("minimum", -1))
+        )
+        # An element without updates keeps its first number, of which the least is the greater one.
+        sizes = kind.plain[kind.plain.index("[") :]
+        differ = self._written(frame, f"pred{sizes}", "compare", f"%{greatest}, %{least}", ", direction=GT")
+        other = self._unset(kind, frame)
+        return self._written(frame, kind.plain, "select", f"%{differ}, %{other}, %{written}", "")
+
+    def _ends(self, kind: Array, index: int, frame: _Frame) -> str:
+        """An array of the least number of the type of `kind` (`index` 0), or of the greatest one (-1)."""
+        if kind.dtype in INTEGERS and kind.dtype != "pred":
+            limits = np.iinfo(INTEGERS[kind.dtype])
+            number = str((limits.min, limits.max)[index])
+        else:
+            number = {"pred": ("false", "true")}.get(kind.dtype, ("-inf", "inf"))[index]
+        end = self._written(frame, f"{kind.dtype}[]", "constant", number, "")
+        return self._written(frame, kind.plain, "broadcast", f"%{end}", ", dimensions={}")
+
+    def _chooser(self, kind: Array, opcode: str) -> str:
+        """Writes a computation of two numbers to the new module, and returns its name there."""
+        name, scalar = f"c{len(self._texts)}.{opcode}", f"{kind.dtype}[]"
+        self._texts.append(
+            f"%{name} (a: {scalar}, b: {scalar}) -> {scalar} {{\n  %{name}.a = {scalar} parameter(0)\n"
+            f"  %{name}.b = {scalar} parameter(1)\n  ROOT %{name}.c = {scalar} {opcode}(%{name}.a, %{name}.b)\n}}\n"
+        )
+        return name
 
     def _unset(self, shape: Shape, frame: _Frame) -> str:
         """An array with unknown contents: one value in the first evaluation, another in the second."""

@@ -442,6 +442,45 @@ ENTRY %main (keys: s32[4]) -> s32[4] {{
     assert (words is not None) == is_known
 
 
+@pytest.mark.parametrize(
+    ("root", "places", "updates", "expected"),
+    [
+        ("parameter(1)", "{0, 3, 2}", "{7, 8, 9}", [7, -1, 9, 8]),
+        ("parameter(1)", "{0, 3, 3}", "{7, 8, 8}", [7, -1, -1, 8]),
+        ("parameter(1)", "{0, 3, 3}", "{7, 8, 9}", None),
+        ("parameter(1)", "{0, 3, 9}", "{7, 8, 9}", [7, -1, -1, 8]),
+        ("add(%old, %new)", "{0, 3, 3}", "{7, 8, 9}", [6, -1, -1, 16]),
+        ("subtract(%old, %new)", "{0, 3, 3}", "{7, 8, 9}", None),
+        ("parameter(0)", "{0, 3, 3}", "{7, 8, 9}", None),
+    ],
+    ids=["one each", "equal updates", "different updates", "beyond the end", "sums", "differences", "none"],
+)
+def test_a_scatter_is_a_table_if_the_order_of_its_updates_does_not_matter(
+    root: str, places: str, updates: str, expected: list[int] | None
+) -> None:
+    numbers = {"parameter(0)": ("%last", "%new"), "parameter(1)": ("%old", "%last")}.get(root, ("%old", "%new"))
+    parameters = "".join(
+        f"  {name} = s32[] parameter({place})\n" for place, name in enumerate(numbers) if name != "%last"
+    )
+    sizes = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
+    text = f"""HloModule m
+
+%set (old: s32[], new: s32[]) -> s32[] {{
+{parameters}  ROOT %last = s32[] {root}
+}}
+
+ENTRY %main () -> s32[4] {{
+  %minus = s32[] constant(-1)
+  %table = s32[4]{{0}} broadcast(%minus), dimensions={{}}
+  %places = s32[3]{{0}} constant({places})
+  %updates = s32[3]{{0}} constant({updates})
+  ROOT %first = s32[4]{{0}} scatter(%table, %places, %updates), {sizes}, to_apply=%set
+}}
+"""
+    values = Tables(parse.read(text)).values("first")
+    assert (None if values is None else values.tolist()) == expected
+
+
 def test_operands_in_the_memory_of_results_are_named() -> None:
     tables = Tables(parse.read(CALLS))
     assert tables.written_operands("in_place") == {1}

@@ -10,6 +10,7 @@ from harness.advice.operands import problem_names
 from harness.advice.score_block import float_inputs, is_attention, score_block_bytes
 from harness.hardware import Chip
 from harness.hardware import chip as chip_named
+from harness.judge.verdict.roofline import memory_only_seconds
 from harness.records import (
     Ceiling,
     CounterLine,
@@ -78,7 +79,7 @@ class Observed:
 
     @property
     def step_seconds(self) -> float | None:
-        """The time of one grid step, or None if the call has no steps."""
+        """The mean time of a grid step (latency / steps), or None unless there is one Pallas call and it has steps."""
         return self.seconds / self.call.steps if self.call and self.call.steps else None
 
     @property
@@ -111,7 +112,7 @@ class Observed:
     @property
     def room(self) -> float:
         """The share of the time above the floor that useful work, least traffic and links at full speed set."""
-        least = self.report.minimum_hbm_bytes / self.chip.hbm_bytes_per_second
+        least = memory_only_seconds(max(0, self.report.minimum_hbm_bytes - self.chip.cache_bytes), self.chip)
         floors = (self.report.compute_only_seconds, least, self.link_seconds)
         return max(0.0, 1 - max(floors) / self.seconds)
 

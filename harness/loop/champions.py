@@ -6,12 +6,12 @@ from pathlib import Path
 from harness.contest import Contest, load
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
+from harness.judge.verdict.roofline import floor_of
 from harness.ledger import Ledger
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, rescale
 from harness.loop.bench import TIME_LIMITS, Bench, Say
-from harness.loop.search_state import floor_of
 from harness.records import Attempt, CheckedChampion, Note
 from harness.units import quantity
 

@@ -12,8 +12,8 @@ from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.untried_advice import untried
 from harness.loop.when_to_stop import PLATEAU_ATTEMPTS, go_on_or_stop, last_hint
-from harness.records import TITLE_MOVES, Hint, Report, Row, Statement, Work
-from harness.records.search_state import Constant, Floor, KindTried, PastAttempt, SearchChampion, SearchState
+from harness.records import TITLE_MOVES, Hint, Report, Row, Statement
+from harness.records.search_state import Constant, KindTried, PastAttempt, SearchChampion, SearchState
 from harness.records.titles import is_check, taken_back, titles
 
 
@@ -44,7 +44,7 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     champion_now = _standing(seen)
     # A CPU's time says nothing about the distance to the chip's floor.
     on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None
-    floor = floor_of(seen.problem.work, seen.chip, on_chip)
+    floor = roofline.floor_of(seen.problem.work, seen.chip, on_chip)
     every = _past_attempts(seen)
     past = every[-(limit or len(every)) :]
     since = since_win(seen.rows)
@@ -65,23 +65,6 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         constants=_constants(seen.candidate, past, seen.screened),
         tried=past,
         messages=(*seen.messages, *_taken_back(seen.rows), *left_out),
-    )
-
-
-def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
-    """A lower bound on the chip's time for `work`, and the champion's distance from it."""
-    compute = roofline.compute_only_seconds(work, chip)
-    memory = roofline.least_memory_seconds(work, chip)
-    links = roofline.link_only_seconds(work, chip)
-    least = max(compute, memory, links or 0.0)
-    return Floor(
-        compute_seconds=compute,
-        memory_seconds=memory,
-        seconds=least,
-        link_seconds=links,
-        bound_by="compute" if compute == least else "memory" if memory == least else "links",
-        gap_seconds=None if champion_seconds is None else champion_seconds - least,
-        gap_fraction=None if champion_seconds is None else 1 - least / champion_seconds,
     )
 
 

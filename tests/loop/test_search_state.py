@@ -9,8 +9,8 @@ from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
 from harness.candidate import Candidate
 from harness.hardware import chip, with_mesh
-from harness.judge.verdict.roofline import impossibilities
-from harness.loop.search_state import floor_of, search_state, since_win
+from harness.judge.verdict.roofline import floor_of, impossibilities
+from harness.loop.search_state import search_state, since_win
 from harness.loop.when_to_stop import FLOOR_REACHED
 from harness.operators import AllGatherMatmul
 from harness.records import Edit, Hint, Row, SuiteMember

@@ -154,7 +154,12 @@ GUARDS = (
     _guard("work outside Pallas", "sums_outside", "judge/evaluate/candidate.py", "_OUTSIDE_SHARE = 1e30"),
     _guard("dots outside Pallas", "dots_outside", "judge/evaluate/trace/jaxprs.py", "DOTS = ()"),
     _guard("exponentials outside Pallas", "exp_outside", "judge/evaluate/trace/jaxprs.py", "EXPS = ()"),
-    _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
+    _guard(
+        "one program on all platforms",
+        "platform_dependent",
+        "judge/evaluate/trace/forbidden_operations.py",
+        "_PLATFORM = ()",
+    ),
     # These are refused in the trace, and again when the program is lowered once more. (A primitive that is not JAX's is
     # refused in the trace and cannot be sent, so there is no program to check without that guard.)
     Guard(

@@ -6,6 +6,7 @@ from typing import Literal
 from harness import chips
 from harness.hardware import Chip, slice_shape
 from harness.records import Evidence, Simulation, Work
+from harness.records.search_state import Floor
 from harness.units import decimal, percent, seconds
 
 Regime = Literal["compute-bound", "memory-bound", "link-bound", "latency-bound"]
@@ -90,6 +91,23 @@ def incoming_links(chip: Chip) -> int:
     assert links is not None, "a slice has links"
     sizes = (size for size in slice_shape(chip.devices, links) if size > 1)
     return sum(2 if links.closes(size) and size > 2 else 1 for size in sizes)
+
+
+def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
+    """A lower bound on the chip's time for `work`, and the champion's distance from it."""
+    compute = compute_only_seconds(work, chip)
+    memory = least_memory_seconds(work, chip)
+    links = link_only_seconds(work, chip)
+    least = max(compute, memory, links or 0.0)
+    return Floor(
+        compute_seconds=compute,
+        memory_seconds=memory,
+        seconds=least,
+        link_seconds=links,
+        bound_by="compute" if compute == least else "memory" if memory == least else "links",
+        gap_seconds=None if champion_seconds is None else champion_seconds - least,
+        gap_fraction=None if champion_seconds is None else 1 - least / champion_seconds,
+    )
 
 
 def gap_size(gap_fraction: float) -> GapSize:

@@ -11,8 +11,8 @@ from harness.advice.comparison import figures
 from harness.advice.source_names import name_lines
 from harness.hardware import chip, with_mesh
 from harness.judge.verdict import compare_simulated, roofline
+from harness.judge.verdict.roofline import floor_of
 from harness.ledger.bulk_read import Held
-from harness.loop.search_state import floor_of
 from harness.records import Report, ScaledRow, Statement, Sweep
 from harness.render.series import Against, Bound, Entry
 from harness.render.traces.lanes import Lane, lanes_of

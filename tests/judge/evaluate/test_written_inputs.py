@@ -10,7 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip, with_mesh
-from harness.judge.evaluate.trace.jaxprs import refuse_written_inputs
+from harness.judge.evaluate.trace.forbidden_operations import refuse_written_inputs
 from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 

@@ -15,7 +15,8 @@ from jax._src.state.primitives import get_p, swap_p
 from jax._src.state.types import ReadEffect, WriteEffect
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, inlined, written_tables
+from harness.judge.evaluate.trace.forbidden_operations import written_tables
+from harness.judge.evaluate.trace.jaxprs import Equation, inlined
 
 _WHOLE = tree_util.tree_structure(())
 

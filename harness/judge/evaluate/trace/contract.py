@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import TracebackType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from harness.judge.evaluate.trace import imports, packages
@@ -236,3 +237,23 @@ def _integer(value: object, what: str) -> int:
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and value == math.floor(value):
         return math.floor(value)  # type: ignore[return-value]  # int, or what rounds to one
     raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}")
+
+
+def refuse_outputs(out: Any, statement: Statement) -> None:
+    """Raises Rejected `wrong-structure`, `wrong-shape` or `wrong-dtype`."""
+    expected = statement.results
+    words = ", ".join(f"{a.name}: {a.dtype}{list(a.shape)}" for a in expected)
+    single = len(expected) == 1
+    leaves = [out] if single else list(out) if isinstance(out, (tuple, list)) else []
+    if len(leaves) != len(expected) or not all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        got = type(out).__name__
+        if isinstance(out, (tuple, list, dict)):
+            got += f" of {len(out)}"
+        raise Rejected("contract", "wrong-structure", f"expected kernel_fn to return {words}, got {got}")
+    for want, leaf in zip(expected, leaves, strict=True):
+        if tuple(leaf.shape) != want.shape:
+            raise Rejected(
+                "contract", "wrong-shape", f"expected {want.name} of shape {list(want.shape)}, got {list(leaf.shape)}"
+            )
+        if str(leaf.dtype) != want.dtype:
+            raise Rejected("contract", "wrong-dtype", f"expected {want.name} of dtype {want.dtype}, got {leaf.dtype}")

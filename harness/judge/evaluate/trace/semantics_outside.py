@@ -1,7 +1,7 @@
 """A row for each operation that is allowed outside kernels: its result under XLA on a CPU and on a chip.
 
 The kinds are the same as in `semantics_table`. Products, exponentials, host calls and platform-dependent operations are
-refused under kinds of their own (`jaxprs.refuse_foreign_work`).
+refused under kinds of their own (`forbidden_operations.refuse_foreign_work`).
 """
 
 from harness.judge.evaluate.trace.semantics_table import entry

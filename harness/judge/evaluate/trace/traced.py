@@ -8,9 +8,19 @@ import jax
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
-from harness.judge.evaluate.trace import constants, jaxprs, known_tables, meshes, one_core, semantics, traffic
+from harness.judge.evaluate.trace import (
+    constants,
+    contract,
+    forbidden_operations,
+    jaxprs,
+    known_tables,
+    meshes,
+    one_core,
+    semantics,
+    traffic,
+)
 from harness.operators import Problem, timing_inputs
-from harness.records import PallasCall, Statement
+from harness.records import PallasCall
 from harness.sandbox.messages import Rejected
 
 
@@ -31,7 +41,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     statement = problem.statement()
     closed, out = jax.make_jaxpr(function, return_shape=True)(*meshes.shapes(statement.inputs, None))
     closed = constants.taken_over(closed)
-    _refuse_outputs(out, statement)
+    contract.refuse_outputs(out, statement)
     refuse_unfit(closed, chip)
     equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
     within = set(map(id, jaxprs.calls_within_loops(closed.jaxpr)))
@@ -49,10 +59,10 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
     one_core.refuse_sharded(closed.jaxpr, chip)
     one_core.refuse_sparsecore(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)
-    jaxprs.refuse_foreign_work(closed.jaxpr)
+    forbidden_operations.refuse_foreign_work(closed.jaxpr)
     semantics.refuse_unclassified(closed.jaxpr, chip)
-    jaxprs.refuse_changed_tables(closed.jaxpr)
-    jaxprs.refuse_written_inputs(closed.jaxpr)
+    forbidden_operations.refuse_changed_tables(closed.jaxpr)
+    forbidden_operations.refuse_written_inputs(closed.jaxpr)
     equations = jaxprs.pallas_calls(closed.jaxpr)
     if any(equation.params["interpret"] for equation in equations):
         raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")
@@ -69,23 +79,3 @@ def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
     """The stated contents of tables in the first timed call, one for each input; None for other inputs."""
     stated = next(iter(timing_inputs(problem).values()), {})
     return [stated.get(array.name) for array in problem.statement().inputs]
-
-
-def _refuse_outputs(out: Any, statement: Statement) -> None:
-    """Raises Rejected `wrong-structure`, `wrong-shape` or `wrong-dtype`."""
-    expected = statement.results
-    words = ", ".join(f"{a.name}: {a.dtype}{list(a.shape)}" for a in expected)
-    single = len(expected) == 1
-    leaves = [out] if single else list(out) if isinstance(out, (tuple, list)) else []
-    if len(leaves) != len(expected) or not all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
-        got = type(out).__name__
-        if isinstance(out, (tuple, list, dict)):
-            got += f" of {len(out)}"
-        raise Rejected("contract", "wrong-structure", f"expected kernel_fn to return {words}, got {got}")
-    for want, leaf in zip(expected, leaves, strict=True):
-        if tuple(leaf.shape) != want.shape:
-            raise Rejected(
-                "contract", "wrong-shape", f"expected {want.name} of shape {list(want.shape)}, got {list(leaf.shape)}"
-            )
-        if str(leaf.dtype) != want.dtype:
-            raise Rejected("contract", "wrong-dtype", f"expected {want.name} of dtype {want.dtype}, got {leaf.dtype}")

@@ -12,7 +12,7 @@ from false_accepts_replays import POLICY, Results, Tally
 from matplotlib import pyplot
 from tabulate import tabulate
 
-from harness.judge.verdict import stats
+from harness.judge.verdict import sign_test
 
 HERE = Path(__file__).parent
 
@@ -21,7 +21,7 @@ _INTRO = """# How often nothing is accepted as a gain
 A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here
 noise goes through that very decision: the loop that asks for more samples, the control, the interval
 (`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/compare_measured.py`,
-`harness/judge/verdict/stats.py`). Only the times are invented, or replayed from records. This command repeats it:
+`harness/judge/verdict/sign_test.py`). Only the times are invented, or replayed from records. This command repeats it:
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/false_accepts.py --write
 
@@ -110,8 +110,8 @@ def _page(results: Results) -> str:
             budget=POLICY.paired_seconds,
             rate=POLICY.false_accept_rate,
             count=len(POLICY.looks),
-            first=stats.look_error(POLICY, 1),
-            thousandth=stats.look_error(POLICY, 1000),
+            first=sign_test.look_error(POLICY, 1),
+            thousandth=sign_test.look_error(POLICY, 1000),
         ),
         _NULLS.format(attempts=attempts) + "\n" + _nulls(results),
         _LEDGER.format(
@@ -119,7 +119,7 @@ def _page(results: Results) -> str:
             attempts=attempts,
             edge=results.edge.accepted,
             edge_rate=results.edge.rate,
-            allowed=stats.attempt_error(POLICY, 1),
+            allowed=sign_test.attempt_error(POLICY, 1),
         ),
         _SLOTS.format(worst=" or ".join(lucky) or "more than that") + "\n" + _plain((*results.slots, *results.loads)),
         _POWER.format(gain=replays.GOAL_GAIN) + "\n" + _powers(results),
@@ -222,5 +222,5 @@ def _plot(results: Results) -> None:
 
 def _fewest(attempts_since_accept: int) -> int:
     """The rounds after which there is an interval, if all of them favour the candidate."""
-    error = stats.look_error(POLICY, attempts_since_accept)
-    return next(n for n in range(1, 1000) if stats.paired_ratio((1.0,) * n, (0.5,) * n, error)[2] < 1)
+    error = sign_test.look_error(POLICY, attempts_since_accept)
+    return next(n for n in range(1, 1000) if sign_test.paired_ratio((1.0,) * n, (0.5,) * n, error)[2] < 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import champion as champions
-from harness.ledger import cleanup, git, history, journal, recording
+from harness.ledger import git, history, journal, recording, recovery
 from harness.ledger import lock as locking
 from harness.ledger import notes as note_files
 from harness.ledger.git import write
@@ -175,56 +175,9 @@ class Ledger:
             return (f"an attempt is under way and not recorded yet: {holder}",) if holder else ()
 
     def recover(self) -> tuple[str, ...]:
-        """Finishes or undoes an unfinished attempt, and returns sentences about it; () if there was nothing to do.
-
-        A decided attempt is finished; one that was still being judged is undone: kernel.py becomes
-        what it was, if it still is what the ratchet wrote. Raises RatchetError if it cannot be
-        finished yet (no space, no signing key): the journal then stays.
-        """
+        """The sentences of `recovery.recover`, which finishes or undoes an unfinished attempt. Raises RatchetError."""
         self._require_lock()
-        cleanup.remove_leftovers(self.place)
-        begun = self._journal()
-        if begun is None:
-            return ()
-        if begun.recording is not None:
-            return self._finish(begun)
-        here = recording.sha256_here(self.place)
-        edited = bool(begun.written_sha256) and begun.original is not None and not recording.is_known(begun, here)
-        kept = recording.kept_original(self.place, begun) if edited else None
-        restored = recording.undo(self.place, begun)
-        what = f"{begun.purpose}, begun {begun.begun}, did not end"
-        if kept is not None:
-            return (
-                f"{what}, and kernel.py was edited since, so it stays as it is; "
-                f"`{git.shell_command(self.place.repository)} cat-file -p {kept}` prints what it was before",
-            )
-        if self._has_begun:
-            # This very process gave up and says why itself.
-            return ()
-        return (f"{what}: " + ("kernel.py is again what it was before" if restored else "kernel.py is untouched"),)
-
-    def _finish(self, begun: Journal) -> tuple[str, ...]:
-        assert begun.recording is not None
-        number = begun.recording.number
-        if not recording.is_stored(self.place, begun.recording):
-            recording.undo(self.place, begun)
-            return (
-                f"attempt {number}, begun {begun.begun}, did not end and its objects are gone from git (a gc with "
-                "--prune=now?): it is in no ledger, and kernel.py is as you left it; run it again",
-            )
-        unlocked = cleanup.remove_dead_locks(self.place, begun.recording)
-        try:
-            done = recording.finish(self.place, begun)
-        except RatchetError as error:
-            if error.kind in ("branch-moved", "ref-moved") and self._journal() is None:
-                return (*unlocked, str(error))
-            raise
-        where = f"on {begun.recording.branch}" if done.branch_commit else "in the log"
-        return (
-            *unlocked,
-            f"attempt {number}, begun {begun.begun}, was decided but not fully recorded: it is now, {where}",
-            *done.messages,
-        )
+        return recovery.recover(self.place, is_own_attempt=self._has_begun)
 
     def _journal(self) -> Journal | None:
         return journal.read(journal.path(self.place))

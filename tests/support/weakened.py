@@ -492,7 +492,7 @@ GUARDS = (
     _guard(
         "certainty",
         "lucky_rerun",
-        "judge/verdict/stats.py",
+        "judge/verdict/sign_test.py",
         "def look_error(policy, attempts_since_accept): return 0.3",
     ),
     _guard(

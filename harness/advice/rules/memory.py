@@ -4,7 +4,7 @@ from collections import Counter
 
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, fits, times_read
-from harness.advice.rules.blocks import doubling_edits, fetch_ahead
+from harness.advice.rules.block_edits import doubling_edits, fetch_ahead
 from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.advice.score_block import score_block_bytes
 from harness.records import Edit, Window

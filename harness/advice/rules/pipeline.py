@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.advice.observed import Observed, grown_vmem
-from harness.advice.rules.blocks import (
+from harness.advice.rules.block_edits import (
     SHORT_STEP_SECONDS,
     doubling_edits,
     fetch_ahead,

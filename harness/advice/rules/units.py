@@ -2,7 +2,7 @@
 
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
-from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubling_edits, larger_key_block, raise_words
+from harness.advice.rules.block_edits import SHORT_STEP_SECONDS, doubling_edits, larger_key_block, raise_words
 from harness.advice.rules.matrix import SATURATED_MXU
 from harness.advice.rules.registers import pass_over_scores, score_registers
 from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, RuleCase, rule

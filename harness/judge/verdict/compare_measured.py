@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from harness.judge.verdict import stats
+from harness.judge.verdict import sign_test
 from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Outcome, PairedBenchmark, Policy, Row, Source
 from harness.units import percent
@@ -18,7 +18,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 
     This function is called after each batch of a running paired benchmark, and again on the record of a finished one:
     the same pairs give the same ruling. Each end of the interval misses the true ratio with probability
-    `stats.look_error`. The control is judged with the error of a first attempt. This is the largest error, so the
+    `sign_test.look_error`. The control is judged with the error of a first attempt. This is the largest error, so the
     control is at least as sharp as any verdict. It gives a false alarm in at most `policy.false_accept_rate` of the
     paired benchmarks.
     """
@@ -26,10 +26,10 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
         unusable = _unusable(paired, policy)
         if unusable:
             return _inconclusive(unusable)
-        error = stats.look_error(policy, attempts_since_accept)
-        ratio, low, high = stats.paired_ratio(paired.champion_seconds, paired.candidate_seconds, error)
-        against_itself = stats.paired_ratio(
-            paired.champion_seconds, paired.control_seconds, stats.look_error(policy, attempts_since_accept=1)
+        error = sign_test.look_error(policy, attempts_since_accept)
+        ratio, low, high = sign_test.paired_ratio(paired.champion_seconds, paired.candidate_seconds, error)
+        against_itself = sign_test.paired_ratio(
+            paired.champion_seconds, paired.control_seconds, sign_test.look_error(policy, attempts_since_accept=1)
         )
     except ValueError as fault:
         return _inconclusive(f"the paired benchmark's samples are unusable: {fault}")
@@ -37,14 +37,14 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
     control = "the champion against itself: " + interval_text(*against_itself, pairs)
     _, control_low, control_high = against_itself
     tolerated = _TOLERATED_SHARE * policy.minimum_effect
-    if pairs >= stats.MINIMUM_PAIRS and not (control_low <= 1 + tolerated and control_high >= 1 - tolerated):
+    if pairs >= sign_test.MINIMUM_PAIRS and not (control_low <= 1 + tolerated and control_high >= 1 - tolerated):
         return _inconclusive(
             f"the machine is too noisy: the same program takes different times in its two slots ({control})"
         )
     limit = 1 - policy.minimum_effect
     outcome: Outcome = "inconclusive"
-    if pairs < stats.MINIMUM_PAIRS:
-        reason = f"{pairs} pairs of timings, but a meaningful interval needs at least {stats.MINIMUM_PAIRS}"
+    if pairs < sign_test.MINIMUM_PAIRS:
+        reason = f"{pairs} pairs of timings, but a meaningful interval needs at least {sign_test.MINIMUM_PAIRS}"
     elif high <= limit + ROUNDING:
         outcome, reason = "accept", f"the whole interval is at or below {limit:.4f}"
     elif low > limit + ROUNDING:

@@ -18,7 +18,7 @@ from harness.judge.verdict import (
     early_rejection,
     roofline,
     schedule_checks,
-    stats,
+    sign_test,
 )
 from harness.judge.verdict.changes import changes
 from harness.records import Change, Evidence, Failure, PairedBenchmark, Policy, Resimulation, Verdict
@@ -137,13 +137,13 @@ def _measured(
         time_ratio_high=ruling.high,
         changes=moved,
         attempts_since_accept=attempts,
-        error_rate=stats.attempt_error(policy, attempts),
+        error_rate=sign_test.attempt_error(policy, attempts),
     )
 
 
 def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
     """Text that states the certainty that the interval needed, and the reason for it."""
-    missed = 2 * stats.look_error(policy, attempts)
+    missed = 2 * sign_test.look_error(policy, attempts)
     # The number of digits that tell the certainty from 100 %.
     digits = max(0, -math.floor(math.log10(missed)) - 2)
     return (
@@ -159,11 +159,11 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
         return ""
     old, new = champion.samples.host_seconds, candidate.samples.host_seconds
     try:
-        ratio, low, high = stats.paired_ratio(old, new, stats.look_error(policy, attempts))
+        ratio, low, high = sign_test.paired_ratio(old, new, sign_test.look_error(policy, attempts))
     except ValueError:
         # Host times are only reported, not judged: without any there is nothing to report.
         return ""
-    if len(new) < stats.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
+    if len(new) < sign_test.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
         return ""
     return (
         "host-only: the host waits less but the device takes no less time, so dispatch or transfer got faster, not the "

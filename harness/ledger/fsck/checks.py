@@ -11,7 +11,7 @@ from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.key import key_digest
-from harness.ledger import cleanup, experiments, git, history, journal, messages
+from harness.ledger import experiments, git, history, journal, messages, recovery
 from harness.ledger import lock as locking
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_attempt, encode_row, value_text
 from harness.ledger.fsck.inventory import HeldAttempt, choose, fetch, finding, read
@@ -271,7 +271,7 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
             )
     except RatchetError as error:
         yield finding("journal", str(path), "it cannot be read", str(error))
-    for leftover in cleanup.leftovers(place):
+    for leftover in recovery.leftovers(place):
         yield finding(
             "temporary-file", str(leftover), "a process that was killed left it", "./ratchet.sh status removes it"
         )

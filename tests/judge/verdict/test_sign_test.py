@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats as scipy_stats
 
-from harness.judge.verdict.stats import MINIMUM_PAIRS, attempt_error, look_error, paired_ratio
+from harness.judge.verdict.sign_test import MINIMUM_PAIRS, attempt_error, look_error, paired_ratio
 from harness.records import Policy
 
 POLICY = Policy()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# Addresses of 32 bits count granules, so only fewer allocations than this can be told apart.
+# Addresses are 32-bit counts of granules, and allocations lie far apart, so only fewer allocations have addresses.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -24,7 +24,7 @@ Rows = tuple[int, int]
 
 
 class Access(NamedTuple):
-    """The rows that one operation reads or writes, relative to the value of its register (to 0 without a register)."""
+    """The rows that one operation reads or writes, relative to its address register's value, or to 0 if it has none."""
 
     register: str
     rows: tuple[Rows, ...]
@@ -35,9 +35,10 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touch:
-    """All accesses of a stretch of bundles whose addresses are relative to one value of one register.
+    """All accesses in a stretch of bundles that are relative to the same value of the same register.
 
-    `low` is their first row, and `high` the row after their last. `reads` and `writes` are the rows, sorted and merged.
+    `low` is the first row accessed, `high` the row after the last. `reads` and `writes` are the rows that are read and
+    written, sorted and merged.
     """
 
     low: int
@@ -48,7 +49,10 @@ class Touch:
 
 
 def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
-    """The accesses of a kernel by bundle, except those to unknown rows and to allocations that no transfer uses."""
+    """The accesses of a kernel by bundle, except those to unknown rows and to allocations that no transfer uses.
+
+    Empty if the schedule is not a kernel's, or has too many allocations for distinct addresses.
+    """
     by_bundle: dict[int, list[Access]] = {}
     if not schedule.is_kernel:
         return by_bundle
@@ -120,10 +124,11 @@ def _access(op: Op, match: re.Match[str], names: Names) -> Access | None:
 
 @cache
 def _offsets(options: str) -> tuple[Rows, ...]:
-    """The rows of a register's sublanes, relative to the first row; only that row if sublanes are shuffled (`sps`).
+    """The rows that an access touches, relative to its first row; empty if they are not known.
 
-    The mask selects sublanes of the register. If a load has a pattern, its digits, read from the last to the first, are
-    the rows of the sublanes. Empty if the mask is in a register.
+    The mask selects sublanes of the vector register. The last hexadecimal digit of a load's pattern is the row of
+    sublane 0, the digit before it that of sublane 1, and so on. If sublanes are shuffled (`sps`), only the row of
+    sublane 0 is known. If the mask is in a register, no row is known.
     """
     mask, stride, pattern = _MASK.search(options), _STRIDE.search(options), _PATTERN.search(options)
     if mask is None:

@@ -1,4 +1,4 @@
-"""A core's path to HBM: when transfers arrive, and the assumptions of a run that gives a bound of the latency."""
+"""A core's path to HBM: when transfers arrive, and the assumptions of a run that gives a bound on the latency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ Decision = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GrantedBound:
-    """The assumptions of a run that gives a bound of a latency instead of a latency.
+    """The assumptions of a run that gives a bound on the latency instead of the latency.
 
     - `holds`: the outcome of each condition that depends on a vector's contents.
-    - `turned`: the decisions that have another outcome than `holds`, with that outcome.
+    - `turned`: the decisions whose outcome is reversed, each with its new outcome.
     - `without_sparse_core`: True if the SparseCore's work takes no time.
-    - `decided`: the outcomes that such decisions have had in the run so far.
+    - `decided`: the decisions that the run has made under these assumptions so far, each with its outcomes.
     """
 
     holds: bool = False
@@ -36,7 +36,7 @@ class GrantedBound:
         return GrantedBound(holds=self.holds, without_sparse_core=self.without_sparse_core, turned=turned)
 
     def decide(self, decision: Decision, holds: bool) -> bool:
-        """The outcome of a decision whose condition is assumed to be `holds`."""
+        """The outcome in `turned`, or `holds` for a decision that is not in `turned`. Records the outcome."""
         outcome = self.turned.get(decision, holds)
         self.decided.setdefault(decision, set()).add(outcome)
         return outcome
@@ -70,11 +70,11 @@ class Channel:
     ) -> int:
         """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
 
-        Transfers, reads and writes alike, occupy the path in the order in which they start, each for bytes / bandwidth.
-        A transfer arrives one latency after that: latencies overlap, bytes do not. No transfer exceeds the rate of a
-        single transfer. A transfer `for_all` cores uses the bandwidth of all cores, and each core moves its part at
-        that rate. A transfer of a core that runs `alone` uses the bandwidth of all cores too, but one core moves all
-        bytes.
+        Transfers, reads and writes alike, occupy the path one after the other in the order in which they start, each
+        for a fixed cost plus bytes / bandwidth. A transfer arrives one latency after it has left the path; latencies
+        overlap. A single transfer has a highest rate, whatever the bandwidth. A transfer `for_all` cores uses the paths
+        of all cores, and each core moves an equal part of the bytes at no more than that rate. A transfer of a core
+        that runs `alone` also uses all paths, but that core moves all bytes.
         """
         machine = self.machine
         self.transfers += 1

@@ -23,16 +23,17 @@ class Program:
     """A compiled schedule: `run(memory, pipes, tick, clock, call)` executes it from `clock` on.
 
     `run` is a generator (see Steps) that returns the clock at its end. It raises Unknowable if the end is not known.
-    Its argument `pipes` counts how often each stretch runs, and it calls `tick(clock)` at every jump.
+    `pipes` counts how often each stretch runs. `run` calls `tick(clock)` before every block; blocks begin where
+    branches take effect and at their targets.
 
     - `kinds`: one operation of each kind that uses units.
-    - `operands`: memory space and address by operand.
-    - `outputs`: the operands that the op writes.
+    - `operands`: memory space and address of each operand, by the operand's index.
+    - `outputs`: the indices of the operands that the op writes.
     - `calls`: the `inlined_call` operations.
     - `touches`: the accesses to VMEM, by the number that the program passes to `memory.under_way`.
     - `for_first_core`: True if no other core runs the program.
     - `identity`: in programs of several chips, the addresses of the words in scalar memory that identify the chip and
-      the core, by their meanings.
+      the core, by the words' meanings.
 
     Of the machine's constants, only the number of branch slots affects a program.
     """
@@ -50,7 +51,7 @@ class Program:
     identity: Mapping[str, int] = field(default_factory=dict)
 
     def pipes(self, machine: Machine) -> Pipes:
-        """New units of this machine. All runs of the program can share their cache."""
+        """A new cache of stalls for this machine's units, which all runs of the program can share."""
         uses = [uses_of(op, machine) for op in self.kinds]
         # Few bundles of a program differ in their uses of units.
         together: dict[tuple[int, ...], tuple[Use, ...]] = {}

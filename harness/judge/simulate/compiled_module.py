@@ -21,11 +21,12 @@ class CompiledModule:
     - `unfit`: the reason why the module cannot be executed at all, or "".
     - `top`: the name of the program that calls the others; None if a single op is run.
     - `parameters`: the names of the module's parameters, in their order.
-    - `in_place`: the parameters whose memory the caller hands over for results, by the results' indices.
+    - `in_place`: for each result that reuses a parameter's memory, the parameter's index by the result's index.
     - `results`: the number of results in the tuple that is returned; 0 if the result is not a tuple.
-    - `prefetched`: the words of scalar memory that say whether operands were fetched before the start; empty if they
-      were.
-    - `result_words`: the words of scalar memory that hold the address of the only result.
+    - `prefetched`: the words of scalar memory that say whether operands were fetched before the start; empty if the
+      operands were fetched before.
+    - `result_words`: the words of scalar memory that hold the address of the result; empty unless the module returns
+      exactly one array.
     - `chips`: the number of chips that run the program together.
     - `constants`: the words of the module's constants, by their addresses in the top-level program.
     """

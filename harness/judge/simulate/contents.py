@@ -12,7 +12,7 @@ Words = Callable[[], "tuple[int | Unknown, ...] | None"]
 # The bytes of one row of a vector register, the unit of addresses in VMEM.
 ROW_BYTES = 512
 WORD_BYTES = 4
-# The mask of 32 bits: a scalar register holds an address in granules, as a negative number from 2^31 on.
+# The mask of a 32-bit word. A scalar register holds an address of 2^31 granules or more as a negative number.
 WORD = 0xFFFFFFFF
 
 
@@ -48,7 +48,7 @@ class Contents:
         return self._at[address]
 
     def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """The known words at the addresses that a called op is handed, by the address's index in `values`."""
+        """The known words at the addresses among a called op's arguments `values`, by the address's index."""
         return {
             place: self._at[value]
             for place, value in enumerate(values)
@@ -56,7 +56,7 @@ class Contents:
         }
 
     def returned(self, values: Sequence["int | Unknown"], results: Mapping[int, Words]) -> None:
-        """Records the words that a called op's scalar program has written to the addresses in `values`."""
+        """Records that a called op's scalar program has written the words `results[i]` to the address `values[i]`."""
         for index, words in results.items():
             value = values[index] if index < len(values) else None
             if value is not None and not isinstance(value, Unknown):
@@ -71,9 +71,9 @@ class Contents:
                 self._at[address] = partial(words, number)
 
     def copied(self, source: "int | Unknown", destination: "int | Unknown", spaces: tuple[str, str]) -> None:
-        """Records that a transfer copies from `source` to `destination`.
+        """Records that a transfer copies from `source` to `destination`, addresses in the two memory `spaces`.
 
-        The addresses are in granules of the two memory spaces `spaces`.
+        Both addresses count granules.
         """
         if not isinstance(destination, Unknown):
             words = None if isinstance(source, Unknown) else self.beginning_at(source, spaces[0])
@@ -84,10 +84,7 @@ class Contents:
                 self._at.pop(place, None)
 
     def beginning_at(self, source: int, space: str) -> Words | None:
-        """The known words that begin at `source`, or None.
-
-        `source` counts granules in HBM, and sixteenths of rows elsewhere.
-        """
+        """The known words that begin at the address `source`, which counts granules; None if no word is known."""
         return self._at.get(self._place(source, space))
 
     def row(self, address: int) -> int:
@@ -95,9 +92,9 @@ class Contents:
         return self._place(address, "vmem")
 
     def _place(self, address: int, space: str) -> int:
-        """The address that programs use for the memory that a transfer accesses at `address`.
+        """The address that programs use, outside transfers, for the memory that a transfer accesses at `address`.
 
-        Transfers count granules, so programs scale the addresses of memory that is counted in rows.
+        A transfer's address counts granules, so a program scales an address that counts rows before the transfer.
         """
         scale = max(1, ROW_BYTES // self._granule_bytes)
         address &= WORD
@@ -119,7 +116,7 @@ class Contents:
             del self._at[start]
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
-        """The known words that include those loaded from `address`, and the index of the first of these; or None."""
+        """The known words of the array that holds `address`, and the index of the word there; None if not known."""
         if isinstance(address, Unknown):
             return None
         start = max((start for start in self._at if start <= address), default=None)

@@ -38,8 +38,8 @@ def run_cores(
 ) -> tuple[CoreRun, ...]:
     """The runs of the module on all cores of the chip. The cores wait for each other at the program's barriers.
 
-    `deadline` is a time.monotonic() value. `traces`, if given, record what happens when; there is one for each core or
-    chip. With a `bound` the result is a bound of the latency.
+    `deadline` is a time.monotonic() value. `traces`, if given, record a timeline; there is one for each core, on
+    several chips for each core of each chip. With a `bound`, the run gives a bound on the latency.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
 
@@ -52,7 +52,7 @@ def run_compiled(
     traces: tuple[SpanRecorder, ...] = (),
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
-    """The result of `run_cores`, for a module compiled for this machine or one with as many branch slots."""
+    """The result of `run_cores`, for a module compiled for any machine with as many branch slots as `machine`."""
     execution = _ModuleExecution(
         module=module, machine=machine, tables=tables, deadline=deadline, bound=bound, is_watching=bound is None
     )
@@ -151,7 +151,7 @@ class _ModuleExecution:
 
 @dataclass(slots=True)
 class _Tally:
-    """The counts of what one op has done so far."""
+    """The totals over all calls of one op so far."""
 
     pipes: Pipes
     calls: int = 0
@@ -179,7 +179,7 @@ class _Core:
         self.tick = _budget(execution.machine, execution.deadline)
 
     def steps(self) -> Steps:
-        """The top-level program from its start."""
+        """A generator that runs the top-level program from its start."""
         assert self.module.top is not None
         self.clock = yield from self._run(self.module.top, (), self.module.parameters, 0, runtime=True)
         return self.clock
@@ -187,7 +187,7 @@ class _Core:
     def op_steps(
         self, name: str, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...], clock: int
     ) -> Steps:
-        """One call of the HLO op `name`; `operands` are the HLO instructions whose values it gets."""
+        """A generator that runs one call of the HLO op `name`; `operands` are the names of its operands."""
         self.clock = yield from self._run(name, arguments, operands, clock)
         return self.clock
 
@@ -342,9 +342,9 @@ class _Core:
 def _arguments(
     tables: Tables, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...]
 ) -> "list[int | Unknown]":
-    """The values handed over in registers.
+    """The values that an op receives in registers.
 
-    A value that the caller does not know is taken from the HLO module, if it is known there.
+    A value that is not known to the caller is taken from the HLO module, if it is known there.
     """
     registers: list[int | Unknown] = [*arguments]
     registers += [Unknown("an argument that no caller handed over") for _ in operands[len(registers) :]]
@@ -394,7 +394,10 @@ def _nothing() -> None:
 
 
 def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:
-    """A function to call at every jump: it raises Unknowable when the chip's time or this machine's time runs out."""
+    """A function to call before every block of a program. It raises Unknowable if the run has taken too long.
+
+    Both the simulated time and, by `deadline`, this computer's time are limited.
+    """
     limit = int(_LONGEST_RUN_SECONDS * machine.clock_hz)
     jumps = 0
 

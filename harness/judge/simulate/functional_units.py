@@ -112,7 +112,7 @@ _OF_UNITS = re.compile(rf"mxu\d|xlu\d|^vpop\.eup$|^(?:{'|'.join(EUP)})")
 
 
 def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
-    """The uses that `op` makes of the long-running units; empty for an operation that is done in its cycle."""
+    """The uses that `op` makes of these units; empty for an operation that is complete after one cycle."""
     name = op.opcode
     if mxu := _MXU.search(name):
         return _mxu_uses(name, mxu[0], machine)
@@ -282,7 +282,7 @@ class Pipes:
                     yield number, offset, name, cycles * passed.visits
 
     def run(self, stretch: int, state: int) -> Pass:
-        """The passage through a stretch that is entered in `state`; states are numbers."""
+        """The passage through the stretch with this number, entered in the state with the number `state`."""
         length, uses = self._stretches[stretch]
         ports = dict(self._states[state][0])
         queues = {name: list(values) for name, values in self._states[state][1]}
@@ -313,7 +313,7 @@ class Pipes:
                     before = ports.get(use.port, 0)
                     if use.behind:
                         before = max(before, ports.get(use.behind, 0))
-                    # A unit that is busy for a fraction of the cycle goes on when it is free, not at the next bundle.
+                    # A unit that is busy for a fraction of the cycle begins when it is free, not at the next bundle.
                     begin = before if ready - before < 1 else ready
                     ports[use.port] = begin + use.cycles
                     start = max(ready, ceil(begin))

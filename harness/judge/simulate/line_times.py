@@ -1,4 +1,4 @@
-"""The cost of every source line of a kernel in one core's run, only on request, because it takes as long."""
+"""The cost of every source line of a kernel in one core's run; computing it takes about as long as the run itself."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
 
 
 def _shares(executed: int, shared: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """The executions of a bundle divided among its operations, in whole cycles so that none is lost."""
+    """The executions of a bundle divided among the lines that share it, in whole cycles so that no cycle is lost."""
     each, left = divmod(executed, len(shared))
     for place, name in enumerate(shared):
         yield name, each + (place < left)

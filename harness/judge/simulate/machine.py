@@ -33,14 +33,14 @@ class Machine:
         CALIBRATED, per chip.
     matmul_queue: matmuls that can wait in front of a unit while the core goes on; at the next one the core stalls.
         CALIBRATED, per chip.
-    narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 if the published peak
-        for them is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 if it is the same. Source: published
-        peaks (Google Cloud TPU documentation).
+    narrow_rate: how many times as fast as a row of 16-bit values a row of 8-bit values goes in: 2 if the published peak
+        for 8-bit values is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 if it is the same. Source:
+        published peaks (Google Cloud TPU documentation).
     matmul_results: vectors popped per 16-row (packed) matmul.
     push_cycles, push_transposed_cycles, push_float32_cycles, push_float32_transposed_cycles: how long a pushed register
         (pair) occupies an MXU's weight port; a register of float32 has half as many rows.
     prep_early_cycles: a 256-wide unit takes the first half of the next row pair this long before its weight port is
-        free: 8, so in effect at once. The compiler places that half directly after the previous push.
+        free. It is 8, which in effect means at once. The compiler places that half directly after the previous push.
     matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: the same for 8-bit
         values.
     xlu_cycles: how long an operation occupies a cross-lane unit; transpose_packed_cycles: how long a row of 16-bit
@@ -106,7 +106,7 @@ class Machine:
 def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
     """The constants for `chip`; if `calibrated` is given, it replaces the fitted constants of the chip.
 
-    Raises UsageError `no-machine` for a chip without a record.
+    Raises UsageError `no-machine` for a chip that has no simulator constants.
     """
     facts = chips.row(chip.name) if chip.name in chips.names() else None
     if facts is None or facts.units is None or chip.mxu_size is None:

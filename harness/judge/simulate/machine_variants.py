@@ -37,8 +37,8 @@ _READ_OFF = {
     "eup_latency_cycles": ("eup_latency_cycles",),
 }
 _FACTORS = (0.8, 1.2)
-# Values that reverse rules. The same spacing shows the rules: the first half of a row pair goes to the weight port
-# before the port is free, and a packed exponential occupies its unit for two cycles.
+# Values that reverse two rules, which were read off the same spacing: the first half of a row pair goes to the weight
+# port before the port is free, and a packed exponential occupies its unit for two cycles.
 _RULES = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
 # Times are published of permutations on two kinds of chip, and of a gather on a third. In them links reach the same
 # rate within 2 %, and a hop takes 0.75 or 1 us.
@@ -122,8 +122,8 @@ def seconds_on(
 ) -> tuple[float | None, ...]:
     """The mean seconds of the module dumped in `directory` on each of the named machines; None if unknown.
 
-    The names are NOMINAL for the chip's own machine, those of `doubts`, and OTHER_WAY: the chip's own machine with the
-    opposite assumption about branches. The dump is read once, and compiled once. `deadline_seconds` limits the time
+    A name is NOMINAL (the chip's own machine), a name from `doubts`, or OTHER_WAY (the chip's own machine with the
+    opposite assumption about branches). The dump is read once and compiled once. `deadline_seconds` limits the time
     that all runs together take on this computer; the result of a run that has not ended by then is None. Raises
     RatchetError `no-dump` if the folder holds no schedule.
     """

@@ -32,7 +32,7 @@ _NO_END = "no known end"
 # The most runs that try different outcomes of decisions on vectors, and the reason given if more are needed.
 _MOST_WAYS = 24
 _TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than are run both ways"
-# The most seconds on this computer for running both ways of a branch, because one of them may have no end.
+# The time limit, in seconds on this computer, for the runs of both ways of a branch, because either may have no end.
 _BOUND_SECONDS = 5.0
 
 
@@ -205,8 +205,8 @@ def _both_ways(
     Whether a condition holds does not show which run is which, because compilers jump over such code as well as into
     it. The run that executes fewer bundles is the first. Code that needs one condition to hold and another to fail runs
     in neither of the two runs in which all outcomes are equal. So further runs reverse decisions one by one: first
-    those with the same outcome in all runs, then those of the longest and of the shortest run. If there are too many
-    decisions, the longest run has no end.
+    those with the same outcome in all runs, then those of the longest and of the shortest run. If there are more
+    decisions than `_MOST_WAYS` runs can reverse, the longest run is returned as one without an end.
     """
     bounds = [GrantedBound(holds=holds) for holds in (False, True)]
     ways = [(bound, run_compiled(compiled, machine, tables, deadline, bound=bound)) for bound in bounds]

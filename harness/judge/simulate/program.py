@@ -220,7 +220,7 @@ class _Writer:
                 end = min(last, self.starts[following]) if following < len(self.starts) else last
             lines += self._stretch(position, end)
             position = end
-        # The delay slots of a branch in an earlier block may end here: every branch is checked, the newest last.
+        # The delay slots of a branch in an earlier block may end here, so every branch is checked, the latest last.
         for index, op in sorted(self.branches.items()):
             behind = index + self.slots[index] + 1
             if behind == last or (last == len(self.bundles) and behind > last):
@@ -239,7 +239,7 @@ class _Writer:
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
     def _stretch(self, first: int, last: int) -> list[str]:
-        """The statements of a stretch: transfers and waits of the first bundle, then time and scalar work of all."""
+        """The statements of a stretch: the first bundle's transfers and waits, the time of all bundles, scalar work."""
         timed = [line for op in self.scalars.get(first, ()) if self._is_timed(op) for line in self._timed(op, first)]
         touched = self._touched(first, last)
         if any(line.lstrip().startswith("start(") for line in timed):
@@ -400,7 +400,7 @@ class _Writer:
         """The scalar work of one bundle. All operations read their registers before any operation writes one."""
         values: list[tuple[str, str, str]] = []
         effects: list[str] = []
-        # Values that the caller handed over are in registers before the first bundle, which may overwrite them.
+        # Values that the caller passes are in registers before the first bundle, which may overwrite them.
         for op in sorted(self.scalars[index], key=lambda op: not op.opcode.startswith("inlined_call_operand")):
             write = write_of(op, self.names)
             if write is not None and op.opcode == "spop.sccf" and self.on_several_chips:
@@ -506,7 +506,7 @@ class _Writer:
         return f"(True if {_predicate(op.predicate)} else False)"
 
     def _decision(self, op: Op) -> str:
-        """As `_condition`, for a decision that affects time: a run may reverse its outcome by the decision's number."""
+        """Like `_condition`, but for a decision that affects time: a run that gives a bound may assume its outcome."""
         if not op.predicate:
             return "True"
         self._note([_predicate(op.predicate)])

@@ -1,4 +1,4 @@
-"""The records of a run of the simulator: how often each bundle ran, and what every other cycle was spent on."""
+"""The records of a run of the simulator: how often each bundle ran, and the cause of each cycle without an issue."""
 
 from dataclasses import dataclass
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from harness.dumps.llo import Op
 from harness.judge.simulate.values import float_word
 
-# Distance between two allocations in the made-up address space, in the words or rows that addresses count: as much as
-# the largest VMEM holds. The true addresses are not in the dump, and only comparisons within one allocation matter.
-# Spilled scalars, of which there can be thousands, lie close together.
+# The distance between two allocations in the made-up address space, in the unit of an address (words or rows). It is
+# the number of rows in the largest VMEM. The true addresses are not in the dump, and only comparisons within one
+# allocation matter. Spilled scalars, of which there can be thousands, lie closer together.
 ALLOCATION_SPACING = 1 << 18
 _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
 # Operands in HBM lie above the allocations; the distance to the next operand is at least the size of an operand.
 FIRST_OPERAND = 1 << 26
-# Results that do not reuse a parameter's memory lie above 14 GiB of operands, 64 MiB apart. Until the results are
-# written, XLA keeps other arrays there, including tables.
+# Results that do not reuse a parameter's memory lie 64 MiB apart, above the operands, for which 14 GiB are left. Until
+# the results are written, XLA keeps other arrays there, including tables.
 _FIRST_RESULT = 1 << 29
 _RESULT_SPACING = 1 << 21
 _MOST_RESULTS = 1 << 8
@@ -88,7 +88,7 @@ _IDENTITY = {"core id": "memory.core", "logical chip id": "memory.chip", "physic
 class Names:
     """Addresses for the symbols of one schedule, assigned in the order of first appearance.
 
-    `flags` are the true numbers of sync flags by their symbols, where chips raise each other's flags by number.
+    `flags` are the numbers of sync flags by their symbols, in a program whose chips raise each other's flags by number.
     """
 
     def __init__(self, flags: Mapping[str, int] | None = None) -> None:
@@ -97,8 +97,8 @@ class Names:
         self.operands: dict[int, tuple[str, int]] = {}
         # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
-        # The number of allocations, without spilled registers. Addresses of 32 bits can tell only a limited number
-        # apart.
+        # The number of allocations without spilled registers. Only a limited number of them has distinct addresses of
+        # 32 bits.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 
@@ -115,7 +115,7 @@ class Names:
     def operand(self, space: str, description: str) -> int:
         """The address at which an operand begins.
 
-        In HBM, the distance to the next operand is at least the size of this one, in granules of 32 bytes.
+        In HBM, addresses count granules of 32 bytes, and the next operand begins after the end of this operand.
         """
         index = operand_index(description)
         if "kind: output" in description:
@@ -130,9 +130,9 @@ class Names:
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
             sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
-            # Sizes are rounded up to tiles of 8 to 32 rows of 128, so that no array overlaps the next one. No more room
-            # is left, because a program that counts rows of 512 bytes shifts addresses left by four, and the result
-            # must stay below 2^31.
+            # Sizes are rounded up to tiles of 8 or 32 rows of 128 elements, so that no array overlaps the next one. No
+            # more room is left, because a program that counts rows of 512 bytes shifts addresses left by four, and the
+            # result must stay below 2^31.
             is_narrow = bits.isdigit() and int(bits) >= 16 and len(sizes) > 1 and sizes[-2] <= 8
             for place, size in enumerate(reversed(sizes)):
                 tile = (128, 8 if is_narrow else 32)[place] if place < 2 else 1
@@ -152,7 +152,7 @@ def result_places(count: int) -> list[int]:
 
 
 def is_in_a_result(address: int) -> bool:
-    """True if an address in HBM is that of a result, in a program whose operands take no more than 14 GiB."""
+    """True if an address in HBM lies in a result; not reliable if the program's operands take more than 14 GiB."""
     return _FIRST_RESULT <= address < _FIRST_RESULT + _MOST_RESULTS * _RESULT_SPACING
 
 
@@ -179,7 +179,7 @@ def expression(text: str, names: Names) -> str:
 
 
 def _float_operand(text: str, names: Names) -> str:
-    """An operand as the word that holds a floating-point number: a register, or the number itself."""
+    """A floating-point operand as a Python expression for its word: a register, or a literal number's word."""
     try:
         return str(float_word(float(text)))
     except (ValueError, OverflowError):
@@ -187,7 +187,7 @@ def _float_operand(text: str, names: Names) -> str:
 
 
 def write_of(op: Op, names: Names) -> Write | None:
-    """The register and value of a scalar or predicate instruction; None if it writes no such register.
+    """The scalar or predicate register that an instruction writes, with its value; None if it changes no such register.
 
     An unknown opcode writes Unknown, which is harmless as long as no decision depends on it.
     """
@@ -205,8 +205,8 @@ def write_of(op: Op, names: Names) -> Write | None:
         return None
     if name == "sld":
         if op.note:
-            # The word is the number of the core or chip. Any other word is 0, because constants lie where the program
-            # expects them.
+            # The note names the word: the number of the core or chip, or another word, which is 0 because the module's
+            # constants lie where the program expects them.
             word = _IDENTITY.get(op.note, "0")
             return Write(register, word)
         place = expression(op.arguments, names)

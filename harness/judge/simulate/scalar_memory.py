@@ -33,9 +33,9 @@ from harness.judge.simulate.transfer_races import UnderWay
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 
-# A transfer under way: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.
+# A transfer in flight: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.
 Arrival = tuple[int, int, str, bool]
-# These bits mark the flag of a transfer that one core starts for both cores, and that raises the flag on each of them.
+# These bits of a flag's word mark a transfer that one core starts for both cores and that raises the flag on both.
 _BOTH_CORES = 0x6000 << 16
 _CHANGED = "scalar memory that a store at"
 # More words than a scalar program puts into one of its results.
@@ -47,16 +47,16 @@ class Memory:
 
     - `core`: the number of the chip's core that runs the op.
     - `for_others`: transfers, by flag, that the first core has started for all cores; the first core runs first.
-    - `arguments`: the values that the op's caller hands over.
-    - `operands`: the places of the operands that the op is handed.
+    - `arguments`: the values that the op's caller passes in registers.
+    - `operands`: the op's operands, with their places and contents.
     - `account`: the account in which the op's waits are booked.
     - `trace`: the recorder of the waits and the transfers.
     - `runtime`: True for the top-level program. The runtime has written its scalar memory before it starts: each word
-      is `runtime_words[name]`, or 1 if that has no such name.
+      is `runtime_words[name]`, or 1 if `runtime_words` does not contain its name.
     - `alone`: True if no other core runs this op.
     - `results_at`: the addresses of the results. Some are in a parameter's memory, and the program checks whether it
       has to copy.
-    - `touches`: the program's accesses to VMEM. If given, transfers are watched while they are under way.
+    - `touches`: the program's accesses to VMEM. If given, accesses to the memory of transfers in flight are found.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class Memory:
         )
 
     def name_of(self, address: int) -> str:
-        """The address in words, such as `#allocation5 + 3`."""
+        """A name for the address, such as `#allocation5 + 3`."""
         base = max((start for start in self.names if start <= address), default=None)
         return f"address {address}" if base is None else f"{self.names[base]} + {address - base}"
 
     def load(self, address: "int | Unknown") -> "int | Unknown":
-        """The word of scalar memory; unknown if nothing wrote it."""
+        """The word of scalar memory at `address`; unknown if nothing wrote it."""
         if isinstance(address, Unknown):
             return address
         word = self.words.get(address)
@@ -240,7 +240,7 @@ class Memory:
         return bool(condition)
 
     def argument(self, index: int) -> "int | Unknown":
-        """The value that the caller handed over in a register."""
+        """The value that the caller passed in a register."""
         if 0 <= index < len(self.arguments):
             return self.arguments[index]
         return Unknown(f"operand {index}, which the caller handed over in a register")
@@ -296,7 +296,7 @@ class Memory:
         return self.flags.get(address, 0)
 
     def check(self, failed: "bool | Unknown", where: str, line: str = "") -> None:
-        """Records an offence if a check of the compiler fails, which halts the chip, or cannot be evaluated."""
+        """Records an offence if a check that the compiler inserted fails (the chip halts) or cannot be evaluated."""
         if isinstance(failed, Unknown):
             if failed.reason != CROSS_CORE:
                 self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")
@@ -477,8 +477,8 @@ class Memory:
             return
         under_way = arrival, granules, name, destination == "hbm"
         if for_both:
-            # Both halves of the word hold the flag's low half. It overlaps no bits of an allocation's address, because
-            # allocations are far apart.
+            # The upper half of the word repeats the flag's low half. Removing it changes no allocation's address,
+            # because allocations are far apart.
             target &= ~(_BOTH_CORES | (target & 0xFFFF) << 16)
             if self.port is None:
                 self.for_others.setdefault(target, []).append(under_way)
@@ -551,9 +551,9 @@ class Memory:
                 self.port.deliver((self.port.number, core), MEETING, clock, 1, CORE_SIGNAL)
 
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
-        """True if the flag cannot reach `goal` with what is under way to this chip so far.
+        """True if the flag cannot reach `goal` by the transfers and signals that are in flight to this chip so far.
 
-        Moves what other cores have sent to the flag from the inbox to the transfers under way.
+        Moves what other cores have sent to the flag from the inbox to the transfers in flight.
         """
         assert self.port is not None
         address, needed = decided(flag, "a wait"), decided(goal, "a wait")
@@ -571,7 +571,7 @@ class Memory:
     def wait(
         self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int, *, launches: bool = False
     ) -> int:
-        """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers under way do not suffice.
+        """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers in flight do not suffice.
 
         `launches`: the wait belongs to the barrier at which all chips begin a program. Records an offence if only part
         of a transfer is waited for, because a flag counts how much has arrived, not which part. It is no offence if the

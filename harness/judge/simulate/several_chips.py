@@ -1,4 +1,4 @@
-"""Chips that run one program together: the links between them, and the transfers and signals that each gets.
+"""Chips that run one program together: the links between them, and the transfers and signals that each receives.
 
 Every chip is simulated by itself and yields its clock before it touches another chip, so that links are used in the
 order of time. Chip i of a program is at place i of its slice; the first axis varies fastest.
@@ -38,10 +38,10 @@ _ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
 _REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
 # The symbol of the table with the chip of each partition.
 ASSIGNMENT = "device assignment"
-# The names under which waits for another chip are booked. For data that is sent there, the data's name is put in front.
+# The names under which waits for another chip are booked. Sent data is booked as `NAME to another chip`.
 OTHER_CHIP = "another chip"
 TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
-# The same between the cores of a chip.
+# The names under which waits for the other core of the chip are booked.
 CORE_TRANSFER, CORE_SIGNAL = "the other core's transfer", "the other core's signal"
 
 # The bits of a transfer's overrides and of a remote signal's target (libtpu 0.0.42 and 0.0.50).
@@ -50,8 +50,8 @@ _AWAY, _CHIP = 0x4000, 0x3FFF
 _ROUTED_CHIP = 0xFF
 _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG, _CORE_BIT = 0x1FFF, 13
-# In a transfer of v6e, the bit of a flag that is raised by 1 for each transfer instead of by the granules, as XLA's
-# reductions do.
+# On v6e, the bit of a transfer's flag word that says that the transfer raises the flag by 1 instead of by its granules.
+# XLA's reductions set it.
 _RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
 # A made-up flag number for the barrier of a chip's cores, which has no flag. It is above all true numbers.
@@ -65,8 +65,8 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
     """The numbers of each schedule's sync flags by their names, by the schedule's name.
 
     Flags that all programs find in one place have their true numbers. The others have made-up numbers, which no two
-    schedules share as long as there are enough. The reason is that the compiler may reuse a true number while a
-    transfer to its flag is still under way for a program that waits later; the dump does not show when it does.
+    schedules share as long as there are enough numbers. The reason is that the compiler may reuse a true number while
+    a transfer to its flag, for which another program waits later, is still in flight; the dump does not show when.
     """
     numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
@@ -108,7 +108,7 @@ def core_of(word: int) -> int:
 
 
 def destination_of(overrides: int) -> int | None:
-    """The chip that a transfer goes to, None if it stays on its own chip."""
+    """The chip that a transfer goes to; None if the transfer stays on the chip that starts it."""
     return overrides & _CHIP if overrides & _AWAY else None
 
 
@@ -144,7 +144,7 @@ class Passage:
 
 
 class Lane:
-    """The times at which one direction of a link is taken: `busy` spans in order, none of which touches the next."""
+    """The times at which one direction of a link is busy, as spans in order with gaps between them."""
 
     def __init__(self) -> None:
         self.busy: list[tuple[float, float]] = []
@@ -285,7 +285,7 @@ class Network:
 class Waiting:
     """A core's wait in an op until its flag, which is now `value`, reaches `goal`; `line` is "" if it is not known.
 
-    `pending` is what was under way to the flag when the wait began.
+    `pending` are the transfers and signals that were in flight to the flag when the wait began.
     """
 
     op: str
@@ -380,7 +380,7 @@ class ChipPort:
         return None
 
     def lacks(self, waiting: Waiting) -> int:
-        """The amount that a wait still lacks, beyond everything that is under way."""
+        """The amount that a wait still lacks after everything in flight has arrived."""
         return waiting.goal - waiting.value - sum(granules for _, granules, _, _ in self._under_way(waiting))
 
     def _under_way(self, waiting: Waiting) -> list[tuple[int, int, str, bool]]:
@@ -402,7 +402,7 @@ class ChipPort:
 def ports(
     count: int, machine: Machine, top: Schedule, names: Mapping[int, str], constants: Mapping[int, Sequence[int]]
 ) -> list[ChipPort]:
-    """The ports of all cores of a slice of `count` chips that run `top`; `names` are the names of its addresses.
+    """The ports of all cores of a slice of `count` chips that run `top`; `names` are the names of `top`'s addresses.
 
     `constants` are words in HBM by their addresses. Raises UsageError `unknown-slice`.
     """

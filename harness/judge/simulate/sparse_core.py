@@ -1,4 +1,4 @@
-"""An upper bound of the time that the SparseCore takes for its part of a module, from the transfers in the HLO text."""
+"""An upper bound on the time that the SparseCore takes for its part of a module, from the transfers in the HLO text."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from harness.judge.simulate.machine import Machine
 
 _OFFLOADED = 'async_execution_thread="sparsecore"'
 _NUMBERS = r"=\{([\d,]*)\}"
-# Flags of the compiler under which XLA hands nothing to the SparseCore.
+# Compiler flags that keep XLA from offloading operations to the SparseCore.
 ON_TENSORCORE = tuple(
     f"--xla_tpu_enable_offloading_{what}_to_sparsecore=false"
     for what in ("copy", "gather", "scatter", "reduce", "reshape")
@@ -28,8 +28,8 @@ def most_seconds(module: Module, machine: Machine) -> float | None:
     """Seconds that all calls of the SparseCore take if each piece is moved only after the previous one has arrived.
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
-    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None if
-    there is no such bound: for a call in a loop, or a call of operations other than gathers, scatters and copies.
+    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None
+    without a bound: for a call in a loop, or for a call of operations other than gathers, scatters and copies.
     """
     entry = module.entry
     calls = list(_calls(entry)) if entry is not None else []
@@ -63,7 +63,7 @@ def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
 
 
 def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
-    """The pieces that are read and written, as (number, bytes of each); None if the call does anything else."""
+    """The pieces that are read and written, as (number, bytes of each); None if another kind of operation is called."""
     pieces: list[tuple[int, int]] = []
     for name in call.computations("calls", "to_apply"):
         computation = module.by_name.get(name)

@@ -42,17 +42,17 @@ _REGION = re.compile(r"region(\d+)")
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
     """The number of bundles after a branch that are executed whether or not the branch is taken.
 
-    On all chips but the newest, there is one slot for each cycle until the branch takes effect. On the newest chip, the
-    compiler replaces the empty bundles at the end of the slots with a single one, and the chip waits in place of the
-    others when it jumps. So the slots end with the last empty bundle before the next branch or region. If no bundle was
-    left out, the last slot may hold an operation. In that case at least one of these is true of the bundles after the
-    last empty one:
+    On all chips but v7x, there is one slot for each cycle until the branch takes effect. On v7x, the compiler replaces
+    the empty bundles at the end of the slots with a single one, and the chip waits for the cycles of the omitted
+    bundles when it jumps. So the slots end with the last empty bundle before the next branch or region. If no bundle
+    was left out, the last slot may hold an operation. In that case at least one of these statements is true of the
+    bundles after the last empty one:
     - They come from the path without the jump, and carry the branch's opposite predicate.
     - Several empty bundles stand before them.
-    - A region ends with them, and another one starts behind them.
+    - A region ends with them, and another region starts after them.
 
-    Found by comparing 1163 branches of 46 programs with the schedule before empty bundles are removed (pass
-    `packed-bundles-post-ra` of libtpu 0.0.50).
+    These rules were found by comparing 1163 branches of 46 programs with the schedule before empty bundles are removed
+    (pass `packed-bundles-post-ra` of libtpu 0.0.50).
     """
     most = machine.branch_slots
     if not machine.branch_slots_vary:
@@ -102,7 +102,7 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
 
 
 def meetings(schedule: Schedule) -> dict[int, int]:
-    """The identity of the signal to the other core directly before each wait for it, by the identity of the wait."""
+    """The identity of the signal to the other core directly before each wait for that core, by the wait's identity."""
     signal: Op | None = None
     pairs: dict[int, int] = {}
     for bundle in schedule.bundles:
@@ -161,7 +161,7 @@ def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
 
 
 def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
-    """The load or `vstv` that fills a vector register before a bundle, with no jump or start of a region between."""
+    """The load or `vstv` that fills a vector register before a bundle, unless a jump or a region's start intervenes."""
     for bundle in schedule.bundles[index - 1 :: -1] if index else ():
         writers = [op for op in bundle.ops if op.destination == register]
         if writers:
@@ -173,10 +173,10 @@ def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
 
 
 def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
-    """The load or `vstv` that fills the allocation that `load` reads, or None.
+    """The load or `vstv` whose value the program stores to the allocation that `load` reads, or None.
 
-    None unless the program stores to the allocation exactly once, before its first jump, and otherwise only loads from
-    it.
+    It is None unless the program stores to the allocation exactly once, before the program's first jump, and otherwise
+    only loads from the allocation.
     """
     allocation = _ALLOCATION_LOADED.match(load.text) if load.opcode == "vld" else None
     if allocation is None:
@@ -197,10 +197,10 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 
 
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
-    """The words of scalar memory (`#allocation9`) that say whether the program before has fetched an operand already.
+    """The words of scalar memory (`#allocation9`) that say whether the previous program has fetched an operand already.
 
-    XLA's cross-program prefetch tests whether such a word is 0. The runtime leaves only one other word that a "not
-    equal" tests: the program runs if that word is 1.
+    XLA's cross-program prefetch compares the word with 0 by "not equal". Only one other word that the runtime writes is
+    compared by "not equal": the program runs if that word is 1.
     """
     loaded: dict[str, str] = {}
     words = set()

@@ -19,7 +19,8 @@ from harness.records import Span, Timeline, TransferCycles
 
 # An op without a grid has no steps to show: instead, this many cycles of its middle are shown.
 _SHOWN_WITHOUT_GRID = 2_000
-# The limits of the timeline that every attempt leaves, which then has 100 to 250 KB.
+# The limits of the timeline that every attempt saves: cycles shown of each op, and spans in each row. With them a file
+# has 100 to 250 KB.
 _SMALL_CYCLES, _SMALL_SPANS = 1_000, 1_000
 _NO_END = 1 << 62
 

@@ -54,7 +54,7 @@ class _SpanRow:
 
 @dataclass(slots=True)
 class _Call:
-    """A call under way. Its grid's loop has been in turn `turn` since the cycle `turned`."""
+    """A call that is running. Its grid loop has been in turn `turn` since the cycle `turned`."""
 
     schedule: Schedule
     stretches: tuple[Stretch, ...]
@@ -79,11 +79,11 @@ class _Call:
 
 
 class SpanRecorder:
-    """The spans of one core or chip, `place`. A row keeps `most` spans.
+    """The spans of one core or chip, named `place`. A row keeps `most` spans.
 
-    Without windows nothing is shown bundle by bundle. `flight_cycles` are the cycles in which a transfer is under way.
-    `waited_cycles` are those of these cycles in which the core waits for a transfer. Both count the whole run,
-    including spans that are not kept.
+    Without windows nothing is shown bundle by bundle. `flight_cycles` counts the cycles in which a transfer is in
+    flight. `waited_cycles` counts the cycles among them in which the core waits for a transfer. Both count the whole
+    run, including spans that are not kept.
     """
 
     def __init__(self, place: str, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
@@ -161,7 +161,7 @@ class SpanRecorder:
         self._add(self._span("wait", "waits", name, start, end))
 
     def _turn(self, frame: _Call, clock: int) -> None:
-        """Records that a turn has ended, so that the turn before it was not the last."""
+        """Records that a turn has ended, and adds the turn before it, which therefore was not the last."""
         if frame.before is not None:
             turn, start, end = frame.before
             step = turn - (frame.account.first_body or 0)
@@ -212,7 +212,7 @@ class SpanRecorder:
         return Span(kind=kind, row=f"{self.place} {row}", name=name, start=start, end=end)
 
     def _add(self, span: Span, turn: int | None = None) -> None:
-        """Keeps a span if it took time; `turn` is given for a span that is not of the innermost call's present turn."""
+        """Keeps a span if it took time. `turn` is the span's turn if that is not the innermost call's present turn."""
         if span.end == span.start:
             return
         frame = self._frames[-1]

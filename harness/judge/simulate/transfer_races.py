@@ -1,6 +1,6 @@
-"""Transfers under way in an executed schedule, and accesses to their memory before they have been waited for.
+"""Transfers in flight in an executed schedule, and accesses to their memory before they have been waited for.
 
-As in the interpreter, a transfer is under way until everything that was started on its sync flag has been waited for: a
+As in the interpreter, a transfer is in flight until everything that was started on its sync flag has been waited for: a
 flag counts the granules of all its transfers together. The checks cover VMEM (transfers, and the loads and stores of
 `accesses.py`) and HBM (transfers) of one kernel on one core.
 """
@@ -78,7 +78,7 @@ class Side:
 
 @dataclass(slots=True, eq=False)
 class Moving:
-    """A transfer under way."""
+    """A transfer in flight."""
 
     source: Side
     target: Side
@@ -87,13 +87,13 @@ class Moving:
 
     @property
     def name(self) -> str:
-        """The transfer in words, such as `a transfer from HBM to VMEM (kernel.py:7)`."""
+        """A description of the transfer, such as `a transfer from HBM to VMEM (kernel.py:7)`."""
         at = f" ({self.line})" if self.line else ""
         return f"a transfer from {self.source.space.upper()} to {self.target.space.upper()}{at}"
 
 
 class _Pieces:
-    """The transfers under way that read one memory, or that write it, by the pieces that they touch."""
+    """The transfers in flight that read one memory space, or that write it, by the pieces that they touch."""
 
     def __init__(self) -> None:
         self._at: dict[int, list[Moving]] = {}
@@ -129,7 +129,7 @@ class _Pieces:
 
 
 class UnderWay:
-    """The transfers under way while a kernel runs; `busy` counts those of each allocation of VMEM.
+    """The transfers in flight while a kernel runs; `busy` counts the transfers of each allocation of VMEM.
 
     `raced(what, line)` is called for each pair of accesses to the same memory if at least one of them is a write. If
     `is_watching` is False, nothing is checked.
@@ -152,7 +152,7 @@ class UnderWay:
         self._is_watching = is_watching
         self._reading, self._writing = ({space: _Pieces() for space in _PIECE_BITS} for _ in range(2))
         self._by_flag: dict[int, list[Moving]] = {}
-        # Flags with a transfer of which the source's or the target's memory is not known.
+        # Flags with a transfer whose source or target memory is not known.
         self._unfollowed: set[int] = set()
         # Transfers of a kernel have few sizes and strides.
         self._strides_of: dict[tuple[int, ...], _Strides | None] = {}
@@ -238,7 +238,7 @@ class UnderWay:
         return any(region.overlaps(first, end) for region in regions)
 
     def _look_at(self, moving: Moving) -> None:
-        """Reports each transfer under way that overlaps a new transfer, and a new transfer that overlaps itself."""
+        """Reports each transfer in flight that overlaps a new transfer, and a new transfer that overlaps itself."""
         source, target = moving.source, moving.target
         if source.space == target.space and _meet(source.regions, target.regions):
             moving.is_raced = True

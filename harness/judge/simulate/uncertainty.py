@@ -1,8 +1,8 @@
-"""The uncertainty of a simulated time, and of the ratio of two, from the errors against published device times.
+"""The uncertainty of a simulated time, and of the ratio of two times, from the errors against published device times.
 
 The uncertainty of a chip is `relative_uncertainty` in its file, such as harness/chips/v6e.py; the numbers here hold for
 all chips. All of them come from benchmarks/FIDELITY.md, which benchmarks/fidelity.py writes; tests keep them equal.
-That page also says what those times can and cannot show about two programs.
+The same page says how far published times can show that one program is faster than another.
 """
 
 from math import hypot, inf
@@ -10,19 +10,19 @@ from math import hypot, inf
 from harness import chips
 from harness.errors import UsageError
 
-# The factor on the uncertainty if an operation was executed that is not understood, because its time is unknown.
+# The factor by which the uncertainty grows if an operation of unknown time was executed.
 WIDER = 2
 
 # Predictions of 148 published times were sealed before the simulator was compared with the times: 61 % of the times lay
 # within the interval that was claimed for 68 %. With errors that follow Student's distribution, this factor corrects
 # the interval.
 _ON_SEALED_ROWS = 1.2
-# Added for each HLO operation that a program calls: its first fetch and its last store.
+# The uncertainty that each HLO operation that a program calls adds, by its first fetch and its last store.
 _OPERATION_SECONDS = 0.28e-6
 # The uncertain share of the time that chips wait for each other. Published transfers reach 86 to 95 % of their links'
 # bandwidth; how much the transfers of kernels differ from these is not published.
 LINK_WAITS = 0.1
-# Errors are not normal: 95 % of them are within this many standard deviations.
+# Errors are not normally distributed: 95 % of them are within this many standard deviations.
 DEVIATIONS_OF_95_PERCENT = 3.1
 
 

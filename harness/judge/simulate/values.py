@@ -96,7 +96,7 @@ def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown
 
 
 def decided(value: "int | Unknown", what: str) -> int:
-    """The integer `value`. Raises Unknowable if it is not known; the error names `what` needs the value."""
+    """The integer `value`. Raises Unknowable if it is not known; `what` names the thing that needs it in the error."""
     if isinstance(value, Unknown):
         raise Unknowable(f"{what} depends on {value.reason}", unwritten=value.unwritten)
     return value

@@ -1,16 +1,16 @@
-"""The worth of each accepted change in the champion now: the record of `ablate`."""
+"""The record that `ablate` produces: the worth of each accepted change in the present champion."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 # `gain`: the judge would accept the change again. `loss`: the judge would accept the removal of the change. `unclear`:
 # the difference is within the simulator's uncertainty. `none`: the difference is below the minimum effect.
-# `superseded`: none of the change's lines is left in the champion. `needed`: the rest fails without the change.
-# `unknown`: the rest has no time, or may pass next time.
+# `superseded`: none of the change's lines is left in the champion. `needed`: the champion fails without the change.
+# `unknown`: the champion without the change has no time, or its failure may be the machine's.
 Effect = Literal["gain", "loss", "unclear", "none", "superseded", "needed", "unknown"]
 
-# Why other changes were taken out with it: they changed the same lines, or the rest fails unless they are taken out
-# too.
+# Why other changes were taken out together with a change: they changed the same lines, or the champion fails unless
+# they are taken out too.
 Tie = Literal["", "lines", "dependence"]
 
 
@@ -18,8 +18,8 @@ Tie = Literal["", "lines", "dependence"]
 class AblatedChange:
     """One change, and the champion without it.
 
-    - `together` are the other changes that had to be taken out with it, for the reason in `tie`. Times and worth are
-      then those of all of them.
+    - `together` are the other changes that had to be taken out with it, for the reason in `tie`. Times and worth then
+      apply to all these changes together.
     - `worth_seconds` is the time without it minus the champion's, `worth_fraction` this difference divided by the time
       without it, `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not
       known.
@@ -27,7 +27,7 @@ class AblatedChange:
       without only the others. None if the change was taken out alone, or if a time is not known.
     - `failure` is how the champion fails if only this change is taken out; if others rely on this change, how it fails
       without this change and those of the same lines. "" if it does not fail.
-    - `scratch` is the folder below the contest's with the judged files, "" if nothing was judged.
+    - `scratch` is the folder with the judged files, relative to the contest's folder; "" if nothing was judged.
     - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without the
       change.
     """
@@ -51,12 +51,12 @@ class AblatedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """The champion, each change taken out of it, and the `whole`: the champion without any of them.
+    """The champion, each change taken out of it, and the champion without any of the changes (`whole`).
 
     `attempt` is the attempt whose hunks were taken out. If it is None, accepted attempts were taken out, and the whole
     is attempt `baseline`. `whole_seconds` is None if the whole has no time, for the reason in `whole_failure`.
-    `reworded` are the last attempts, which changed the champion's text but not its program: changes were taken out of
-    the text before them.
+    `reworded` are the newest attempts if they changed the champion's text but not its program. The changes were then
+    taken out of the text that these attempts started from.
     """
 
     chip: str
@@ -79,5 +79,5 @@ class Ablation:
 
     @property
     def gain_seconds(self) -> float | None:
-        """Worth of all changes at once."""
+        """The worth of all changes taken out at once; None if the whole has no time."""
         return None if self.whole_seconds is None else self.whole_seconds - self.champion_seconds

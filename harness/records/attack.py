@@ -1,4 +1,4 @@
-"""A search of the space of inputs: the input with the worst error, and how to make it again."""
+"""The record that `attack` produces: the worst input of a search, and the means to generate it again."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,11 +10,12 @@ from harness.records.evidence import Draw, Mode
 class WorstInput:
     """One input and the kernel's error with it, relative to the tolerance.
 
-    `family` (a recipe, `recipe {...}`) and `seed` make the input again at the problem's shape `shape`: the contest's
-    own, a reduced one, or the second one. `ratio` is None if an output was not finite, or is exact and wrong; `said` is
-    the check's message for an error above the tolerance. `output` is the shape of the first output, empty in files of
-    earlier versions. `honest_ratio` is the largest error of the judge's own honest computation, divided by the same
-    tolerance; None if the worst element does not decide, and in files of earlier versions.
+    `family` (a recipe, `recipe {...}`) and `seed` generate the input again at `shape`: the contest's own shape, the
+    reduced shape, or the second shape. `ratio` is the error divided by the tolerance; None if an output was not finite,
+    or if an output that must be exact was wrong. `said` is the check's message for an error above the tolerance.
+    `output` is the shape of the first output, empty in files of earlier versions. `honest_ratio` is the largest error
+    of the judge's own honest computation, divided by the same tolerance; None if the worst element does not decide, and
+    in files of earlier versions.
     """
 
     shape: Literal["full", "reduced", "second"]
@@ -41,15 +42,15 @@ class WorstInput:
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the honest computation errs more than half as much, because its roundings are not independent."""
+        """True if the error is less than twice the honest computation's, whose roundings are then not independent."""
         return self.ratio is not None and self.honest_ratio is not None and self.ratio < 2 * self.honest_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """A search: its seed, how many inputs it tried, and the worst of them, which `file` reproduces.
+    """A search: its seed, the number of inputs that it tried, and the worst input, which `file` reproduces.
 
-    For every input each of the `exact_outputs` was compared bit for bit, and each of the `tolerated_outputs` against
+    For every input, each of the `exact_outputs` was compared bit for bit, and each of the `tolerated_outputs` against
     its tolerance.
     """
 

@@ -1,4 +1,4 @@
-"""The change of a contest's history that made it slower, spill more or fail: the record of `bisect`."""
+"""The record that `bisect` produces: the change in a contest's history that made its kernel slower, spill or fail."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,9 +27,9 @@ class JudgedVersion:
 class Bisection:
     """A bisection by `metric` between a good kernel and a bad one.
 
-    `suspects` are the changes that may have made it worse: one change if every kernel in between could be judged.
-    `judged` are in the order of judging, the two ends first; `kernels` counts the different ones in the history, both
-    ends included. `comparison` compares the first bad kernel with the one before it.
+    `suspects` are the changes that may have made the kernel worse: one change if every kernel in between could be
+    judged. `judged` are in the order of judging, the two ends first; `kernels` counts the different kernels in the
+    history, both ends included. `comparison` compares the first bad kernel with its predecessor.
     """
 
     metric: Metric

@@ -1,4 +1,4 @@
-"""A kernel.py as its trace shows it: claims, Pallas calls, buffers and traffic; or how it failed."""
+"""Facts about a traced kernel.py (claims, Pallas calls, buffers, traffic), and the failure of a candidate."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from harness.records.problem import Array
 Stage = Literal["contract", "static", "correctness", "compile", "counters", "latency", "profile"]
 
 
-# Kinds of failures that the machine may have caused instead of the candidate, which may be tried again unchanged.
+# Kinds of failures that the machine may have caused instead of the candidate: tried again unchanged, it may pass.
 MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
 
 
@@ -131,7 +131,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file of an installed package that operations come from, by its path below site-packages, and its hash."""
+    """A file of an installed package that defines traced operations: its path below site-packages, and its hash."""
 
     name: str
     sha256: str
@@ -143,13 +143,13 @@ class Trace:
 
     - `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` other than
       JAX's own tools: candidates with equal fingerprints are identical. `sources` are the files of these packages that
-      have operations.
+      define traced operations.
     - `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations,
       full shapes, grid steps included), and so are `exponentials` in Pallas calls.
     - The following are source lines: `one_pass_lines` multiply float32 numbers in one pass of bfloat16, `narrow_sums`
       add up numbers in bfloat16, `narrow_maxima` round a row's maximum to bfloat16, `transposes` transpose outside
       kernels.
-    - `written_over` are inputs that a call overwrites although the caller keeps them, with lines.
+    - `written_over` are inputs that a call overwrites although the caller keeps them, with source lines.
     """
 
     fingerprint: str

@@ -20,7 +20,7 @@ class Operation:
     - `source`: `file:line`.
     - `flops`: XLA's count for one execution. A Pallas call without a cost estimate has 0 in the capture, read as None.
     - `bytes_accessed`: the bytes of one execution.
-    - `hbm_bytes`: the part of them in HBM, None if the capture does not divide bytes by memory.
+    - `hbm_bytes`: the part of these bytes that is in HBM, None if the capture does not divide bytes by memory.
     """
 
     name: str

@@ -8,7 +8,7 @@ from harness.records.evidence import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One figure of both kernels, in `unit` or plain; None if it is unknown or does not apply."""
+    """One figure of both kernels, in `unit` or without a unit; None if it is unknown or does not apply."""
 
     name: str
     unit: Literal["", "B", "cycles"]
@@ -47,8 +47,8 @@ class ProgramPair:
     """Both kernels at one problem: the member `name` of a suite, or "" for a single problem and for the suite's mean.
 
     A suite's mean has no figures. `source` is the source of both times, None if their sources differ. A time is None if
-    there is none; `before_failure` and `after_failure` are the failures. `is_same_program`: both texts trace to one
-    program.
+    it is not known; `before_failure` and `after_failure` are the failures. `is_same_program`: both texts trace to the
+    same program.
     """
 
     name: str

@@ -38,9 +38,10 @@ TRANSPOSED_PUSH = "MXU transposed push"
 class LineTime:
     """Cost of one source line; `line` 0 is everything that belongs to no line.
 
-    A bundle's cycle is divided evenly among its operations, an empty one's among those that follow it; a stall or wait
-    belongs to the operation that waits. The waits of a kernel's grid pipeline belong to no line. Operations that the
-    compiler added belong to the line that they work for (harness/judge/simulate/source_lines.py).
+    A bundle's cycle is divided evenly among its operations, an empty bundle's cycle among the operations of the next
+    bundle that has some. A stall or wait belongs to the operation that waits. The waits of a kernel's grid pipeline
+    belong to no line. Operations that the compiler added belong to the line that they work for
+    (harness/judge/simulate/source_lines.py).
 
     `operations` are executed operations per unit. Two kinds are listed a second time under a name of their own: those
     of the transcendental unit other than exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
@@ -110,10 +111,10 @@ class Span:
 
     `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0 waits`. The
     window that is shown bundle by bundle adds `core 0 stalls` and one row per unit (`core 0 MXU`), where successive
-    bundles that issue the same are one span. With several chips the rows begin `chip 0` instead, with `DMA to chips`
-    for what it sends, and one for each direction of a link that is used: `chip 0 link to 1`. `hbm_bytes` is set for
-    transfers and ops (those of the transfers that begin while the op runs), `link_bytes` for links, `flops` for ops,
-    `line` for issued operations.
+    bundles that issue the same operations are one span. With several chips, the names of rows begin with `chip 0`
+    instead. The row `chip 0 DMA to chips` then has the transfers that the chip sends, and each direction of a link that
+    is used has a row such as `chip 0 link to 1`. `hbm_bytes` is set for transfers and ops (the bytes of the transfers
+    that begin while the op runs), `link_bytes` for links, `flops` for ops, `line` for issued operations.
     """
 
     kind: SpanKind
@@ -129,7 +130,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferCycles:
-    """Cycles of one core in which a transfer is under way, and those in which the core also waits for a transfer."""
+    """Cycles of one core in which a transfer is in flight, and those in which the core also waits for a transfer."""
 
     in_flight: int
     waited: int

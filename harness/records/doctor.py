@@ -1,4 +1,4 @@
-"""Findings of a check-up: settings as read, the libraries' answers to them, the run of a program."""
+"""The records that `doctor` produces: settings as read, the libraries' answers to them, and the run of a program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Answers:
 class Known:
     """The installed libraries' answers: jaxlib's to XLA_FLAGS, libtpu's to LIBTPU_INIT_ARGS, JAX's variables.
 
-    `elsewhere` are flags in the variable of the wrong library, which does not know them, while the other library does.
+    `elsewhere` are flags that stand in the variable of one library and that only the other library knows.
     """
 
     jaxlib: Answers
@@ -149,11 +149,11 @@ class Dispatched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """A user's program as it ran: imported and its function called twice, or run once as a main program.
+    """One run of a user's program: either imported, with its function called twice, or run once as a main program.
 
     `seconds` are host wall clock, by phase. `configuration` holds JAX's settings after the run, by name. `unread` has a
     sentence for each thing that could not be counted. `dispatched` and `own_seconds` are of the second call, which is
-    profiled. `own_seconds` is the part of its time in which no operation ran and none was dispatched (None: not known).
+    profiled. `own_seconds` is the part of that call in which no operation ran or was dispatched (None: not known).
     """
 
     platform: str

@@ -39,7 +39,7 @@ class Draw:
 
     @property
     def is_probe(self) -> bool:
-        """True if inputs are changed, or a call is repeated, and bits are compared."""
+        """True for a check that changes inputs or repeats a call, and compares bits."""
         return not self.family
 
 
@@ -47,7 +47,7 @@ class Draw:
 class Certificate:
     """Proof that the checked program and the one compiled for `platform` are the same.
 
-    `sha256` is of the normal form: the traced program and the program for the chip, without names and places.
+    `sha256` is the hash of the normal form: the traced program and the program for the chip, without names and places.
     `primitives` are its operations by their place in JAX (`module:name`), with counts.
     """
 
@@ -207,7 +207,7 @@ class TimedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTraffic:
-    """Bytes that one direction of a link between two neighbouring chips carried, and how long that kept it busy."""
+    """Bytes that one direction of a link between two neighbouring chips carried, and how long it was busy."""
 
     source: int
     destination: int
@@ -231,12 +231,12 @@ class Simulation:
     `relative_uncertainty` is the uncertainty of the ratio of this time to another program's time on the same chip: one
     standard deviation, as a fraction of the ratio. `plus_minus_seconds` is one standard deviation of the time itself
     (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are those of all cores and all runs, each once;
-    judge/verdict/schedule_checks.py judges them. `runs` are the runs with the problem's timing inputs, if it has inputs
-    of integers; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal ones; ""
-    in older records. If several `chips` run the program together, the figures are those of the chip that ends last;
-    `links` is the traffic between all of them, and `link_wait_cycles` is how long that chip waits for others.
-    `range_seconds` is the least and the most time of a program that has no latency because the SparseCore does a part
-    of it (judge/simulate/sparse_core.py), if both are known.
+    judge/verdict/schedule_checks.py judges them. `runs` are the runs with the problem's timing inputs, if the problem
+    has integer inputs; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal
+    bundles; "" in older records. If several `chips` run the program together, the figures are those of the chip that
+    ends last; `links` is the traffic between all of them, and `link_wait_cycles` is how long that chip waits for
+    others. `range_seconds` is the least and the most time of a program that has no latency because the SparseCore does
+    a part of it (judge/simulate/sparse_core.py), if both are known.
     """
 
     chip: str
@@ -375,8 +375,8 @@ class Evidence:
 
     `unchecked` names the checks that were skipped because the simulated time is too slow: such evidence can only be
     rejected for its time. For a suite, `members` are the evidence of its members in the order of `problem.members`, up
-    to the one that failed. Fields about one program are then in `members` alone; latency, trace (its fingerprint is of
-    all members) and failure are of the whole. `certificate` is None in older records.
+    to the member that failed. Fields about one program are then in `members` alone; latency, failure and trace (whose
+    fingerprint covers all members) are of the whole suite. `certificate` is None in older records.
     """
 
     problem: Statement
@@ -401,7 +401,7 @@ class Evidence:
 
     @property
     def named_members(self) -> "tuple[tuple[SuiteMember, Evidence], ...]":
-        """Each evaluated member of a suite, as it is stated, with its evidence; empty for a single problem."""
+        """Each evaluated member of a suite, as the problem states it, with its evidence; empty for a single problem."""
         return tuple(zip(self.problem.members or (), self.members, strict=False))
 
     @property

@@ -1,4 +1,4 @@
-"""The effect of a repository's change on its contests: the record of `ci`."""
+"""The record that `ci` produces: how a change to a repository affects the contests in it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ from harness.records.comparison import Comparison
 
 # wrong: the contest fails a check or does not compile. slower: by the threshold at least, in the mean or at a member of
 # a suite. fixed: only the base fails. faster: by the threshold at least in the mean. inconclusive: unknown because of
-# the machine, or because a latency is not known. new: there is nothing to compare it with.
+# the machine, or because a latency is not known. new: the base has nothing to compare the contest with.
 GateOutcome = Literal["wrong", "slower", "inconclusive", "fixed", "faster", "same", "new", "removed"]
 # touched: the change edits prepare.py, but both sides are judged under the base's prepare.py.
 PrepareState = Literal["same", "touched", "new"]

@@ -54,9 +54,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The key under which every row of a table has its time; `key` is None if the record does not have it.
+    """The key under which every row of a table has its time; `key` is None if the record holds only its digest.
 
-    `timed` of `accepted` accepted kernels have a time under it.
+    `accepted` counts the accepted kernels, `timed` those among them that have a time under the key.
     """
 
     key_digest: str
@@ -84,7 +84,7 @@ class ScaledRow:
 
     @property
     def is_accepted(self) -> bool:
-        """True if it became the champion and, as far as known here, its title was not taken."""
+        """True if the attempt became the champion and, as far as known here, its title was not taken back."""
         return self.row.is_title and self.row.is_on_branch is not False and self.taken_back is None
 
 
@@ -92,8 +92,8 @@ class ScaledRow:
 class CheckedChampion:
     """The champion of the contest in `folder` (from the top), checked.
 
-    `floor_seconds` is the least time that the chip needs for the problem. `why_not` is a sentence if there is no
-    result; `is_due` is False if none is expected, because there is no champion or no simulator.
+    `floor_seconds` is the least time that the chip needs for the problem. `why_not` is the reason if there is no
+    result; `is_due` is False if no result is expected, because there is no champion or no simulator.
     """
 
     folder: str

@@ -16,7 +16,7 @@ _TABLES = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
 class Array:
     """Name, shape and dtype (numpy/ml_dtypes name, such as `bfloat16`) of one input or output.
 
-    `low` and `high` are the least and the largest value that a table (see `is_table`) may hold; None for all else.
+    `low` and `high` are the least and the largest value that a table (see `is_table`) may hold; None for other arrays.
     `split` names for each dimension the axis of the mesh that it is split over; () for one chip.
     """
 
@@ -74,11 +74,11 @@ class Statement:
     """A problem as it is recorded: what is computed, in the words and numbers of the judge.
 
     A row is an index into `output.reshape(-1, output.shape[-1])`. The number of rows of each output is a multiple of
-    the smallest such number. `updates` names inputs that are state, changed in place: a kernel returns each of them, in
-    its shape and dtype, after the outputs. `overwrites` names inputs whose memory a caller hands over for the last
-    outputs, of the same shapes and dtypes. For a suite, `members` are its problems, and `may_lose` is the fraction by
-    which each member's time may increase. The suite itself has no inputs and outputs, and its work is the weighted
-    geometric mean of its members' work.
+    the smallest number of rows. `updates` names inputs that are state, changed in place: a kernel returns each of them,
+    in its shape and dtype, after the outputs. `overwrites` names inputs whose memory a caller donates for the last
+    outputs, which have the same shapes and dtypes. For a suite, `members` are its problems, and `may_lose` is the
+    fraction by which each member's time may increase. The suite itself has no inputs and outputs, and its work is the
+    weighted geometric mean of its members' work.
 
     `mesh` has the axes, with their sizes, of the chips that one call runs on; arrays are those of all chips together,
     `work` is that of one chip.
@@ -98,7 +98,7 @@ class Statement:
     overwrites: tuple[str, ...] = ()
 
     def shard(self, array: Array) -> tuple[int, ...]:
-        """The shape of the part of one of the arrays that lies on each chip."""
+        """The per-device shape of one of the problem's arrays."""
         sizes = dict(self.mesh)
         split = array.split or (None,) * len(array.shape)
         return tuple(length // sizes.get(axis or "", 1) for length, axis in zip(array.shape, split, strict=True))
@@ -111,18 +111,18 @@ class Statement:
 
     @property
     def donated(self) -> tuple[int, ...]:
-        """The positions of the inputs whose memory a caller hands over, in the order of the last results."""
+        """The positions of the inputs whose memory a caller donates, in the order of the last results."""
         names = [array.name for array in self.inputs]
         return tuple(names.index(name) for name in (*self.overwrites, *self.updates))
 
     def mean(self, values: Iterable[float]) -> float:
-        """The mean of one value for each member, weighted as in the suite's score."""
+        """The geometric mean of `values`, one for each member of the suite, weighted as in the suite's score."""
         return weighted_geometric_mean(values, [member.weight for member in self.members or ()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteMember:
-    """A problem of a suite: its name in reports, its share of the score (all sum to 1), its function of kernel.py."""
+    """A problem of a suite: its name in reports, share of the score (the shares sum to 1), function in kernel.py."""
 
     name: str
     weight: float
@@ -131,6 +131,6 @@ class SuiteMember:
 
 
 def weighted_geometric_mean(values: Iterable[float], weights: Iterable[float]) -> float:
-    """The weighted geometric mean; 0 if one of the values is 0."""
+    """The weighted geometric mean; 0 if one of the values is 0 or less."""
     numbers = [*values]
     return 0.0 if min(numbers) <= 0 else math.exp(statistics.fmean(map(math.log, numbers), [*weights]))

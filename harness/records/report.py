@@ -78,7 +78,7 @@ class UnitUse:
 
     @property
     def used_fraction(self) -> float:
-        """The larger of the two: no schedule of the same operations can need a smaller share of the cycles."""
+        """The larger of the two shares: no schedule of the same operations can need a smaller share of these cycles."""
         return max(self.slot_fraction, self.busy_fraction or 0.0)
 
 
@@ -143,9 +143,9 @@ class Report:
     """Figures derived from evidence. Times in seconds, rates per second, fractions of 1.
 
     `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from. Everything that needs a
-    latency is None without one. For a suite, times and rates are weighted geometric means; figures for which a mean has
-    no meaning (regime, gap, counters) are in `members` alone. `hints` are filled in documents only: elsewhere advice is
-    separate.
+    latency is None without a latency. For a suite, times and rates are weighted geometric means; figures for which a
+    mean has no meaning (regime, gap, counters) are in `members` alone. `hints` are filled in documents only: elsewhere
+    advice is separate.
     """
 
     chip: str

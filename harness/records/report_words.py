@@ -1,9 +1,8 @@
 """Words of reports for a part of the simulated cycles, for a time's source and its change, and for the champion.
 
-It holds only these: a part such as "operand wait `k_ref.1`"; a source such as "simulated v5e", "simulated v4, not
-calibrated" or "measured cpu, says nothing about a TPU"; a change such as "1.5% less time"; a champion such as
-"attempt 3 (attempt 5 checked it again)".
-The words of an early rejection ("slower, 36 of 40 checks run") stand in judge/verdict/early_rejection.py.
+Examples are the part "operand wait `k_ref.1`"; the sources "simulated v5e", "simulated v4, not calibrated" and
+"measured cpu, says nothing about a TPU"; the change "1.5% less time"; the champion "attempt 3 (attempt 5 checked it
+again)". The words of an early rejection ("slower, 36 of 40 checks run") are in judge/verdict/early_rejection.py.
 """
 
 from harness import chips
@@ -11,7 +10,7 @@ from harness.hardware import chip
 from harness.records import Part, Source
 from harness.units import percent
 
-# Kinds whose name is an operand's, not words: `a_ref.1`, `naive.1 output`.
+# Kinds of parts whose name is the name of an operand (`a_ref.1`, `naive.1 output`) instead of words.
 _OF_OPERANDS = ("operand wait", "fill and drain")
 
 

@@ -77,9 +77,9 @@ class Replay:
     """Attempt `number` judged again by the present judge, on fresh inputs and on the recorded ones; not recorded.
 
     `differences` lists in words the changes since: key, policy, problem. `drift` is seconds now / then, None if one of
-    them is not known or their sources, chips or problems differ. `changes` are the counters that moved. `redrawn` are
-    the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge or problem changed, so that
-    a seed may draw other inputs.
+    the two is not known or their sources, chips or problems differ. `changes` are the counters that moved. `redrawn`
+    are the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge or problem changed, so
+    that a seed may draw other inputs.
     """
 
     number: int

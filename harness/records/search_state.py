@@ -34,12 +34,13 @@ class SearchChampion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """A lower bound on the chip's time: useful FLOPs at peak, each array moved once at full bandwidth.
+    """A lower bound on the chip's time (`seconds`): the largest of two or three times.
 
-    For several chips there is also the time in which all links of a chip carry the bytes from others (`link_seconds`,
-    None for one chip). `seconds` is the largest of these times. `gap_seconds` is the champion's time minus `seconds`,
-    and `gap_fraction` this gap as a share of the champion's time: the most that any change can still save. They are
-    None if no latency on this chip is known.
+    `compute_seconds` is the time of the useful FLOPs at peak, `memory_seconds` the time to move each array once at full
+    bandwidth. For several chips, `link_seconds` is the time in which all links of a chip carry the bytes from other
+    chips; None for one chip. `gap_seconds` is the champion's time minus `seconds`, and `gap_fraction` this gap as a
+    share of the champion's time: the most that any change can still save. Both are None if no latency on this chip is
+    known.
     """
 
     compute_seconds: float
@@ -94,7 +95,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The advice on going on: `do` and `why` are stable words for programs, `sentence` says them to people."""
+    """Advice whether to go on: `do` and `why` are stable words for programs, `sentence` says the same to people."""
 
     do: Advised
     why: Why
@@ -106,7 +107,7 @@ class SearchState:
     """The state of the search. `tried` is newest last; `hints` are the champion's, the most promising first.
 
     Rebaselines, undos and revokes are not counted as attempts, as in the table's last line. A win is an accepted
-    attempt that nobody took back.
+    attempt that was neither undone nor revoked.
     """
 
     contest: str

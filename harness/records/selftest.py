@@ -47,7 +47,7 @@ class Planted:
 
     @property
     def kind(self) -> str:
-        """Its class: the guard that should catch it, or the contest in which it has to be accepted."""
+        """The candidate's class: the guard that should catch it, or the contest in which it has to be accepted."""
         return str(self.expected[0]) if self.expected else f"accepted: {self.contest}"
 
 

@@ -1,8 +1,8 @@
-"""The version of the form of stored attempts, and the record of packing them."""
+"""The version of the schema of stored attempts, and the record of packing attempts into attempts.jsonl."""
 
 from dataclasses import dataclass
 
-# harness/ledger/codec.py has its history, and says how to add a field.
+# harness/ledger/codec.py has the history of the versions, and says how to add a field.
 SCHEMA = 20
 
 
@@ -10,8 +10,8 @@ SCHEMA = 20
 class Packing:
     """Counts of records moved into attempts.jsonl, and of its present contents.
 
-    `left` has sentences on files left in place. `bytes_before` are those of attempts.jsonl and of the moved files,
-    `bytes_after` those of attempts.jsonl now.
+    `left` has a sentence on each file left in place. `bytes_before` is the size of attempts.jsonl and the moved files
+    before, `bytes_after` the size of attempts.jsonl now.
     """
 
     moved: int

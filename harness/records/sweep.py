@@ -10,9 +10,9 @@ from harness.records.evidence import Source
 class ScreenedSetting:
     """One setting of the grid, screened: compiled and timed, its results not checked.
 
-    If `seconds` is None, `failure_kind` says why: a stage's failure, or `no-latency`. For a suite, `message` may say
-    without a failure that a member loses more than it may against the champion. `same_as` is the earlier attempt that
-    judged this very program under the same key, None if there is none.
+    If `seconds` is None, `failure_kind` says why: a stage's failure, or `no-latency`. For a suite without a failure,
+    `message` may say that a member takes longer than the champion by more than the suite allows. `same_as` is the
+    earlier attempt that judged this very program under the same key, None if there is none.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -41,9 +41,10 @@ class Sweep:
     error.
 
     `refused` are the settings that were judged and failed before one passed, the fastest first. If all fail, the
-    attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen from, in this
-    search and those that it continued: the more, the larger the gain has to be. `champion` is the champion's attempt if
-    its latency has the same source and key, so that screened latencies can be compared with `champion_seconds`.
+    attempt records the first of them. `looked_at` is the number of programs with a latency from which the best was
+    chosen, in this search and in the searches that it continued: the more programs, the larger the gain has to be.
+    `champion` is the champion's attempt if its latency has the same source and key, so that screened latencies can be
+    compared with `champion_seconds`.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]

@@ -35,7 +35,7 @@ class MeasuredKernel:
 
     @property
     def simulators_error(self) -> float | None:
-        """Relative error of the simulated time, positive if it is too long; None without both times."""
+        """Relative error of the simulated time, positive if that is too long; None if either time is unknown."""
         if not self.measured_seconds or self.simulated_seconds is None:
             return None
         return self.simulated_seconds / self.measured_seconds - 1

@@ -66,7 +66,7 @@ class PairedBenchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A derived number that changed between champion (`before`) and candidate (`after`), in SI `unit` or plain."""
+    """A number that differs between champion (`before`) and candidate (`after`); `unit` is "" for counts."""
 
     name: str
     unit: Literal["", "s", "B", "cycles"]
@@ -124,7 +124,7 @@ class Verdict:
 
     - `changes` are the counters that moved against the champion, the largest relative change first.
     - Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since the last accept,
-      `error_rate` is the chance of an accept that was left to a candidate that gains too little.
+      `error_rate` is the largest chance that a candidate that gains too little had of being accepted.
     - Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
     - Suites only: `members` are the times at each of them.
     """
@@ -157,10 +157,10 @@ class Attempt:
     """One run of the ratchet, whatever its outcome, as the ledger stores it.
 
     `judged_against` is the branch's commit when the attempt began. `champion` is None for a baseline.
-    `champion_evidence` is set if the champion was evaluated again inside this attempt. `diff` is kernel.py against the
-    champion's, unified. `settings` are the `--set` rewrites. `expected_time_ratio` is the stated hypothesis in numbers
-    (0.95: 5 % less time). `sweep` is the grid of which this was the best setting, None if there was none; `looked_at`
-    is how many programs it was chosen from, in that search or in one before it.
+    `champion_evidence` is set if the champion was evaluated again inside this attempt. `diff` is the unified diff from
+    the champion's kernel.py to this one. `settings` are the `--set` rewrites. `expected_time_ratio` is the stated
+    hypothesis in numbers (0.95: 5 % less time). `sweep` is the grid of which this was the best setting, None if there
+    was no sweep; `looked_at` is the number of programs from which it was chosen, in that search or in an earlier one.
 
     `revocation` is set only in a `revoke`. `champion` is then the attempt that lost its title, `champion_evidence` how
     it failed, and kernel and evidence are those of the attempt that holds the title now. If none does, they are those

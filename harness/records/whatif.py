@@ -13,7 +13,7 @@ NOTABLE = 0.001
 class Factors:
     """Factors by which a chip's resources are multiplied; 1 changes nothing.
 
-    - clock: of the core, with all its units; memory keeps its seconds.
+    - clock: of the core, with all its units; the times of the memory, in seconds, stay the same.
     - bandwidth: bytes per second of HBM.
     - dma_latency: from the start of a transfer to its arrival, without the time for its bytes.
     - transfer_cost: how long each transfer occupies the path to HBM, in addition to the time for its bytes.
@@ -30,7 +30,7 @@ class Factors:
     link_bandwidth: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raises UsageError `bad-factor`: latencies and costs may be 0, everything else is positive and finite."""
+        """Raises UsageError `bad-factor` for a factor outside 0.001 to 1000; latencies and costs may go down to 0."""
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0.0 if field.name in ("dma_latency", "transfer_cost") else 1e-3
@@ -57,8 +57,8 @@ class Factors:
 class Answer:
     """The module's time on the scaled machine, and its ratio to the time on the real machine (new / old).
 
-    With several timing inputs these are their means. `parts` has the ratio of each timing input, if there are several,
-    and of each operation with a notable share of the time, if there are several, by name.
+    With several timing inputs, both are means over the inputs. `parts` has the ratio of each timing input, if there are
+    several, and of each operation with a notable share of the time, if there are several, by name.
     """
 
     scale: Factors

@@ -1,4 +1,4 @@
-"""A candidate: kernel.py and, behind it, the helper modules next to it that it imports, in one text.
+"""A candidate: one text with kernel.py, followed by the helper modules in its folder that it imports.
 
 A kernel.py without helpers is its own text. A helper follows under a line with its name, so that one hash, one diff
 and one blob stand for all files of a candidate.
@@ -37,7 +37,7 @@ class Candidate:
 
     @classmethod
     def of_kernel(cls, kernel: bytes, read: Read) -> "Candidate":
-        """The candidate whose kernel.py is `kernel`; `read` gives the file of a name next to it, or None.
+        """The candidate whose kernel.py is `kernel`; `read(name)` returns the file of that name next to it, or None.
 
         Raises RatchetError `reserved-line` if a file holds the line that separates the files of a candidate's text.
         """
@@ -84,7 +84,7 @@ class Candidate:
 
     @property
     def source(self) -> str:
-        """Its text for people and parsers; bytes that are not UTF-8 are replaced."""
+        """The text as a str; bytes that are not UTF-8 are replaced."""
         return self.text.decode("utf-8", "replace")
 
     @property
@@ -194,7 +194,7 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
 
 
 def refuse_text(source: bytes, name: str, value: str) -> None:
-    """Raises UsageError `bad-setting` if text would replace a number, usually a mistyped one."""
+    """Raises UsageError `bad-setting` if a string would replace a number: such a value is usually mistyped."""
     old = dict(constants(source)).get(name)
     if old is not None and _is_number(expression(old)) and isinstance(expression(value), ast.Constant):
         new = ast.literal_eval(value)

@@ -19,7 +19,7 @@ class RatchetError(Exception):
 
 
 class UsageError(RatchetError):
-    """The command line itself is wrong."""
+    """An error in the call: an argument, an option or an environment variable is wrong."""
 
     exit_code = 2
 
@@ -43,7 +43,7 @@ class Limit:
         return int(text)
 
     def check(self, got: int, what: str) -> None:
-        """Raises RatchetError `too-large` if `what` exceeds the limit."""
+        """Raises RatchetError `too-large` if `got` exceeds the limit; `what` names the thing in the message."""
         if got > self.value:
             self.refuse(what, f"{got:,}" if got < 1 << 63 else "more than 2^63")
 

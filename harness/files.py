@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all, refusals of the operating system in words, and links that lead out."""
+"""Atomic writes of files, the operating system's errors as RatchetErrors, and symbolic links out of a repository."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from harness.errors import RatchetError
 
-# A temporary file lies beside its target: a rename is atomic only within one file system.
+# A temporary file lies in its target's folder, because a rename is atomic only within one file system.
 TEMPORARY_SUFFIX = ".ratchet-new"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}

@@ -41,7 +41,7 @@ def chip_of_device(device_kind: str) -> Chip | None:
 def slice_shape(count: int, links: Links) -> tuple[int, ...]:
     """The sizes of the axes of a slice of `count` chips: as equal as they can be, the smallest first.
 
-    Raises UsageError `unknown-slice` if they do not fill such a slice.
+    Raises UsageError `unknown-slice` if `count` chips do not fill a slice.
     """
     shape: list[int] = []
     rest = count

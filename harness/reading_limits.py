@@ -26,12 +26,12 @@ UNPACKED = Limit(counts="bytes unpacked", most=256 * _MIB, variable="RATCHET_MAX
 RECORD = Limit(counts="bytes in a record or a kernel.py", most=16 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
 LEDGER = Limit(counts="bytes from git at once", most=512 * _MIB, variable="RATCHET_MAX_LEDGER_BYTES")
 ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MAX_ANSWER_BYTES")
-# A row of a table takes minutes.
+# The limit of `table`, which takes minutes for each shape.
 SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHAPES")
 # The most programs from which the best may be chosen. Nobody has compiled so many, and from 10^13 on a double cannot
 # distinguish the chance that is left to each program from 0.
 MOST_LOOKED_AT = 10**9
-# The limits of the whole process that reads. It may always take this much, whatever the size of its files.
+# The limits of a whole process that reads files. It may always take this much, however small the files are.
 MEMORY = Limit(counts="bytes of memory", most=1024 * _MIB, variable="RATCHET_MAX_MEMORY_BYTES")
 SECONDS = Limit(counts="seconds of a processor", most=20, variable="RATCHET_MAX_SECONDS")
 
@@ -53,7 +53,7 @@ def memory_bytes(read: int) -> int:
 
 
 def seconds(read: int) -> int:
-    """The processor seconds that such a process may take: ten for each MiB, and at least SECONDS."""
+    """The processor seconds that a process may take after reading this many bytes: ten per MiB, at least SECONDS."""
     return max(SECONDS.value, _SECONDS_PER_MIB * read // _MIB)
 
 
@@ -108,7 +108,7 @@ def note(size: int) -> None:
 
 
 def note_objects(size: int) -> None:
-    """As `note`, for the records of a capture: with them its bytes count one and a half times.
+    """Tells the watching process that `size` bytes of a capture become records: they count half as much again.
 
     The shortest events become 13 bytes of records for each of their bytes. The records and the table of a verb take 280
     MB for a capture of 23 MB with a million events of one statistic each, and 200 MB with two statistics, as TPUs write
@@ -129,7 +129,10 @@ def watched_through(descriptor: int) -> None:
 
 
 def confine(size: int) -> None:
-    """Limits this process, a child that works on `size` bytes: beyond them allocations fail, or a signal ends it."""
+    """Limits memory and processor time of this process, a child that works on `size` bytes.
+
+    Beyond the limits, allocations fail or a signal ends the process.
+    """
     memory, time = memory_bytes(size) + _ROOM, seconds(size)
     for kind, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, time)):
         hard = resource.getrlimit(kind)[1]

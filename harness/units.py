@@ -62,7 +62,7 @@ def short(value: float) -> str:
 
 
 def change(time_ratio: float, digits: int = 1) -> str:
-    """A ratio new/old as the change that it is: `0.508` -> `-49.2%`, `1.0` -> `0.0%`."""
+    """A ratio new/old as a change in percent: `0.508` -> `-49.2%`, `1.0` -> `0.0%`."""
     text = f"{100 * (time_ratio - 1):+.{digits}f}"
     return f"{text.lstrip('+-') if float(text) == 0 else text}%"
 

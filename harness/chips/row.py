@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 # The pages in `CLOUD` also publish the peaks of int8 and fp8. Peaks of int4 are only in jax's TPU table, which has no
-# int8 peak for v7x. The compiler's spacing of matmuls of these types agrees (libtpu 0.0.50). Scoped VMEM is the
-# compiler's default limit for one kernel, as its error message states it.
+# int8 peak for v7x. The compiler's spacing of matmuls of these types agrees with the peaks (libtpu 0.0.50). Scoped VMEM
+# is the compiler's default limit for one kernel, as its error message states it.
 CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
 PAPER = "Jouppi et al., CACM 63(7), 2020, halved for one of the chip's two cores"
 BOOK = "How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of interconnect figures"
 NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense peaks), Hopper tuning guide (shared memory, L2)"
 
-# The dtypes that Mosaic refuses to load on v4, v5e, v5p, v6e and v7x (libtpu 0.0.42.1, each tried); JAX makes 32 bits
-# of 64. It loads int8, int4, float8_e4m3fn and float8_e5m2 on all of these chips, and multiplies them on all except v4.
+# The dtypes that Mosaic refuses to load on v4, v5e, v5p, v6e and v7x (each was tried with libtpu 0.0.42.1). Mosaic
+# loads int8, int4, float8_e4m3fn and float8_e5m2 on all of these chips, and multiplies them on all except v4.
 _NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex128")
 
 
@@ -49,7 +49,7 @@ class Figures:
         return self.ridge("bfloat16")
 
     def narrow_peak(self, dtype: str) -> float | None:
-        """The published peak of matmuls of `dtype` (numpy/ml_dtypes name); None if only bfloat16's is published."""
+        """The published peak of matmuls of `dtype` (numpy/ml_dtypes name); None unless it is above bfloat16's."""
         narrow = {
             "int8": self.peak_int8_ops_per_second,
             "float8": self.peak_fp8_flops_per_second,
@@ -60,7 +60,8 @@ class Figures:
     def peak_flops_per_second(self, dtype: str) -> float:
         """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
 
-        For float32 it is bfloat16's, because the default precision of a TPU is one bfloat16 pass.
+        It is bfloat16's for a dtype without a peak, also for float32, because a TPU's default precision for float32 is
+        one bfloat16 pass.
         """
         return self.narrow_peak(dtype) or self.peak_bf16_flops_per_second
 
@@ -177,7 +178,7 @@ class Calibrated:
     transfer_seconds: float = 4e-9
     wait_seconds: float = 20e-9
     # On a v7x, HBM delivers 1942 bytes per cycle. There grouped products wait for the one large block that they fetch
-    # when the group changes, and their gradients wait for the one that they store; both times fit 0.53 of that
+    # when the group changes, and their gradients wait for the large block that they store; both times fit 0.53 of that
     # bandwidth. On all other chips HBM delivers less than 1024 bytes per cycle to a core, so this constant changes
     # nothing there.
     transfer_bytes_per_cycle: int = 1024
@@ -192,7 +193,7 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """The 95 % interval of each constant of `Calibrated`, the others fixed: benchmarks/CALIBRATION.md, `calibrate.py`.
+    """The 95 % interval of each constant of `Calibrated` with the others fixed (benchmarks/CALIBRATION.md).
 
     A simulated gain must exist at both ends of each interval. An interval that no published time of the chip narrows
     keeps its default, which is the range that the prior of `calibrate.py` allows.
@@ -255,8 +256,8 @@ class ChipRow:
     if nothing is published.
 
     `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of that
-    time: 68.27 % of the errors of further rows are smaller. It is estimated from the rows that no constant was fitted
-    to, leaving out each row in turn (benchmarks/FIDELITY.md).
+    time: 68.27 % of the errors of further rows should be smaller. It is estimated from the rows that no constant was
+    fitted to, leaving out each row in turn (benchmarks/FIDELITY.md).
 
     The keys of a contest hash the whole row of its chip except `workbench`, which the judge must not read.
     """

@@ -1,9 +1,9 @@
-"""TPU v2: only for predictions, because no compiler here makes kernels for it."""
+"""TPU v2: only for predictions, because the ratchet's compilers make no kernels for it."""
 
 from harness.chips.row import PAPER, ChipRow, Figures, Links
 from harness.chips.workbench import Workbench
 
-# 46 TFLOP/s, 700 GB/s and 16 GiB a chip of two cores, each core a device.
+# A chip has 46 TFLOP/s, 700 GB/s, 16 GiB and two cores; each core is a device.
 ROW = ChipRow(
     chip=Figures(
         name="v2",

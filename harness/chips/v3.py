@@ -1,9 +1,9 @@
-"""TPU v3: only for predictions, because no compiler here makes kernels for it."""
+"""TPU v3: only for predictions, because the ratchet's compilers make no kernels for it."""
 
 from harness.chips.row import BOOK, PAPER, ChipRow, Figures, Links
 from harness.chips.workbench import Workbench
 
-# 123 TFLOP/s, 900 GB/s and 32 GiB a chip of two cores, each core a device.
+# A chip has 123 TFLOP/s, 900 GB/s, 32 GiB and two cores; each core is a device.
 ROW = ChipRow(
     chip=Figures(
         name="v3",

@@ -45,7 +45,7 @@ ROW = ChipRow(
         narrow_rate=1,
         branch_slots=1,
     ),
-    # No published times: the largest uncertainty of the chips that have some.
+    # No times are published for this chip, so this is the largest uncertainty of the chips with published times.
     relative_uncertainty=0.048,
     links=Links(one_way_bytes_per_second=4.5e10, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
     workbench=Workbench(),

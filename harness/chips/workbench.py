@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Workbench:
     """The section of a row for tools that give no verdict.
 
-    `offloads_collectives`: its SparseCores can run collectives (protocol, section 7). `has_counters`: the profiler
-    writes the hardware's own counters. `has_periodic_counters`: it writes them also while a program runs.
+    `offloads_collectives`: the chip's SparseCores can run collectives (docs/PROTOCOL.md, section 7). `has_counters`:
+    the profiler writes the hardware's own counters. `has_periodic_counters`: it writes them also while a program runs.
     `has_unit_counters`: from the counters, XProf computes how busy each unit was (xprof 2.24). `host_bytes_per_second`
     is the bandwidth of one chip's link to its host in one direction.
     """

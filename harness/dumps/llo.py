@@ -63,7 +63,7 @@ class Op(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """One very long instruction word: `address` is its place in the program, `regions` those that start here.
+    """One very long instruction word: `address` is its place in the program, `regions` are those that start with it.
 
     `ends` is True if a region of the program ends with it.
     """
@@ -246,15 +246,15 @@ def called_name(op: Op) -> str:
 
 
 def called_operands(op: Op) -> tuple[str, ...]:
-    """The names of the HLO instructions that an `inlined_call` hands to the op it calls, in their order."""
+    """The names of the HLO instructions that an `inlined_call` passes to the op that it calls, in their order."""
     return tuple(re.findall(r"%([\w.\-]+)", op.note.partition("(")[2])) if op.opcode == "inlined_call" else ()
 
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """Runs its body without the search for reference cycles.
+    """Runs its body without Python's cyclic garbage collector.
 
-    That search takes half of the time among a million records that have none.
+    The collector would take half of the time, because it searches a million records, which have no cycles.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -349,7 +349,7 @@ def _text(path: Path) -> str:
 
 
 def _one_call_each(schedules: Iterable[str]) -> Schedule:
-    """A top-level program that only calls each HLO op once; nothing else is known of it."""
+    """A made-up top-level program that calls each HLO op once, for a dump that has none."""
     ops = (Op("", "inlined_call", note=f"%{name} = unknown()") for name in schedules)
     return Schedule(name=_TOP, bundles=tuple(Bundle(address, (op,), ()) for address, op in enumerate(ops)))
 

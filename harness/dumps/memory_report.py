@@ -109,7 +109,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Buffers or programs that a device holds for one place in the code, which `calls` names, innermost first."""
+    """Buffers or programs on a device from one place in the code; `calls` is its call stack, innermost first."""
 
     bytes: int
     count: int

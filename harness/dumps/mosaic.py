@@ -1,6 +1,6 @@
 """Operation counts inside Pallas TPU kernels, read from their Mosaic bytecode with jaxlib's MLIR bindings.
 
-Only the MLIR bindings of jaxlib are imported: nothing else can read the bytecode. No JAX, no device.
+Only the MLIR bindings of jaxlib are imported: nothing else can read the bytecode. Neither JAX nor a device is needed.
 """
 
 from collections import Counter

@@ -79,9 +79,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One row of a plane: a thread, a stream, a queue. `unnamed_events` are those whose metadata the file lacks.
+    """One row of a plane: a thread, a stream, a queue. `unnamed_events` counts events whose metadata the file lacks.
 
-    `start_ps` is the start of the first event with a place in time, None without one.
+    `start_ps` is the start of the first event with a place in time; None if there is no such event.
     """
 
     name: str
@@ -115,12 +115,12 @@ class Space:
 
     @property
     def is_whole(self) -> bool:
-        """True if the file's last field is there."""
+        """True if the file ends with a host's name, its last field."""
         return bool(self.hostnames)
 
     @property
     def start_ps(self) -> int | None:
-        """The start of the first event with a place in time, None without one."""
+        """The start of the first event with a place in time; None if there is no such event."""
         starts = (line.start_ps for plane in self.planes for line in plane.lines)
         return min((start for start in starts if start is not None), default=None)
 
@@ -274,7 +274,7 @@ _VARINT_BITS = 70
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at offset `at`, and the offset behind it."""
+    """The number at offset `at`, and the offset after it."""
     value = data[at]
     if value < 128:
         return value, at + 1

@@ -126,7 +126,7 @@ def labelled(text: str) -> Convolution:
 
 
 def configuration(backend: str, *path: str) -> object:
-    """The value at `path` of a backend's configuration, None if it is not JSON or has nothing there."""
+    """The value at `path` of a backend's configuration; None if the text is not JSON or has no such path."""
     try:
         stated: object = json.loads(backend) if backend else None
     except (ValueError, RecursionError):

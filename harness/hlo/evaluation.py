@@ -23,8 +23,9 @@ Values = npt.NDArray[np.generic]
 # The place of a value in the new module: the name of an instruction, or the places of a tuple's parts.
 _Place: TypeAlias = "str | tuple[_Place, ...]"
 
-# Only integers, because integer arithmetic is the same on every machine. Float arithmetic is not (subnormal numbers,
-# and conversions of numbers that no integer holds), so a branch in the simulation could skip work that the chip does.
+# Only integers are evaluated, because integer arithmetic is the same on every machine. Float arithmetic is not
+# (subnormal numbers, and conversions of numbers that no integer holds), so a branch in the simulation could skip work
+# that the chip does.
 INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
 # Attributes that do not affect the value; they come after those that do.
 IRRELEVANT = re.compile(
@@ -297,7 +298,7 @@ class _Writer:
         """The operand with its updates; elements that several updates set to different numbers become unknown.
 
         Machines may make the updates of one element in any order. Raises NotEvaluated if the order matters and the
-        scatter does more than to set elements of one array.
+        scatter does more than set elements of one array.
         """
         written = self._line(instruction, operands, frame)
         roots = [part for part in self._called(instruction) if part.is_root]
@@ -319,7 +320,8 @@ class _Writer:
             )
             for opcode, first in (("maximum", 0), ("minimum", -1))
         )
-        # An element without updates keeps its first number, of which the least is the greater one.
+        # An element without updates keeps its initial numbers, the type's least in `greatest` and its greatest in
+        # `least`, so it does not count as different.
         sizes = kind.plain[kind.plain.index("[") :]
         differ = self._written(frame, f"pred{sizes}", "compare", f"%{greatest}, %{least}", ", direction=GT")
         other = self._unset(kind, frame)
@@ -438,7 +440,7 @@ class _Level:
 
 
 def _levels(array: Array) -> list[_Level]:
-    """The array's own dimensions, and one step for each tile of its layout. Raises NotEvaluated."""
+    """One level for the array's own dimensions, and one for each tile of its layout. Raises NotEvaluated."""
     lengths = tuple(size or 0 for size in array.dimensions)
     levels = [_Level(sizes=lengths, padded=lengths, split=lengths, order=array.major_to_minor)]
     for tile in array.layout.tiles if array.layout is not None else ():

@@ -70,7 +70,7 @@ class Instruction:
     - `literal`: the text of a constant.
     - `called`: the computations that the instruction calls, each with its role.
     - `backend`: the backend's configuration, which is JSON for a TPU.
-    - `trip_count`: the compiler's number of iterations of a loop.
+    - `trip_count`: the number of iterations of a loop, if the compiler states it.
     - `other_attributes`: the names of attributes that are not read.
     - `attributes`: the text of all attributes except `backend`.
     """
@@ -171,7 +171,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """The conditional's operand for each branch parameter, by its name, for branches that nothing else calls."""
+        """For branches that nothing else calls: the conditional's operand of each parameter, by parameter name."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}

@@ -67,7 +67,7 @@ def module(text: str, name: str = "pasted text") -> Module:
 
 
 def read(text: str, name: str = "") -> Module:
-    """As `module`, but returns an empty module if nothing is understood."""
+    """The module in `text`, like `module`; an empty module if nothing is understood."""
     return _Reader(text, name).read()
 
 

@@ -80,7 +80,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Array:
-    """The shape of one array. If a dimension is `dynamic`, its size is an upper bound; None is no bound."""
+    """The shape of one array. If a dimension is `dynamic`, its size is an upper bound; None means no bound."""
 
     dtype: str
     dimensions: tuple[int | None, ...] = ()
@@ -266,7 +266,7 @@ def shape(text: str) -> Shape:
 
 
 def array(text: str) -> Array:
-    """As `shape`, for a single array. Raises RatchetError `bad-hlo`."""
+    """The shape of a single array that `text` states. Raises RatchetError `bad-hlo`."""
     parsed = shape(text)
     if isinstance(parsed, Tuple):
         raise RatchetError("bad-hlo", f"expected the shape of one array, got the tuple {parsed}")

@@ -1,7 +1,7 @@
 """The values that a compiled module holds or computes, as words of the chip's memory.
 
-Scalar-prefetch kernels branch on such tables. The known values are constants, values from outside, and everything that
-the module computes from these.
+Scalar-prefetch kernels branch on tables of integers. The known values are the module's constants, the arguments that a
+caller of this code states, and everything that the module computes from both.
 """
 
 import re
@@ -26,8 +26,8 @@ _COPIES = ("copy", "copy-start", "copy-done")
 class Tables:
     """The values of one HLO module's instructions, as far as they follow from its constants and from `operands`.
 
-    `operands` gives the contents of arguments, by the name of the parameter, by the name
-    that the program gave the argument, or by the argument's position.
+    `operands` gives the contents of arguments, by the name of the parameter, by the name that the program gave the
+    argument, or by the argument's position.
     """
 
     def __init__(self, module: Module, operands: Mapping[str, Values] | Mapping[int, Values] | None = None) -> None:

@@ -29,7 +29,7 @@ for _ in range(9):
 _GROUP = re.compile(_BRACES, re.DOTALL)
 # The tokens that a jump over a balanced group must look at; everything between them is passed over at once.
 _STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
-# The largest machines have some ten thousand chips; the lists of a few hundred different collectives fit.
+# The largest machines have some ten thousand chips; the limit has room for the lists of a few hundred collectives.
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
 DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")
 NAME = Limit(counts="characters in a name", most=10_000, variable="RATCHET_MAX_NAME")
@@ -82,7 +82,7 @@ class Tokens:
         return token
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Takes several tokens in one go if the pattern matches where the next one starts; None if it does not."""
+        """The match of the pattern where the next token starts, and takes its tokens; None if it does not match."""
         match = pattern.match(self.text, self._next.start if self._next else self._end)
         if match is not None:
             self._next, self._end = None, match.end()
@@ -150,7 +150,7 @@ class Tokens:
         raise Misunderstood(f"at {self.where(wrong)}: `{self.text[wrong]}` closes nothing")
 
     def _closing(self, start: int) -> int | None:
-        """The offset behind the bracket that closes the one at `start`; None if none does, as `_unclosed` records.
+        """The offset after the bracket that closes the one at `start`; None, and a note in `_unclosed`, if none does.
 
         Each unclosed bracket is searched only once: all brackets that are open at that point are recorded as unclosed,
         and a later search stops at the first of them.

@@ -17,7 +17,7 @@ from harness.errors import RatchetError, UsageError
 KERNEL = "kernel.py"
 # The contest's own files, which no kernel imports as helpers.
 _JUDGES = frozenset(("kernel", "prepare"))
-# Most kernels import these and nothing else: no file of such a name is looked for.
+# Modules that are never helpers. Most kernels import only these, so for most kernels no file is looked for.
 _INSTALLED = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", "ml_dtypes", "numpy"))
 _MARK = "\n# ---- beside kernel.py: {} ----\n"
 _MARKED = re.compile(rb"\n# ---- beside kernel\.py: ([A-Za-z_]\w*\.py) ----\n")

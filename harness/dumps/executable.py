@@ -14,13 +14,13 @@ from pathlib import Path
 from harness.dumps.allocations import Allocation
 
 SUFFIX = ".executable"
-# Constants lie one behind the other, in the order of the allocations, each at a multiple of the stride from the first;
+# Constants lie one after the other, in the order of the allocations, each at a multiple of the stride from the first;
 # the last one is padded to whole blocks (libtpu 0.0.42 and 0.0.50).
 _STRIDE, _BLOCK = 16384, 512
 _TABLE = re.compile(r"[su]32\[(\d+)\]")
 _WORD = 4
-# The image of a program lies in a protocol buffer, behind a list of its parts, each with its offset (none for 0) and
-# its size. The second kind of parts are the constants, the third takes no bytes of the image.
+# The image of a program lies in a protocol buffer, after a list of its parts. Each part has an offset (left out if 0)
+# and a size. The second kind of parts are the constants, the third takes no bytes of the image.
 _CONSTANTS = re.compile(
     rb"\x12[\0-\x7f]\x08\x02\x10\x01\x1a[\0-\x7f]\x10([\x80-\xff]*[\0-\x7f])"
     rb"(?:\x12[\0-\x7f]\x08\x03\x10\x01\x20[\x80-\xff]*[\0-\x7f])?\x1a([\x80-\xff]*[\0-\x7f])",

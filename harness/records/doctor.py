@@ -21,7 +21,7 @@ class Setting:
     - `is_certain`: False inside a condition, where the setting is perhaps never made.
     - `is_final`: False if a later assignment overrides it.
     - `too_late`: the code that reads the variable before it is set, "" if none is known.
-    - `unreached`: the reason why the variable's reader does not get it.
+    - `unreached`: the reason why the setting does not reach the library that reads the variable, or "".
     - `scope`: the number of the only command, container or process that gets the variable; 0 if all later ones get it.
     """
 

@@ -11,7 +11,7 @@ FROM_VECTOR = "a scalar taken from a vector register (spop)"
 SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not modelled"
 
 
-# A decision of the scalar program: the name of its schedule, and its number in that schedule.
+# A decision of the scalar program: the name of the schedule, and the decision's number in the schedule.
 Decision = tuple[str, int]
 
 

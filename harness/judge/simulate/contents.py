@@ -65,7 +65,7 @@ class Contents:
     def written_by_call(
         self, addresses: Sequence["int | Unknown"], words: "Callable[[int], tuple[int | Unknown, ...] | None]"
     ) -> None:
-        """Records that a called op has written its results to these addresses; `words(i)` returns those of result i."""
+        """Records that a called op has written its results to these addresses; `words(i)` returns result i's words."""
         for number, address in enumerate(addresses):
             if not isinstance(address, Unknown):
                 self._at[address] = partial(words, number)

@@ -40,8 +40,8 @@ _FACTORS = (0.8, 1.2)
 # Values that reverse two rules, which were read off the same spacing: the first half of a row pair goes to the weight
 # port before the port is free, and a packed exponential occupies its unit for two cycles.
 _RULES = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
-# Times are published of permutations on two kinds of chip, and of a gather on a third. In them links reach the same
-# rate within 2 %, and a hop takes 0.75 or 1 us.
+# The published times of permutations on two kinds of chip and of an all-gather on a third show 86 to 95 % of a link's
+# bandwidth (`Links` in harness/chips/row.py), and 0.75 or 1 us for a hop.
 _OF_LINKS = {"reached_share": (1 - LINK_WAITS, 1 + LINK_WAITS), "hop_seconds": (0.5, 2.0)}
 # Fields that affect only how operations use their units.
 _OF_UNITS = (

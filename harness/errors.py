@@ -51,6 +51,6 @@ class Limit:
         """Raises RatchetError `too-large`."""
         raise RatchetError(
             "too-large",
-            f"{what}: expected at most {self.value:,} {self.counts}, got {got}; {self.variable} is the limit, set it "
-            "higher if you trust where this comes from",
+            f"{what}: expected at most {self.value:,} {self.counts}, got {got}; if you trust the source, set a higher "
+            f"limit in the environment variable {self.variable}",
         )

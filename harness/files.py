@@ -28,7 +28,7 @@ def written_atomically(path: Path, mode: int | None = None) -> Iterator[BinaryIO
     The contents go through a synced temporary file and a rename.
 
     Keeps the permissions that `path` has; a new file gets `mode` or the process's default.
-    Raises RatchetError `no-space`, `read-only` or `io`; `path` is then as it was.
+    Raises RatchetError `no-space`, `read-only` or `io`; `path` is then unchanged.
     """
     temporary = temporary_of(path)
     with refusals_in_words(f"writing {path}"):
@@ -88,7 +88,7 @@ def refusals_in_words(doing: str) -> Iterator[None]:
         reason = error.strerror or str(error)
         if error.errno in _NO_SPACE:
             raise RatchetError(
-                "no-space", f"no space left while {doing} ({reason}); free some and run again"
+                "no-space", f"no space left while {doing} ({reason}); free some space and run again"
             ) from error
         if error.errno in _READ_ONLY:
             raise RatchetError(

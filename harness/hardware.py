@@ -83,7 +83,7 @@ def slice_topology(chip: Chip, count: int) -> str:
 
 
 def why_not_several(chip: Chip) -> str:
-    """Why programs on several chips of this kind are not simulated, else ""."""
+    """The reason why programs on several chips of this kind are not simulated, or ""."""
     if chip.name in _NUMBERED_BY_CORE:
         return (
             f"programs on several chips are not simulated for {chip.name}, whose programs name the cores of other "
@@ -92,7 +92,7 @@ def why_not_several(chip: Chip) -> str:
     if chip.device == "core":
         return (
             f"programs on several chips are not simulated for {chip.name}: two devices share the links of a chip, and "
-            "XLA hands collectives to the SparseCore, which is not modelled (it keeps them on the TensorCore with "
+            "XLA offloads collectives to the SparseCore, which is not modelled (they stay on the TensorCore with "
             "--xla_tpu_enable_sparse_core_collective_offload_all_gather=false, likewise all_reduce and reduce_scatter)"
         )
     return ""

@@ -85,7 +85,7 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
     if "dim_labels" in parts:
         groups = next(iter(parts.get("batch_group_count", ())), 1)
         if groups < 1:
-            raise Misunderstood(f"a batch_group_count of {groups}")
+            raise Misunderstood(f"expected a batch_group_count of 1 or more, got {groups}")
         fields["convolution"] = replace(
             labelled(parts["dim_labels"]), window=parts.get("window", ()), batch_groups=groups
         )
@@ -155,7 +155,7 @@ def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
     count = len(sizes.split("x"))
     unknown = set(fields) - {"size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal"}
     if unknown:
-        raise Misunderstood(f"a window with {', '.join(sorted(unknown))}")
+        raise Misunderstood(f"expected a window of known attributes, got {', '.join(sorted(unknown))}")
     try:
         numbers = {
             key: [int(word) for word in fields.get(key, "x".join(["1"] * count)).split("x")]

@@ -170,7 +170,7 @@ class _Writer:
         if opcode == "bitcast":
             return self._bitcast(instruction, operands[0], frame)
         if opcode in _NOT_HERE:
-            raise NotEvaluated(f"{instruction.name} is a {opcode}")
+            raise NotEvaluated(f"{instruction.name} is a {opcode}, which is not evaluated")
         if opcode == "scatter":
             return self._scatter(instruction, operands, frame)
         return self._line(instruction, operands, frame)
@@ -185,7 +185,7 @@ class _Writer:
         if values is None:
             raise NotEvaluated(f"the contents of the argument {instruction.name} are not known")
         if values.size > MOST_ELEMENTS:
-            raise NotEvaluated("a table of more elements than are evaluated")
+            raise NotEvaluated(f"{instruction.name} has more than {MOST_ELEMENTS} elements: too many to evaluate")
         array = instruction.shape
         assert isinstance(array, Array)
         dtype = "s32" if array.dtype == "pred" else array.dtype
@@ -203,7 +203,7 @@ class _Writer:
             raise NotEvaluated(f"{instruction.name} has a size that is known only at run time")
         dtypes = {array.dtype for array in kinds}
         if strange := dtypes - {*INTEGERS, "f32"}:
-            raise NotEvaluated(f"{instruction.name} has elements of {strange.pop()}")
+            raise NotEvaluated(f"{instruction.name} has elements of the type {strange.pop()}")
         if instruction.opcode == "sort" and self._has_unknown_order(instruction):
             raise NotEvaluated(f"{instruction.name} may put equal keys into any order")
         if "f32" in dtypes:
@@ -271,7 +271,7 @@ class _Writer:
     def _written(self, frame: _Frame, kind: str, opcode: str, text: str, attributes: str) -> str:
         name = f"v{len(self._kinds)}"
         if len(self._kinds) >= _MOST_INSTRUCTIONS:
-            raise NotEvaluated("more instructions than a table takes")
+            raise NotEvaluated(f"more than {_MOST_INSTRUCTIONS} instructions: too many to evaluate")
         frame.lines.append(f"  %{name} = {kind} {opcode}({text}){attributes}")
         self._kinds[name] = kind
         return name
@@ -361,7 +361,7 @@ class _Writer:
             raise NotEvaluated("a bitcast to elements of another size")
         there, here = _levels(source), _levels(target)
         if (size := prod(there[-1].tiled)) != prod(here[-1].tiled):
-            raise NotEvaluated(f"{instruction.name} has another size in memory than what it is made from")
+            raise NotEvaluated(f"{instruction.name} has another size in memory than its operand")
 
         def moved(opcode: str, sizes: Sequence[int], operand: str, attributes: str = "") -> str:
             kind = f"{source.dtype}[{','.join(map(str, sizes))}]"

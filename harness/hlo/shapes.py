@@ -305,7 +305,7 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
         dynamic.append(tokens.skip("<="))
         sizes.append(tokens.integer())
         if (sizes[-1] or 0) < 0:
-            raise Misunderstood(f"a dimension of {sizes[-1]}")
+            raise Misunderstood(f"expected a dimension of 0 or more, got {sizes[-1]}")
         DIMENSIONS.check(len(sizes), f"the shape at {tokens.where(start.start)}")
     if math.prod(size for size in sizes if size) >= _MOST_ELEMENTS:
         raise Misunderstood(f"{tokens.where(start.start)}: expected a shape of less than 2^63 elements")
@@ -408,7 +408,7 @@ def _tile(tokens: Tokens) -> tuple[int, ...]:
             continue
         sizes.append(tokens.integer())
         if sizes[-1] < 1:
-            raise Misunderstood(f"a tile of {sizes[-1]}")
+            raise Misunderstood(f"expected a tile of 1 or more in each dimension, got {sizes[-1]}")
         DIMENSIONS.check(len(sizes), "a tile")
     if math.prod(size for size in sizes if size != JOINED) >= _LARGEST_TILE:
         raise Misunderstood("expected tiles of less than 2^31 elements")

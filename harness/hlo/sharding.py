@@ -331,7 +331,7 @@ def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
         tokens.expect("=")
         axes[name] = tokens.integer()
         if axes[name] < 1:
-            raise Misunderstood(f"an axis {name} of {axes[name]} devices")
+            raise Misunderstood(f"expected an axis of 1 device or more, got {name}={axes[name]}")
     order = DeviceOrder(sizes=(math.prod(axes.values()),), transposition=(0,))
     before = tokens.place
     if tokens.skip(",") and tokens.sees("device_ids"):

@@ -347,7 +347,7 @@ def _arguments(
     A value that is not known to the caller is taken from the HLO module, if it is known there.
     """
     registers: list[int | Unknown] = [*arguments]
-    registers += [Unknown("an argument that no caller handed over") for _ in operands[len(registers) :]]
+    registers += [Unknown("an argument that the caller did not pass") for _ in operands[len(registers) :]]
     for index, name in enumerate(operands):
         if isinstance(registers[index], Unknown):
             values = tables.values(name)

@@ -29,9 +29,9 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no known end"
-# The most runs that try different outcomes of decisions on vectors, and the reason given if more are needed.
+# The most runs that try different outcomes of decisions that depend on vectors, and the reason if more are needed.
 _MOST_WAYS = 24
-_TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than are run both ways"
+_TOO_MANY_WAYS = f"{FROM_VECTOR} decides more branches than {_MOST_WAYS} runs can try both ways"
 # The time limit, in seconds on this computer, for the runs of both ways of a branch, because either may have no end.
 _BOUND_SECONDS = 5.0
 

@@ -143,7 +143,11 @@ class Memory:
         word = self.words.get(address)
         if word is None and self.runtime and address in self.contents:
             words = self.contents[address]()
-            return words[0] if words else Unknown(f"the result of an op at {self.name_of(address)}")
+            return (
+                words[0]
+                if words
+                else Unknown(f"the word at {self.name_of(address)}, an op's result whose value is not known")
+            )
         if word is None and address // ALLOCATION_SPACING in self._unclear:
             return self._unclear[address // ALLOCATION_SPACING]
         if word is None:
@@ -179,7 +183,7 @@ class Memory:
             if is_spill:
                 self._spilled[decided(destination, "the place of a spill") & WORD] = ()
             return
-        unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
+        unset = Unknown("a word of scalar memory that is not known to have been written")
         count = size * self.channel.machine.granule_bytes // WORD_BYTES
         words = [self.words.get(source + place, unset) for place in range(count)]
         destination &= WORD
@@ -243,7 +247,7 @@ class Memory:
         """The value that the caller passed in a register."""
         if 0 <= index < len(self.arguments):
             return self.arguments[index]
-        return Unknown(f"operand {index}, which the caller handed over in a register")
+        return Unknown(f"operand {index}, which the caller passed in a register")
 
     def store(self, predicate: "bool | Unknown", address: "int | Unknown", value: "int | Unknown") -> None:
         """Writes a word of scalar memory if the predicate holds.

@@ -408,7 +408,10 @@ def ports(
     """
     links = machine.links
     if links is None:
-        raise UsageError("unknown-slice", f"the links of {machine.chip} are not in the table: expected one chip")
+        raise UsageError(
+            "unknown-slice",
+            f"expected a program for one chip, got {count} chips: nothing is known about the links of {machine.chip}",
+        )
     addresses = {name: address for address, name in names.items()}
     keys = [allocation.name for allocation in top.allocations if allocation.tag == _ROUTING_KEY]
     rows = ROW_BYTES // machine.granule_bytes

@@ -169,8 +169,8 @@ def names(source: bytes) -> frozenset[str]:
 def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
     """`source` with the value of its top-level assignment `name = ...` replaced by `value`, and all else unchanged.
 
-    Raises RatchetError `unknown-constant` if there is not exactly one such assignment (naming
-    those that exist), `syntax-error` if `source` is not Python.
+    Raises RatchetError `unknown-constant`, which names the constants that exist, if there is not exactly one such
+    assignment; `syntax-error` if `source` is not Python.
     """
     try:
         tree = ast.parse(source)

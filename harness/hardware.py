@@ -21,7 +21,7 @@ _NUMBERED_BY_CORE = ("v4",)
 
 
 def chip(name: str) -> Chip:
-    """The chip called `name` (`v5e`, any case). Raises UsageError `unknown-chip` naming those that exist."""
+    """The chip called `name` (`v5e`, any case). Raises UsageError `unknown-chip`, which names the chips."""
     for candidate in CHIPS:
         if candidate.name == name.strip().lower():
             return candidate

@@ -359,7 +359,7 @@ def parse_schedule(name: str, text: str) -> Schedule:
     text = _LABEL.sub("", _with_short_locations(text))
     stages = [int(number) for number in _STAGE.findall(text)]
     entry = _ENTRY.search(text)
-    # The text before the first bundle, then for each bundle its address, its mark and the text behind it.
+    # The text before the first bundle, then for each bundle its address, its mark and its text.
     _, *parts = _BUNDLE.split("\n" + text)
     bodies = parts[2::3]
     bundles = tuple(_bundle(*parts[i : i + 3], is_last=i + 3 == len(parts)) for i in range(0, len(parts), 3))

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
 # Message -> (field, number, type). A type is a scalar (`bytes`, `int64` ...) or another message of the schema;
-# behind it `*` means repeated, `!` that the field's presence matters (all such fields are one `oneof value`).
+# after it, `*` means repeated, and `!` that the field's presence matters (all fields with `!` are one `oneof value`).
 Schema: TypeAlias = Mapping[str, Sequence[tuple[str, int, str]]]
 
 

@@ -27,7 +27,7 @@ _Place: TypeAlias = "str | tuple[_Place, ...]"
 # (subnormal numbers, and conversions of numbers that no integer holds), so a branch in the simulation could skip work
 # that the chip does.
 INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
-# Attributes that do not affect the value; they come after those that do.
+# Attributes that do not affect the value; they come after the attributes that affect it.
 IRRELEVANT = re.compile(
     r", (?:sharding|frontend_attributes|control-predecessors|metadata|backend_config|statistics|origin)=.*", re.DOTALL
 )

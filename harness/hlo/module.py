@@ -21,7 +21,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contraction:
-    """The dimensions of a dot's two operands that are summed over, and those that are batches."""
+    """The contracting dimensions of a dot's two operands, and their batch dimensions."""
 
     left: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
@@ -171,7 +171,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """For branches that nothing else calls: the conditional's operand of each parameter, by parameter name."""
+        """The conditional's operand for each branch parameter, by parameter name; only for branches called once."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}

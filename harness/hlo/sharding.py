@@ -376,7 +376,7 @@ def _mesh_groups(
     sizes: list[int] = []
     places: dict[tuple[str, int], int] = {}
     for axis, whole in axes:
-        # An axis of which only a part is named is cut into the part before it, the named part, and the part behind it.
+        # If only a part of an axis is named, the axis is cut into the parts before and after it and the named part.
         parts = sorted((before, size) for name, before, size in named if name == axis)
         at = 1
         for before, size in parts:

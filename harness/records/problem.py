@@ -37,9 +37,9 @@ class Array:
 class Work:
     """Useful work of one call on one chip, as the judge counts it: a causal kernel gets credit for unmasked pairs only.
 
-    `exponentials` are those that the outputs cannot be computed without. `matmul_dtype` is the dtype of the matmuls'
-    operands (numpy/ml_dtypes name): utilisation and roofline refer to the chip's peak for it. `link_bytes` are the
-    bytes that must come to each chip from others.
+    `exponentials` counts the exponentials without which the outputs cannot be computed. `matmul_dtype` is the dtype of
+    the matmuls' operands (numpy/ml_dtypes name): utilisation and roofline refer to the chip's peak for it. `link_bytes`
+    are the bytes that must come to each chip from others.
     """
 
     matmul_flops: int

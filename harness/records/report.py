@@ -191,7 +191,7 @@ class Row:
       `experiments/` is known here). `time_ratio` is against the champion at that time.
     - `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch` is False for an accept
       in the log that no branch here holds, None if that does not apply or is not known.
-    - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the one that got it.
+    - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the attempt that got it.
     - `members` are the names of a suite's members and their times.
     - `looked_at` is how many programs the sweep looked at to choose this one; 0: no sweep, None: an older record.
     - `schedule` is the digest of the compiled program, `certificate` the beginning of its certificate's digest, "" if

@@ -225,7 +225,7 @@ def write_of(op: Op, names: Names) -> Write | None:
         space = name.partition(".")[2]
         if space in ("hbm", "vmem", "smem"):
             return Write(register, str(names.operand(space, op.arguments)))
-        # An operand without a memory space is a value that the caller hands over in a register.
+        # An operand without a memory space is a value that the caller passes in a register.
         return Write(register, f"memory.argument({operand_index(op.arguments)})")
     if name == "scalar_parameter_address":
         operand_place = names.operands.get(int(op.arguments)) if op.arguments.strip().isdigit() else None

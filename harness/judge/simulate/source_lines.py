@@ -13,7 +13,7 @@ _ARRAY = re.compile(r"[mx][xl]u\d")
 
 
 class Ascribed(NamedTuple):
-    """The lines of one bundle: that of each operation (`kernel.py:23`, or ""), and those that share its cycle."""
+    """The source line of each operation of a bundle (`kernel.py:23`, or ""), and the lines that share its cycle."""
 
     operations: tuple[str, ...]
     shared: tuple[str, ...]

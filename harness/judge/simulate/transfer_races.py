@@ -49,7 +49,7 @@ class Region:
 
     @property
     def end(self) -> int:
-        """The granule behind the last one."""
+        """The granule after the region's last granule."""
         return self.first + self.stride * (self.count - 1) + self.length
 
     def overlaps(self, first: int, end: int) -> bool:

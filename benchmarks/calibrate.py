@@ -74,7 +74,7 @@ _REACH, _TURNS = 0.35, 2
 # Switches of the simulator's structure, with both values: the value that a chip does not have is compared with its own.
 SWITCHES: dict[str, tuple[int, int]] = {"matmul_queue": (0, 1)}
 _RUN_SECONDS = 600.0
-# The schedules of a compiled program, and how long they may be.
+# The files with the schedules of a compiled program, and the most bytes that they may have.
 _SCHEDULES, _MOST_BYTES = "*-03-final_bundles.txt", 15_000_000
 
 Constants = Mapping[str, float]
@@ -128,13 +128,13 @@ def cases(chip: str, each: int, most_bundles: int, cache: Path, *, dry: bool = F
 
 
 def today(chip: str) -> dict[str, float]:
-    """The constants of a chip as they are."""
+    """Today's constants of a chip, by name."""
     row = chips.row(chip)
     return dataclasses.asdict(row.calibrated or Calibrated())
 
 
 def possible(name: str, value: float) -> float:
-    """The nearest value that the simulator takes."""
+    """The value of the constant nearest to `value` that the simulator accepts."""
     if name == "transfer_bytes_per_cycle":
         return round(value)
     # Multiples of 1/64 are sums of powers of two, so the units return to the same states.
@@ -142,7 +142,7 @@ def possible(name: str, value: float) -> float:
 
 
 def prior_interval(name: str, value: float) -> tuple[float, float]:
-    """The 95 % interval of the prior for a constant of this value, used where no row says more."""
+    """The 95 % interval of the prior for a constant of this value, used if no row narrows it."""
     least, most, width = SPACE[name]
     reach = float(np.exp(width * np.sqrt(2 * _LESS_LIKELY)))
     return possible(name, max(value / reach, least)), possible(name, min(value * reach, most))
@@ -215,7 +215,7 @@ class Fit:
         return slopes
 
     def nearest(self, at: Constants, slopes: Slopes, without: str = "") -> dict[str, float]:
-        """The likeliest constants by the slopes that were measured `at` these, for all operations but one."""
+        """The likeliest constants for all operations but `without`, if the errors have these slopes around `at`."""
         before = np.array(self.errors(at))
         ways = list(slopes.values())
 
@@ -284,7 +284,9 @@ class Fit:
 
 
 def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
-    """The interval in which each constant can be moved, widened to its `fitted` value, and which switches are open."""
+    """The interval in which each constant can be moved, widened to contain its `fitted` value, and the switches that
+    the rows leave open.
+    """
     constants = {}
     for name in SPACE:
         low, high, opposing_kind = fit.interval(name)
@@ -321,10 +323,10 @@ def calibrate(fit: Fit) -> dict[str, Any]:
 
 _INTRO = """# Constants fitted all at once
 
-`python benchmarks/calibrate.py --chip CHIP --write` simulates the compiled programs of published rows for fitting with
-a hundred sets of constants, and finds the set that makes their errors most likely (`calibrate.py` has the formulas).
-The simulator uses today's constants. This page says how certain they are, and whether others would be better.
-[CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) lists what else was tried.
+`python benchmarks/calibrate.py --chip CHIP --write` takes the published rows that are for fitting, simulates their
+compiled programs with a hundred sets of constants, and finds the set that makes their errors most likely
+(`calibrate.py` has the formulas). The simulator uses today's constants. This page says how certain these constants are,
+and whether other values would be better. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) lists what else was tried.
 
 "Can be moved" is the 95 % interval of a constant if only this constant is moved. It begins as the prior's interval, is
 cut off where the likelihood of the rows falls by a factor of 6.8, and always contains the fitted value. "Held by" is
@@ -392,7 +394,7 @@ def _whole(chip: str, chip_results: Mapping[str, Any]) -> list[str]:
     nearer = sum(errors["left out"] < errors["today"] for errors in left)
     sizes = (_percent(size) for which in _SETS[:2] for size in chip_results["errors"][which])
     rows = (str(chip_results["rows"]), str(chip_results["intervals"]["rows"]))
-    chosen = chip_results.get("chosen", "the CPU time of one run, which no command repeats")
+    chosen = chip_results.get("chosen", "CPU times of one run; no command repeats this")
     return [chip, *rows, *sizes, f"{nearer} of {len(left)}" if left else "-", chosen]
 
 

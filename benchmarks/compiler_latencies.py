@@ -27,9 +27,10 @@ _PASS = "packed-bundles-post-ra"
 _BUNDLE = re.compile(r"\s*(?:0x)?([0-9a-f]+) +: .*?\{(.*)\}")
 _OPCODE = re.compile(r"(?:^|= ?)\s*(v[\w.\[\]]+)")
 
-# v4 and v7x make bfloat16 of float32 first.
+# Float32 pushes only: v4 and v7x convert the operand to bfloat16 first, so they have none.
 _PUSHES_FLOAT32 = r"vmatpush\d?(\.xpose)?\.ms.*mxu0"
-# Kernel, the first and the second operation (if they are of one kind: the nearest two), and the machine's field.
+# Kernel, first operation, second operation, and field of the machine. If both operations are of one kind, the distance
+# of the nearest two counts.
 _FIGURES = (
     ("sum", r"\.xlane\..*xlu0", r"vpop\.xlane\.xlu0", "reduce_latency_cycles"),
     ("roll", r"vrot\.lane.*xlu0", r"vpop\.permute\.xlu0", "permute_latency_cycles"),
@@ -130,7 +131,7 @@ def operations(text: str) -> Iterator[tuple[int, str]]:
 
 
 def fewest(bundle_operations: list[tuple[int, str]], first: str, second: str) -> int | None:
-    """The smallest number of bundles between two operations, of one kind or from the first kind to the other kind."""
+    """The smallest number of bundles from an operation of the kind `first` to a later one of the kind `second`."""
     ones = [number for number, opcode in bundle_operations if re.search(first, opcode)]
     if first == second:
         return min((b - a for a, b in pairwise(ones)), default=None)

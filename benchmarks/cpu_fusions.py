@@ -1,10 +1,10 @@
 """Prints how fewer fusions change the CPU programs of the checks: compile time, run time and outputs.
 
-    .venv/bin/python benchmarks/cpu_fusions.py [template:BQ/BKV | FOLDER ...]
+.venv/bin/python benchmarks/cpu_fusions.py [template:BQ/BKV | FOLDER ...]
 
 Measures CPU seconds on this machine, for each kernel's program at the contest's own shape: with XLA's default settings,
-and with those of `environment.checking` for large programs. A verdict compiles two such programs, and runs the one of
-the full shape two or three times.
+and with those of `environment.checking` for large programs. A verdict compiles two such programs, and runs the program
+of the full shape two or three times.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _MANY_OPERATIONS = 10**9
 
 
 def measured(artifact: Path, inputs: Path, outputs: Path) -> tuple[float, float]:
-    """Seconds to compile the program and to run it; its first output is written as float32."""
+    """Seconds to compile the program and to run it. The program's first output is written to `outputs` as float32."""
     import jax
 
     values = pickle.loads(inputs.read_bytes())

@@ -1,6 +1,7 @@
-"""Counts the refused kernels: those that are one program on a CPU and another on the chip, and honest ones.
+"""Counts how many kernels are refused: of those that are different programs on a CPU and on the chip, and of honest
+ones.
 
-    .venv/bin/python benchmarks/divergences.py [--planted] [FOLDER ...] [--only TEXT] [--show] [--every N]
+.venv/bin/python benchmarks/divergences.py [--planted] [FOLDER ...] [--only TEXT] [--show] [--every N]
 
 The kernels are variants of a small one. Divergent ones combine each way in which one kernel.py can become two programs
 with each place where an operation can stand. Honest ones write the same program in another way. Each is traced and
@@ -292,7 +293,7 @@ _CALLS = {
     "the environment": "import os\nos.environ['OWN'] = '1'\nreturn attention(q, k, v)",
     "a setting": "jax.config.update('jax_enable_x64', True)\nreturn attention(q, k, v)",
 }
-# Code that controls the process that traces it, and hands over another program or another report.
+# Code that controls the process that traces it, and sends another program or another report.
 _HANDS_OVER = {
     "the chip's program at export": (
         "from jax import export\n_honest = export.Exported.serialize\n\n\n"

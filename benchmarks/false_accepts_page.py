@@ -16,10 +16,10 @@ from harness.judge.verdict import sign_test
 
 HERE = Path(__file__).parent
 
-_INTRO = """# How often nothing is accepted as a gain
+_INTRO = """# How often a change without a gain is accepted
 
-A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here
-noise goes through that very decision: the loop that asks for more samples, the control, the interval
+A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here the
+same code decides on noise: the loop that asks for more samples, the control, the interval
 (`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/compare_measured.py`,
 `harness/judge/verdict/sign_test.py`). Only the times are invented, or replayed from records. This command repeats it:
 
@@ -61,15 +61,16 @@ _LEDGER = """If attempts are counted as in the ledger, with the machines in turn
 accepted.
 
 A change that gains exactly the minimum effect is at the border: either answer is right, and an accept by luck is most
-likely. Of {attempts:,} such attempts {edge} are accepted ({edge_rate:.3%}); the rule allows {allowed:.3%}."""
+likely. Of {attempts:,} such attempts, {edge_rate:.3%} ({edge}) are accepted; the rule allows {allowed:.3%}."""
 
 _SLOTS = """## A slower slot, and loads that differ
 
 Here, too, the candidate changes nothing. But one slot is slower than the others, whatever runs in it; or each load of a
 program is slower or faster by luck while the process lives (it depends on where its buffers lie), with the standard
-deviation in the table. The control is loaded separately, so it detects such a machine. No number of rounds in one
-process shows how much the candidate's own load gains by luck: if loads differ by {worst}, more attempts than the goal
-allows are accepted. A few repeats under `--again`, each of which loads anew, tell whether a machine is like that.
+deviation in the table. The control is a separate load of the champion, so it detects such a machine. No number of
+rounds in one process shows how much the candidate's own load gains by luck: if loads differ by {worst}, more attempts
+than the goal allows are accepted. A few repeats under `--again`, each of which loads anew, tell whether a machine is
+like that.
 """
 
 _POWER = """## True gains of {gain:.0%}

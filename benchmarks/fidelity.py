@@ -93,7 +93,8 @@ def _code(path: Path) -> bytes:
 
 
 def compiled(rows: list[Row], cache: Path, library: Path | None = None, until: float = float("inf")) -> None:
-    """Compiles the rows that the cache lacks. A row that ends the compiler counts as failed; a new compiler goes on.
+    """Compiles the rows that the cache lacks. A row that crashes the compiler counts as failed; a new compiler process
+    goes on with the next row.
 
     After `until`, seconds since 1970, no row is begun.
     """
@@ -223,7 +224,7 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
 
 
 def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> str:
-    """The use of the row: `earlier` for a validation row that an earlier simulator than today's predicted."""
+    """The use of the row: `earlier` for a validation row that was predicted by a simulator older than today's."""
     if use_of(row) != "validation" or prediction is None:
         return use_of(row)
     is_todays = model == fidelity_rows.MODELS[row.chip] and abs(seconds / prediction - 1) <= _AS_PREDICTED
@@ -267,7 +268,7 @@ def _turn(row_points: list[Point], by_name: dict[str, Row]) -> Callable[[Point],
 
 
 def check() -> int:
-    """Compiles and simulates twenty rows of the page anew; returns 1 if one has another time."""
+    """Compiles and simulates twenty rows of the page anew; returns 1 if the time of any row has changed."""
     by_name = {row.name: row for row in chosen(10**6)}
     shown = statistics.points()
     by_chip = statistics.grouped((point for point in shown if point.row in by_name), lambda point: point.chip).values()

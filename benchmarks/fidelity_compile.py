@@ -42,7 +42,8 @@ _OLDER_DIALECT = 13
 
 
 def environment(directory: Path, library: Path | None = None, flags: str = "") -> dict[str, str]:
-    """The environment in which the compiler (`library`, if not the own one) dumps into `directory`, without a TPU.
+    """The environment in which the compiler (at `library`, or the installed libtpu) dumps into `directory`, without a
+    TPU.
 
     `flags` are further compiler flags, each after a space.
     """
@@ -135,7 +136,8 @@ def problem(row: Row) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def compile_row(row: Row) -> None:
-    """Compiles the row's operation for its chip, ahead of time, as tokamax's autotuner would have it measured.
+    """Compiles the row's operation for its chip, ahead of time, wrapped as tokamax's autotuner wraps it for
+    measurements.
 
     Arrays are parameters in their default layouts. Arrays whose contents decide what is done (group sizes) are
     constants, because the simulator has to see them.

@@ -21,9 +21,9 @@ from harness.judge.simulate.uncertainty import DEVIATIONS_OF_95_PERCENT, plus_mi
 
 _INTRO = """# How near the simulator comes to real TPUs
 
-This page compares device times that are published with the tokamax package with the simulated times of the same
-operations, compiled through tokamax's entry points with the published operands, layouts and configuration, copies
-around the kernel included. Fetches before a program starts are left out, as in the published times.
+The tokamax package publishes device times. This page compares them with simulated times of the same operations, which
+are compiled through tokamax's entry points with the published operands, layouts and configuration. Copies around the
+kernel are included; fetches before a program starts are left out, as in the published times.
 [FIDELITY_ROWS.md](FIDELITY_ROWS.md) has each row and the protocol. Compiled with {compiler}; the compiler of the
 published times is not known. With Python 3.12 or newer (`--write` makes all rows anew):
 
@@ -32,18 +32,18 @@ published times is not known. With Python 3.12 or newer (`--write` makes all row
 ![ratio of simulated to measured time](fidelity.png)
 """
 
-_PROTOCOL = """## Which rows are for what
+_PROTOCOL = """## The purpose of each row
 
 The first hexadecimal digit of a problem's SHA-256 decides the purpose of its row (`fidelity_rows.py`): 0, 2, 4, 6 and 8
-are for fitting, a, c and e for validation; since 2026-11-25, 1 is for fitting too, and 3 for validation. The rest is
-not looked at. Twins are rows that differ only in a reduction, in residuals or in how group sizes are written; all twins
-have the strictest purpose of any of them. Rows that were read before twins were grouped keep their place here, but a
-row with a stricter twin is no longer used for fitting. Of the flash-attention forward rows, the 66 that were published
-here before are for fitting, and of the others those of digit 1. Predictions of validation rows are written to
-`data/fidelity_predictions.tsv` and committed before their times are read: the code refuses to read the time of a row
-without a prediction. Errors of validation rows are those of the predictions, whatever the simulator says today. If a
-constant or rule has changed since the rows were read, they do not validate the new simulator, which is given new
-rows.{ran}
+are for fitting, a, c and e for validation; since 2026-11-25, 1 is for fitting too, and 3 for validation. The times of
+all other rows are not read. Twins are rows that differ only in a reduction, in residuals or in how group sizes are
+written; each of them has the strictest purpose among its twins. Rows that were read before twins were grouped keep
+their place here, but a row with a stricter twin is no longer used for fitting. Of the flash-attention forward rows,
+only the 66 that were published here before and the rows of digit 1 are for fitting. Predictions of validation rows are
+written to `data/fidelity_predictions.tsv` and committed before their times are read: the code refuses to read the time
+of a row without a prediction. Errors of validation rows are those of the predictions, whatever the simulator says
+today. If a constant or rule has changed since the rows were read, they do not validate the new simulator, which is
+given new rows.{ran}
 
 {without}"""
 
@@ -51,7 +51,8 @@ _FLOOR = """## How well the published times repeat
 
 The five samples of a row repeat to {spread} in the median. But a time cannot be known that well: some problems were
 published twice for v7x, months apart and with different compilers, and these two times differ by 4.0 % in the median
-and 6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be better than that. For
+and 6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be expected to come closer
+than that. For
 other chips nothing was published twice."""
 
 _DIFFERENCES = """## How the compiled programs differ from the measured ones
@@ -63,8 +64,8 @@ _DIFFERENCES = """## How the compiled programs differ from the measured ones
 - The tables of ragged dot's tiles are constants here, computed beforehand; on the device XLA computes them first.
 - Products with transposed weights on v5e and v7x have tile_k and tile_n exchanged, because tokamax read the
   configuration the other way round when they were published: see `fidelity_compile.py`.
-- Chunked cross-entropy with residuals is left out: today's compiler makes two loops of it, one for the loss and one for
-  the residuals, and the published times are those without residuals.
+- Chunked cross-entropy with residuals is left out: today's compiler makes two loops, one for the loss and one for the
+  residuals, and the published times are those of the program without residuals.
 - Gated linear units of bfloat16 are left out since 2026-11-24. To convert the product to float32, libtpu 0.0.50.1 makes
   a separate pass over HBM and 0.0.42.1 does not, so the older program moves 14 to 19 % fewer bytes. In all other gated
   linear units and normalizations, the two move the same bytes within 3 %. At the published bandwidth, the bytes of the
@@ -79,20 +80,20 @@ _UNEXPLAINED = """## What is not explained
   run was profiled alone, so the runtime must fetch before it starts the program.
 - Grouped products on v5p are up to 6 % too slow, except for two rows whose first group of eight holds everything: these
   are 8 to 9 % too fast.
-- Grouped products on v6e are some 4 % too fast, and up to 14 %. With the constants before these, most of their steps
-  took 0.2 to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have three or
-  four buffers instead of two, did not. The same was true on v7x until a single transfer was limited to 1024 bytes a
-  cycle (a group's weights are fetched in one piece). On v6e no such limit suits all rows (0.65 to 0.8 of the bandwidth
-  would be needed), and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of
-  every wait is ruled out: attention would be 8 % too slow on v7x.
+- Grouped products on v6e are about 4 % too fast, and at most 14 %. With earlier constants, most of their steps took 0.2
+  to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have three or four buffers
+  instead of two, did not. The same was true on v7x until a single transfer was limited to 1024 bytes a cycle (a group's
+  weights are fetched in one piece). On v6e no such limit suits all rows (0.65 to 0.8 of the bandwidth would be needed),
+  and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of every wait is ruled
+  out: attention would be 8 % too slow on v7x.
 - Products of 128 groups with 2048 x 768: four rows on v7x and v6e are 8 to 15 % too fast.
 - Backward attention of 512 rows and head_dim 256 on v7x is 12 % too fast; XLA's copies are 60 % of its time. With
   head_dim 64 and 2048 rows, and with 192 for V, it is too slow by as much.
-- A prep of the left operand cannot be waiting for the matmul before it: backward attention would be 60 % and products
-  30 % too slow.
+- A prep of the left operand does not wait for the matmul before it. If it did, backward attention would be 60 % and
+  products 30 % too slow.
 - The time that is missing on v6e grows with the fetches of a group's weights: 0.1 to 0.4 us a megabyte, and more if a
   block of columns is cut out of wider weights. With the same tiles, a row with 512 columns is 1 % too fast, and a row
-  with 2048 columns 14 %.
+  with 2048 columns is 14 % too fast.
 - Cross-entropy on v6e: the kernel's forward pass was 9 % too slow until the simulator let a matmul wait in front of its
   unit (`matmul_queue`). Without that, a matmul that is late by a few cycles delays the pushes behind it, and these
   delay the other unit. The kernel's backward pass is 3 to 12 % too fast, XLA's own 5 to 8 % with rows of either type;
@@ -124,8 +125,8 @@ _UNEXPLAINED = """## What is not explained
 
 _VALIDATION = """## Validation rows
 
-No constant was fitted to them; they were predicted before their times were read. A row whose simulated time today
-differs from its prediction by more than 0.1 % validated an earlier simulator: FIDELITY_ROWS.md has it.
+No constant was fitted to these rows, and their times were predicted before the published times were read. A row whose
+time today is more than 0.1 % off its prediction validated an earlier simulator: see FIDELITY_ROWS.md.
 
 """
 _TRIED = """## What was tried and did not help
@@ -134,9 +135,9 @@ _TRIED = """## What was tried and did not help
   each run of bytes; a slower single read; short transfers that arrive sooner. v7x: one matmul that waits.
 - v6e fitted again on 2026-11-26: nearer for operations left out of the fit, further off for most rows that nothing was
   fitted to.
-- All constants fitted at once: of operations left out, {joint} come nearer.
-- An uncertainty that depends on what a program is made of. [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md) has all
-  errors."""
+- All constants fitted at once: of the operations left out, {joint} come nearer.
+- An uncertainty that depends on the parts of a program's time: see
+  [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)."""
 
 
 def page(points: list[Point], compiler: str) -> str:
@@ -211,9 +212,9 @@ def _constants() -> str:
     ]
     return f"""## Constants that were fitted
 
-The value in use, and the 95 % interval that the published times allow if only this constant is moved (`Intervals` in
-harness/chips): a simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says which operation
-determines each constant. All others are published or read off the compiler.
+The table has the value in use and the 95 % interval that the published times allow if only this constant is moved
+(`Intervals` in harness/chips). A simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says which
+operation determines each constant. All others are published or read off the compiler.
 
 {_markdown(lines, ("constant", *_simulated()))}"""
 
@@ -243,7 +244,7 @@ def _table(points: list[Point]) -> str:
 
 
 def _short_table(points: list[Point]) -> str:
-    """The table of errors without the bias, and without the sum of an operation that one chip has."""
+    """The table of errors without the bias, and without the summary row of an operation that only one chip has."""
     lines = []
     for kind, of_kind in grouped(points, lambda point: point.kind).items():
         of_chips = grouped(of_kind, lambda point: point.chip)
@@ -292,9 +293,9 @@ def _sealed(validation: list[Point]) -> str:
     """The errors of an earlier simulator on rows that were kept from it."""
     whole, *_ = statistics.sealed()
     return (
-        f"Of {whole.rows} other times, which an earlier simulator predicted before the comparison, the "
-        f"error was {_in_words(whole)} ({_in_short(_sealed_alone(validation))}). {whole.within_one} % lay within one "
-        f"plus/minus as it then was, {whole.within_two} % within two."
+        f"For {whole.rows} other times, which an earlier simulator predicted before the comparison, the "
+        f"error was {_in_words(whole)} ({_in_short(_sealed_alone(validation))}). {whole.within_one} % of the errors "
+        f"were within one plus/minus of that time, {whole.within_two} % within two."
     )
 
 
@@ -310,7 +311,7 @@ def _in_short(errors: Iterable[statistics.StatedErrors]) -> str:
     parts = []
     for each in errors:
         where = "" if each.chip == "all" else f" on {each.chip}"
-        few = f" of {each.rows} rows" if each.rows and int(each.rows) < _ENOUGH else ""
+        few = f" in {each.rows} rows" if each.rows and int(each.rows) < _ENOUGH else ""
         parts.append(f"{each.operation}{where} {each.median} and {each.most} %{few}")
     return f"median and 90th percentile: {', '.join(parts)}"
 
@@ -340,9 +341,9 @@ def readme(points: list[Point]) -> str:
     named = [each for each in by_kind.values() if each.operation != OTHER]
     sealed, *_ = statistics.sealed()
     return (
-        f"Of {len(validation)} published times that today's simulator predicted before they were read, the error was "
-        f"{_in_words(errors('all', validation))} ({_in_short(named)}). Of {sealed.rows} that an earlier "
-        f"one predicted, it was {_in_words(sealed)} ({_in_short(_sealed_alone(validation))})."
+        f"For {len(validation)} published times that today's simulator predicted before they were read, the error was "
+        f"{_in_words(errors('all', validation))} ({_in_short(named)}). For {sealed.rows} that an earlier simulator "
+        f"predicted, it was {_in_words(sealed)} ({_in_short(_sealed_alone(validation))})."
     )
 
 
@@ -371,7 +372,7 @@ def _aims(points: list[Point]) -> str:
         _aim("median", _MEDIAN, error_summary.median),
         _aim("90th percentile", _MOST, error_summary.most),
         _aim(f"worst of {len(long)} rows above 100 us", _WORST_OF_LONG, max(long, default=0.0)),
-        _aim("median of v6e, no larger than of other chips,", max(others, default=0.0), of_chip.get("v6e", 0.0)),
+        _aim("median on v6e no larger than on the other chips,", max(others, default=0.0), of_chip.get("v6e", 0.0)),
     )
     return (
         f"Aims, at most: {'; '.join(aims)}. The simulator should name the faster of two programs for one problem in at "
@@ -420,7 +421,7 @@ def _protocol(points: list[Point], others: Others) -> str:
     ran = Counter("fit" if point.purpose == "fit" else "validation" for point in points)
     text = (
         f"\n\nOf {usable['fit']} rows for fitting {ran['fit']} were run, and of {usable['validation']} for validation "
-        f"{ran['validation']}: the cheapest to compile of each kind.\n{usable['untouched']} rows are left alone."
+        f"{ran['validation']}: the cheapest to compile of each kind.\n{usable['untouched']} other rows are not used."
     )
     lines = [list(map(str, line)) for line in others.without]
     table = "Rows without a latency:\n\n" + _markdown(lines, ("operation", "chip", "why", "rows")) if lines else ""
@@ -436,7 +437,7 @@ def _uncertainty(points: list[Point]) -> str:
     likely = statistics.spread(rows)
     scored = statistics.scores(rows)
     once, mostly = (statistics.expected(scored, fraction) for fraction in (ONE_DEVIATION, TWO_DEVIATIONS))
-    # Each row's error, and if it is within the intervals that the other rows let one expect.
+    # Each row's error, and whether it is within the 68 and 95 % intervals that the other rows predict.
     within = [(point, score <= once, score <= mostly) for point, score in zip(rows, scored, strict=True)]
     left_out = statistics.left_out(rows)
     over_fitted = _over_fitted()
@@ -468,15 +469,15 @@ def _uncertainty(points: list[Point]) -> str:
 {_markdown(lines, head)}
 
 To compare two times, the judge uses the error within which a new row lies with 68 % probability
-(`harness/judge/simulate/uncertainty.py`): the share "used" of the time and
-{1e6 * once * likely.operation_seconds:.2f} us for each HLO operation, added as squares. The plus/minus of a single time
-is {plus_minus_seconds(1, 1, is_understood=True):g} times this error, as the sealed rows require. The share "earned"
-follows from today's errors of the rows that no constant was fitted to, each left out in turn (of all rows, on a chip
-with fewer than {statistics.FEW} such rows); 95 % of the errors lie within {mostly / once:.1f} times as much, not twice.
-Short operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the share of an
-operation's rows ({len(left_out)} in all) within the error that the other operations predict (aim: {low}, {high};
-{_but_for(outside)}). "Over fitted" is an operation's error with constants fitted to the others, divided by its error in
-a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
+(`harness/judge/simulate/uncertainty.py`): the share "used" of the time and {1e6 * once * likely.operation_seconds:.2f}
+us for each HLO operation, added in quadrature. The plus/minus of a single time is
+{plus_minus_seconds(1, 1, is_understood=True):g} times this error, as the 148 other times require. The share "earned"
+follows from today's errors of rows that no constant was fitted to, each left out in turn (of all rows, on a chip with
+fewer than {statistics.FEW} such rows); 95 % of the errors lie within {mostly / once:.1f} times this share (normal
+distribution: 2). Short operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the
+share of an operation's rows ({len(left_out)} in all) within the error that the other operations predict (aim: {low},
+{high}; {_but_for(outside)}). "Over fitted" is an operation's error with constants fitted to the others, over its error
+in a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
 
 
 def _is_of_chip(chip: str, point: Point) -> bool:
@@ -496,7 +497,7 @@ def _shares(scored: Sequence[Scored]) -> str:
 
 
 def _is_covered(scored: Sequence[Scored]) -> bool:
-    """True if as many are covered as was aimed at, in whole percent, as they are printed; of no rows too."""
+    """True if the covered shares, in whole percent as printed, reach the aims; also True without rows."""
     if not scored:
         return True
     ends = zip(_COVERAGES, _covered_shares(scored), strict=True)
@@ -504,11 +505,13 @@ def _is_covered(scored: Sequence[Scored]) -> bool:
 
 
 def _but_for(missed: list[str]) -> str:
-    return f"reached but for {', '.join(missed)}" if missed else "reached"
+    return f"reached except for {', '.join(missed)}" if missed else "reached"
 
 
 def _over_fitted() -> dict[str, float]:
-    """The error of a left-out operation over its fitted one, by chip, as a mean over operations."""
+    """By chip: the error of an operation that is left out of the fit, over its error in the fit; the mean over
+    operations.
+    """
     ratios = {}
     for chip, fitted in sorted(_calibration().items()):
         left = [operation for operation in fitted["operations"].values() if "left out" in operation]
@@ -550,7 +553,7 @@ def _wrapped(text: str, indent: str = "") -> str:
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
-# Rows that are off alike, by chip: their name, and what their operations and problems contain.
+# Groups of rows with similar errors, by chip: the group's name, and patterns of the operation and of the problem.
 _OFF_ALIKE = {
     "v5p": (
         ("ragged dot of more than eight groups", "_tpu_ragged_dot$", r" bf16\[\d{3},"),
@@ -595,7 +598,7 @@ def _unexplained(points: list[Point]) -> str:
     listed = "\n".join(lines)
     return f"""## What is not explained
 
-Rows and the range of their errors, as they are simulated today; FIDELITY_ROWS.md has what was found out about them.
+The number of rows and the range of their errors today, by kind; FIDELITY_ROWS.md says what is known about them.
 
 {listed}
 - `matmul_slowdown` has no known cause, and `matmul_queue` none for v6e alone."""
@@ -608,8 +611,9 @@ def _not_shown(points: list[Point]) -> str:
     purposes = Counter(point.purpose for point in points if point.kind == "normalization")
     return f"""## What these rows cannot show
 
-- Plain matmuls by XLA of 1024 rows and more, and int8 matmuls: only the sealed rows include any. Normalization:
-  {purposes["earlier"]} of {purposes["earlier"] + purposes["validation"]} rows had been read by earlier simulators.
+- XLA's own matmuls of 1024 rows and more, and int8 matmuls: only the 148 other times above include any. Normalization:
+  {purposes["earlier"]} of {purposes["earlier"] + purposes["validation"]} rows were validation rows of earlier
+  simulators.
 - How near a kernel comes to the peak: simulated shares of it above 93 % may be too high by a few percent.
 - How much of its bandwidth {" and ".join(unbound)} reaches: no row there is bound by it. Reads and writes elsewhere
   reach less ({shares}).
@@ -638,10 +642,10 @@ def _pairs(points: list[Point]) -> str:
     near, ordered = (sum(map(is_so, pairs)) for is_so in (_is_near, _is_ordered))
     head = ("chip", "problem", "which", "measured ratio", "simulated ratio", "error")
     return f"""Two programs for one problem share errors, so their ratio should be off by no more than either time. The
-published rows contain such pairs: one problem computed by two operations. The table has them all, whatever
-the purpose of a row.
-Of {len(pairs)} pairs, the ratio of {near} is off by no more than the larger plus/minus, and in {ordered} the simulator
-names the faster program rightly. A champion and a candidate mostly differ by less than these.
+published rows contain such pairs: one problem computed by two operations. The table has them all, whatever the purpose
+of a row. In {near} of {len(pairs)} pairs the ratio is off by no more than the larger plus/minus, and in {ordered} the
+simulator names the faster program correctly. A champion and a candidate usually differ by less than the programs of a
+pair.
 
 {_markdown(lines, head)}"""
 
@@ -652,7 +656,7 @@ def _is_near(pair: tuple[Point, Point]) -> bool:
 
 
 def _is_ordered(pair: tuple[Point, Point]) -> bool:
-    """True if the simulator tells the faster one rightly."""
+    """True if the simulator names the faster program correctly."""
     a, b = pair
     return (a.measured_seconds < b.measured_seconds) == (a.simulated_seconds < b.simulated_seconds)
 

@@ -1,4 +1,4 @@
-"""The rows that tokamax publishes device times for, the permitted use of each, and, where allowed, its time.
+"""The rows for which tokamax publishes device times, the permitted use of each row, and its time if it may be read.
 
 The times are the autotuning data that the tokamax package ships (Apache-2.0): a problem and a configuration of one
 operation on one chip, and five samples of its device time. Nothing but the figures is kept here.
@@ -93,7 +93,7 @@ class Row:
 
     @property
     def chip(self) -> str:
-        """The chip's name here."""
+        """The chip's name in this project."""
         return CHIPS[self.chip_dir]
 
     @property
@@ -209,7 +209,7 @@ def may_be_read(row: Row) -> bool:
 
 
 def measured(row: Row) -> Measured:
-    """The published time. Raises PermissionError if the row's purpose forbids to read it.
+    """The published time. Raises PermissionError if the row's purpose forbids reading it.
 
     The time of a validation row may be read once its prediction has been written down (PREDICTIONS). The time of a row
     of the pages may be read again.

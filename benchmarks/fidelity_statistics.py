@@ -134,9 +134,9 @@ SEALED = Path(__file__).parent / "data" / "fidelity_sealed.tsv"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StatedErrors:
-    """Errors of some rows in percent, as they are written.
+    """Errors of some rows in percent, as text.
 
-    `most` is the 90th percentile. Empty: not known.
+    `most` is the 90th percentile. An empty string means that the error is not known.
     """
 
     operation: str
@@ -261,7 +261,9 @@ def left_out(row_points: Iterable[Point]) -> list[tuple[Point, bool, bool]]:
 
 
 def _left_out_with(row: Point) -> str:
-    """An operation; XLA's own cross-entropy shares nothing with the kernel's."""
+    """The name of the group of rows that is left out with this row: its kind, or its operation for XLA's own
+    cross-entropy.
+    """
     return row.operation if "chunked_xla" in row.operation else row.kind
 
 
@@ -283,7 +285,7 @@ def as_of_today(row_points: Iterable[Point]) -> list[Point]:
     return [dataclasses.replace(point, predicted_seconds=None) for point in row_points]
 
 
-# The uncertainty of a chip with fewer unfitted rows is taken from its rows for fitting as well.
+# If a chip has fewer unfitted rows than this, its uncertainty is derived from its rows for fitting as well.
 FEW = 10
 
 

@@ -51,7 +51,7 @@ def cases(origin: str) -> dict[str, Case]:
 def explained(origin: str, case: str, chip_name: str) -> str:
     """The reason why a case of a package is refused or has a race, by a reading of the code; "" if none is known.
 
-    An explanation under the case and a chip goes before the one under the case alone.
+    An explanation under the case and a chip takes precedence over one under the case alone.
     """
     table = _table(origin, "EXPLAINED")
     text: str = table.get((case, chip_name), table.get(case, ""))
@@ -84,7 +84,7 @@ def integers(values: Any) -> npt.NDArray[np.int32]:
 def called(
     module: str, function: str, operands: Mapping[str, Any], positional: tuple[str, ...] = (), **options: Any
 ) -> Program:
-    """A package's kernel, called with these options and with operands by keyword, except those it takes by position.
+    """A package's kernel, called with these options and with operands by keyword, except those named in `positional`.
 
     The package is imported now.
     """

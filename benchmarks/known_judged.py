@@ -218,7 +218,7 @@ def render(rows: list[list[str]], arguments: str) -> str:
 
 
 def main() -> int:
-    """Judges the chosen rows one after the other; exit code 1 if a refusal is wrong or was not examined."""
+    """Judges the chosen rows one after the other; exit code 1 if a refusal is wrong or has not been examined."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="rows whose package and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=known_kernels.CACHE, help="where packages and contests are kept")

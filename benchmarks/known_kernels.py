@@ -253,7 +253,7 @@ def dumped(case: Known, cache: Path) -> Path:
 
 
 def pythons(origin: str, also: list[str]) -> list[str]:
-    """The interpreters that take a package of PACKAGES, this one first."""
+    """The interpreters that are new enough for a package of PACKAGES, the running one first."""
     interpreters = [sys.executable, *also]
     return [
         python for python in interpreters if origin not in PACKAGES or _version_of(python) >= PACKAGES[origin].python
@@ -291,13 +291,13 @@ def install(origin: str, cache: Path, python: str) -> None:
 
 
 def refused(case: Known, cache: Path) -> str | None:
-    """The reason why the judge's static rules refuse the case, "" if they let it in, None if that is not known."""
+    """The reason why the judge's static rules refuse the case, "" if they admit it, None if that is not known."""
     path = cache / case.directory_name / "refused.txt"
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def cell(case: Known, came: Outcome) -> Cell:
-    """The page's cell for a case: its time with marks, the reasons that programs gave, and the one noted by hand."""
+    """The page's cell for a case: its time with marks, the reasons that programs gave, and the reason noted by hand."""
     line = row(case, came.result)
     time, unknown = line[3], line[-1]
     marks = (NOT_UNDERSTOOD, unknown), (COMPILED_OTHERWISE, came.otherwise), (BY_ANOTHER_JAX, came.by_another_jax)

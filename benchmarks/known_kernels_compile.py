@@ -1,4 +1,4 @@
-"""Traces one case of known_kernels.py for a chip, says whether the judge's static rules let it in, and compiles it.
+"""Traces one case of known_kernels.py for a chip, says whether the judge's static rules admit it, and compiles it.
 
 A child of known_kernels.py. The reason why the judge refuses it is left in refused.txt, beside the dumps.
 """

@@ -22,7 +22,7 @@ _MADE_BY = (
     "was not understood or is assumed, `†`: not compiled as it is shipped, `‡`: compiled by another JAX, because "
     "this environment's JAX does not trace it, `none`: there is no latency. `steps` are the steps of the kernel's "
     "grids: they show if a package uses other blocks on another chip. In the table of reasons, a separate row "
-    "says whose fault a reason is, found by reading the package."
+    "says who is at fault; this was found by reading the package."
 )
 
 

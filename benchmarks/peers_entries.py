@@ -1,4 +1,6 @@
-"""One contender's results of peers.py at one problem on one chip, for the page: its best, its error, its title."""
+"""One contender's results of peers.py at one problem on one chip, for the page: its best configuration, error and
+title.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,7 +24,7 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One contender at one problem on one chip: its best configuration with each compiler, None where there is none.
+    """One contender at one problem on one chip: its best configuration with each compiler, None without any time.
 
     `tried` of the `planned` configurations have been tried, and `refusals` say why some have no time. `is_complete`:
     nothing is left to try, neither here nor at the problem that ranks the configurations. `is_complete_there`: the same
@@ -42,7 +44,7 @@ class Entry:
     is_complete_there: bool
     # The worst error of the best configuration, in units of the tolerance; None where it was not run.
     error: Error | None = None
-    # The reason why a kernel of ours has no figures here, though it may have had some; empty if it has.
+    # The reason why a kernel of ours has no figures here, though it may have had some; empty if it has figures.
     fails: str = ""
 
     @property
@@ -116,7 +118,7 @@ def without_failed_figures(each: Entry, chip: str, titles: Mapping[str, Title] |
 
 
 def failure(error: Error | None) -> str:
-    """The reason why a kernel with this error has no figures; empty if it has."""
+    """The reason why a kernel with this error has no figures; empty if it has figures."""
     if error is None or error.worst is None or error.worst <= 1:
         return ""
     return f"fails: error {error_text(error, NOT_RUN)} ({error.family}, seed {error.seed})"

@@ -30,7 +30,8 @@ _JUDGE = ("operators", "records", "measure")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """The largest error of `inputs` draws, in units of the tolerance, and its draw; None if `unknown` says why.
+    """The largest error of `inputs` draws, in units of the tolerance, and its draw; None if the error is unknown;
+    `unknown` then has the reason.
 
     The worst error is not finite if an output was not.
     """
@@ -47,7 +48,8 @@ Errors = Callable[[Task], Error | None]
 
 
 def reduced(problem: Problem, configuration: Configuration) -> Problem:
-    """The problem at a length that takes seconds: two blocks of the configuration where that is no more than 8192.
+    """The problem at a length that takes seconds: the length of two blocks of the configuration, if that is at most
+    8192.
 
     One head, or one group of queries; the rest is as in the problem.
     """
@@ -67,7 +69,7 @@ def cached_error(task: Task, inputs: int, cache: Path) -> Error | None:
 
 
 def error(task: Task, inputs: int, cache: Path) -> Error:
-    """The error of a task, run in a child unless that is done; an unknown error is tried again."""
+    """The error of a task, from the cache or from a run in a child; a task whose error is unknown is run again."""
     task_error = cached_error(task, inputs, cache)
     if task_error is None or task_error.unknown:
         task_error = _run(task, inputs)
@@ -179,7 +181,7 @@ def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inpu
 
 
 def main(inputs: str, chip: str, contender: str, *words: str) -> int:
-    """Prints what was found as JSON; a contender that cannot be interpreted ends with the exception's own words."""
+    """Prints the worst error as JSON. A contender that cannot be interpreted raises its own exception."""
     options = dict(word.split("=", 1) for word in words)
     print(json.dumps(dataclasses.asdict(worst_error(chip, contender, options, int(inputs)))))
     return 0

@@ -1,6 +1,6 @@
-"""Our champions of other operators than attention forward beside JAX's own kernels and XLA's fusions, all simulated.
+"""Compares champions of operators other than attention forward with JAX's own kernels and XLA's fusions, all simulated.
 
-    .venv/bin/python benchmarks/peers_operators.py --jobs 2 --write
+.venv/bin/python benchmarks/peers_operators.py --jobs 2 --write
 
 in the environment that the contests were judged in. Each peer computes the contest's problem at its shape, in the best
 of the configurations listed here; the time is that of the whole module. Tables (group sizes) have the contents that the
@@ -63,7 +63,8 @@ def _as_given(problem: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; a configuration () has no choice.
+    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; the configuration () means that
+    there is nothing to choose.
 
     `operands` gives the problem whose inputs the kernel takes: the contest's contents, perhaps in another layout; the
     change of layout is not timed. `flags` are further compiler flags, each after a space.
@@ -242,7 +243,7 @@ _SPLASH_BACKWARD = tuple(
 # With head_dim 256 a block is twice as large.
 _SPLASH_BACKWARD_WIDE = tuple(blocks for blocks in _SPLASH_BACKWARD if max(blocks) <= 1024 and blocks[2] >= 512)
 _FLASH_BACKWARD_WIDE = tuple(blocks for blocks in _FLASH_BACKWARD if max(blocks) <= 1024 and blocks[1] >= 512)
-# One kernel for all three gradients, the best of them all where one head is by itself.
+# One kernel for all three gradients, which was the best choice for heads that do not share keys.
 _SPLASH_BACKWARD_SHARED = tuple(blocks for blocks in _SPLASH_BACKWARD_WIDE if blocks[3])
 # Of matrices of 2048 x 768.
 _EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
@@ -313,7 +314,7 @@ class Trial:
 
     @property
     def words(self) -> str:
-        """The configuration as people read it; empty where there is none to choose."""
+        """The configuration as people read it; empty if there is nothing to choose."""
         return "/".join(map(str, self.configuration))
 
     @property

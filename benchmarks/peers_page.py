@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
 # The column of errors, and its explanation.
 ERROR = "error"
-FOUND = """The column error has the largest error of a contender's outputs over inputs drawn from the judge's space
+FOUND = """The column `error` has the largest error of a contender's outputs over inputs drawn from the judge's space
 (attention sinks, scores that rise along the keys, common directions, mixtures of scales), in units of the judge's
 tolerance: above 1 the judge refuses the kernel. The best configuration runs as the CPU reference program, which rounds
 as the chip does, at a length of 4096 or 8192 with one head or one group. `--errors N` determines the error on N inputs.
@@ -68,7 +68,7 @@ def page(
 
 def _intro(plan: Plan) -> str:
     other = f" and with {plan.other.name}" if plan.other else ""
-    return f"""# Our kernels beside others
+    return f"""# Our kernels compared with others
 
 Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our champions' programs, JAX's
 `flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own configurations,
@@ -79,16 +79,17 @@ simulator comes to real chips. One command writes this page, with Python 3.12 or
 
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write
 
-The command takes hours on two cores. It can be stopped, and then continues where it was. A second compiler needs the
-`libtpu.so` of another release: `--library PATH --library-name 'libtpu 0.0.42.1'`. `--sensitivity` repeats the best
-programs with other machine constants.
+The command takes hours on two cores. If it is stopped and started again, it continues where it stopped. A second
+compiler needs the `libtpu.so` of another release: `--library PATH --library-name 'libtpu 0.0.42.1'`. `--sensitivity`
+repeats the best programs with other machine constants.
 
 All contenders get operands [heads, sequence, head_dim] in their default layouts, and give the result in its default
 layout. The time is that of the whole module, with every copy and fusion around the kernel. Work that a contender's
-interface requires is counted: splash attention and tokamax expect scaled queries, so the multiplication runs before
-the kernel; JAX's flash attention does not support shared key/value heads, so these are repeated before the kernel. Its
-scale was tried both in the kernel and before. Each contender sets its own VMEM limit. If the compiler refuses a
-configuration for lack of VMEM, it is compiled once more with a limit of three quarters of the chip's VMEM.
+interface requires is counted: splash attention and tokamax expect scaled queries, so the multiplication runs before the
+kernel; JAX's flash attention does not support shared key/value heads, so these are repeated before the kernel. For
+flash attention, the softmax scale was tried both in the kernel and before it. Each contender sets its own VMEM limit.
+If the compiler refuses a configuration for lack of VMEM, it is compiled once more with a limit of three quarters of the
+chip's VMEM.
 
 {plan.search}
 
@@ -206,11 +207,11 @@ def _sensitivity(entries: Entries, ratios: Ratios) -> str:
     if not lines:
         return "How the ratios move with the machine's constants: not run (`--sensitivity`)."
     head = ["chip", "problem", "ratio", "preps wait", "lowest", "highest"]
-    return f"""## If the machine is another
+    return f"""## With other machine constants
 
-The ratio of the same two programs, simulated with each variation of the chip's constants under which the judge requires
-a gain (SIMULATOR.md). "Preps wait" is the variation of a rule: half a row pair waits for the weight port, which the
-compiler's own spacing contradicts.
+The table has the ratio of the same two programs, simulated with each variation of the chip's constants under which the
+judge requires a gain (SIMULATOR.md). "Preps wait" is the variation of a rule: half a row pair waits for the weight
+port, which the compiler's own spacing contradicts.
 
 {table(lines, head)}"""
 
@@ -300,14 +301,14 @@ def _published(plan: Plan, entries: Entries, look: Look) -> str:
             ]
         )
     if not lines:
-        return "## Beside published times\n\nOf none of these problems and chips a device time is published."
+        return "## Next to published times\n\nNo device time is published for any of these problems and chips."
     head = ["chip", "problem", "published configuration", "published", "simulated", "best here", "simulated"]
-    return f"""## Beside published times
+    return f"""## Next to published times
 
 The tokamax package publishes device times of its kernel on the same problem, without the scaling of the queries
-(benchmarks/data/measured_attention.tsv). The published times contain XLA's copies of operands into another layout, the
-simulated ones do not. "Best here" is the fastest configuration in the simulator; if it is not the published one, only a
-device can tell which of the two is faster.
+(benchmarks/data/measured_attention.tsv). The published times include XLA's copies of operands into another layout; the
+simulated times do not. "Best here" is the fastest configuration in the simulator; if it is not the published one, only
+a device can tell which of the two is faster.
 
 {table(lines, head)}"""
 
@@ -319,15 +320,15 @@ def _counts(plan: Plan, entries: Entries) -> str:
             cells = [_count(entries[chip, problem][place]) for problem in plan.problems]
             lines.append([chip, NAMES[contender], *cells])
     reasons = Counter(_kind(text) for each in entries.values() for row_entry in each for text in row_entry.refusals)
-    listed = "\n".join(f"- {count} times: {text}" for text, count in reasons.most_common(12))
+    listed = "\n".join(f"- {text}: {count}" for text, count in reasons.most_common(12))
     return f"""## How many configurations
 
-The number of configurations that were tried, and of those that were refused: by the contender, by the compiler, for
-taking too long, or because the simulator has no time for them.
+The table has the number of configurations that were tried, and the number of those that were refused: by the contender,
+by the compiler, for taking too long, or because the simulator has no time for them.
 
 {table(lines, ["chip", "contender", *plan.problems])}
 
-{"Why:" if reasons else "None was refused."}
+{"Reasons, and the number of configurations:" if reasons else "None was refused."}
 
 {listed}""".rstrip()
 
@@ -361,11 +362,11 @@ def _doubts(plan: Plan) -> str:
   contenders are chosen in this way: the peers from 24 configurations or more, ours from the champion's own, which the
   loop had chosen on one chip before, and a few others. If a row of ours has constants that its champion does not have,
   it does not show the champion as it stands.
-- The column useful has the FLOPs of the two matmuls over pairs that are not masked, as a share of the peak of the
-  hardware that one program occupies: the chip; on v7x one of its two cores.
-- The grouped problem is not causal. The column around has the time of the module's operations outside of Pallas kernels
-  and of its top-level program. Spills are executed vector register stores. VMEM is the scoped memory of the largest
-  kernel.
+- The column `useful` has the FLOPs of the two matmuls over pairs that are not masked, as a share of the peak of the
+  hardware that one program occupies: the chip, or on v7x one of its two cores.
+- The grouped problem is not causal. The column `around` has the time of the module's operations outside of Pallas
+  kernels and of its top-level program. Spills are executed vector register stores. VMEM is the scoped memory of the
+  largest kernel.
 - The peers' configurations here were chosen by no autotuner and by none of the peers' authors: a better one may exist
   outside of the list in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim
   128."""

@@ -1,4 +1,4 @@
-"""JAX's two kernels of paged attention, called for the problem of decoding, and the configurations that they have."""
+"""JAX's two kernels of paged attention, called for the problem of decoding, and the configurations to try of each."""
 
 import itertools
 from dataclasses import replace

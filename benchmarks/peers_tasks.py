@@ -28,7 +28,7 @@ _DEADLINE_SECONDS = 600.0
 # The compiler's message if a kernel exceeds its VMEM limit, and the share of the chip's VMEM that the kernel then gets.
 _TOO_MUCH_VMEM = "exceeded scoped vmem limit"
 _RAISED_VMEM_LIMIT = 0.75
-# The compiler stopped itself: its refusal of a configuration that it did not foresee.
+# The exit code of a compiler that aborted. It counts as the refusal of a configuration.
 _ABORTS = (-signal.SIGABRT, -signal.SIGSEGV)
 
 
@@ -121,7 +121,7 @@ def _result_path(task: Task, cache: Path) -> Path:
 
 
 def outcome(task: Task, cache: Path, limit_seconds: float) -> Outcome:
-    """The outcome of a task, compiled and simulated unless that is done."""
+    """The outcome of a task, from the cache, or compiled and simulated now."""
     task_outcome = cached_outcome(task, cache)
     if task_outcome is None:
         directory = cache / "dumps" / task.place

@@ -26,7 +26,9 @@ def kept() -> dict[str, dict[str, str]]:
 
 
 def champion_seconds(folder: Path) -> float | None:
-    """The simulated time of the champion of the contest in `folder`, on the newest scale: that of peers timed today."""
+    """The simulated time of the champion of the contest in `folder`, on the newest scale, on which peers are timed
+    too.
+    """
     champion = table.scaled(Ledger.open(folder)).champion_row
     return champion.row.seconds if champion else None
 

@@ -24,12 +24,12 @@ from harness.loop.screening import Places
 from harness.records import Policy
 
 _AT_A_TIME = 2
-# Ray listens on the loopback alone, whatever system the name speaks of.
+# Makes Ray listen on the loopback alone on every system, although the name mentions two others.
 _ENVIRONMENT = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 
 
 def main() -> None:
-    """Runs both by turns and prints the table."""
+    """Runs the processes and the cluster by turns and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--settings", type=int, default=24, help="settings screened in each run (default 24, at most 49)"

@@ -115,7 +115,9 @@ def build(folder: Path, made_from: Attempt, kernel: bytes, count: int) -> None:
 
 
 def load(browser: Browser, page_path: Path) -> tuple[float, float, float, float]:
-    """Seconds until the table, until the charts, to open an attempt, and of the main thread's work."""
+    """Seconds until the table is shown, until the charts are drawn, to open an attempt, and of work on the main
+    thread.
+    """
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
     page.add_init_script(_TELL)
@@ -137,7 +139,7 @@ def load(browser: Browser, page_path: Path) -> tuple[float, float, float, float]
 
 
 def main() -> None:
-    """Builds the ledger, writes its page, loads it some times, prints the figures."""
+    """Builds the ledger, writes its page, loads it a few times, prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("attempts", type=int, nargs="?", default=1000)
     parser.add_argument("-C", dest="directory", type=Path, default=Path(__file__).parent.parent)

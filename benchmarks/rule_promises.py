@@ -113,7 +113,9 @@ def promises(folders: Sequence[Path]) -> Promises:
 
 
 def _experiments(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
-    """Each experiment with a time, its champion's evidence, and the rows before it. Suites have many times."""
+    """Each experiment with a time, its champion's evidence, and the rows before it. Suites are left out, because a
+    suite has several times.
+    """
     ledger = Ledger.open(folder)
     rows, _ = history.rows(ledger.place)
     for row in rows:

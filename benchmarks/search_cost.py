@@ -302,7 +302,7 @@ def row(problem: Problem, scratch: Path) -> tuple[list[object], dict[Method, flo
 
 
 def main() -> None:
-    """Does what the options say."""
+    """Times the grids (--measure), or searches in them and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="time the settings that are not in data/search_cost.tsv")
     parser.add_argument("--only", default="", help="problems whose name contains this")

@@ -49,10 +49,10 @@ To explain the time over the bound, the same schedule is simulated with hops tha
 transfers within a chip that take no time. `hops` and `HBM` are the time that each of these saves, `rest` is the time
 that remains (arithmetic, barriers, links that wait for each other), each in percent of the bound.
 
-The published time comes from a straight line through measurements of others. On v6e the time of a hop is fitted to the
-fixed part of this line, so the published time confirms only the rate. On v5p the line was used for the rate alone. The
-algorithm is the compiler's name for its choice (`collective_algorithm_config`); for permutations it names none.
-[docs/SEVERAL_CHIPS.md](../docs/SEVERAL_CHIPS.md) says what is modelled.
+The published time comes from a straight line that others fitted to their measurements. On v6e the time of a hop is
+fitted to the fixed part of this line, so the published time confirms only the rate. On v5p the line was used for the
+rate alone. The algorithm is the compiler's name for its choice (`collective_algorithm_config`); for permutations it
+names none. [docs/SEVERAL_CHIPS.md](../docs/SEVERAL_CHIPS.md) says what is modelled.
 
 """
 
@@ -61,17 +61,17 @@ _NOTES = """
   - An all-gather along a ring through all chips sends half of the other shards in each direction; on 2x2 it uses both
     axes at once.
   - An all-reduce splits the array into four colours, a quarter each: two colours go along one axis first, two along the
-    other. Along an axis of k chips, a colour sends 2 (k - 1) / k of the data that it still has there. As long as the
-    axis has no wraparound, the ring is folded (0, 1, 3, 2), so each link carries two of the ring's transfers. With axes
-    of j and k chips, k the longer, the axis of k carries (k - 1) / k x (1 + 1 / j) of the array. The parts of the array
-    are padded to whole tiles, which explains the bytes beyond that.
+    other. Along an axis of k chips, a colour sends 2 (k - 1) / k of the data that it still holds when it reaches this
+    axis. As long as the axis has no wraparound, the ring is folded (0, 1, 3, 2), so each link carries two of the ring's
+    transfers. With axes of j and k chips, k the longer, the axis of k carries (k - 1) / k x (1 + 1 / j) of the array.
+    The parts of the array are padded to whole tiles, which explains the bytes beyond that.
   - An all-to-all sends a part to each other chip, along x and then along y: in a row of k chips, k / 2 chips send to
     k k / 2 chips across the middle.
 - **All-reduces wait for hops.** In each phase the last piece travels around a ring, on 4x4 over up to 5 links, and the
   next phase begins with this piece. VMEM holds one part of the array at a time, and the parts do not overlap: each
   costs the same hops, one read and one write, so larger arrays come no nearer to the bound.
 - **The all-gather of 2x2** (`2DAllGatherOnMajorDim`) copies its own shard into the result, block by block, before it
-  sends anything: this copy is its `HBM`.
+  sends anything. The column `HBM` shows the time of this copy.
 """
 
 
@@ -266,8 +266,8 @@ def page() -> str:
     )
     cost = (
         "\n## What simulating several chips costs\n\nCPU time of simulating XLA's product of gathered rows "
-        "(`multiplied` in benchmarks/sharded_programs.py), and of the\nsame product alone on one chip: each the "
-        "least of three simulations, all in one run. Aim: a ratio of at most 10 for 16\nchips.\n\n"
+        "(`multiplied` in benchmarks/sharded_programs.py), and of the same\nproduct alone on one chip. Each figure is "
+        "the least of three simulations, all of them in one run. Aim: a ratio of at\nmost 10 for 16 chips.\n\n"
     )
     return f"{_HEAD}{table}\n{_NOTES}{cost}{_cost()}\n"
 

@@ -1,4 +1,4 @@
-"""Functions for several chips: remote copies, XLA's collectives, and mistakes."""
+"""Functions for several chips: remote copies, XLA's collectives, and programs with deliberate mistakes."""
 
 from typing import Any
 

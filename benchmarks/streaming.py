@@ -54,7 +54,7 @@ def compile_one(name: str, chip_name: str) -> None:
 def simulated(name: str, chip_name: str) -> tuple[float, int, int]:
     """Seconds, bytes moved from and to HBM, and the number of things that were not understood.
 
-    Raises CalledProcessError where it does not compile, ValueError without a latency.
+    Raises CalledProcessError if the program does not compile, ValueError if it has no latency.
     """
     directory = CACHE / f"{name}-{chip_name}"
     if not any(directory.glob("*-TLP-*final_bundles.txt")):

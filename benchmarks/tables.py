@@ -116,7 +116,7 @@ _REASONS = (
 
 
 def _work(job: tuple[list[Row], Path, float]) -> None:
-    """Compiles and simulates some rows, unless it is too late."""
+    """Compiles and simulates some rows, and begins none after the job's last second."""
     rows, cache, until = job
     fidelity.compiled(rows, cache, until=until)
     for row in rows:

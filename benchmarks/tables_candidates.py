@@ -160,7 +160,9 @@ def by_hash(published: Row, configs: Iterable[str]) -> list[str]:
 
 
 def is_possible(row: Row) -> bool:
-    """True if the configuration's tiles fit into VMEM and it compiles in less than minutes."""
+    """True if the configuration's tiles fit into VMEM and its blocks are small enough to compile within a minute or
+    so.
+    """
     return row.cost <= _MOST_COST and vmem_share(row) <= 1
 
 

@@ -27,7 +27,7 @@ with which the published winners were found is not known).
     uv pip install -e '.[bench]' && python benchmarks/tables.py --predict     # {problems} problems: about two hours
     python benchmarks/tables.py --write                                       # this page, from the predictions
 
-with Python 3.12 or newer. The figures of every candidate are in `data/tables_predictions.tsv`.
+with Python 3.12 or newer. The simulated times of all candidates are in `data/tables_predictions.tsv`.
 """
 
 _PROTOCOL = """## How problems and candidates are chosen
@@ -107,11 +107,11 @@ def _gaps(tuned: list[Problem]) -> str:
     head = ("operation", "chip", "problems", "within 3 %", "90th percentile", "worst", "next best")
     return f"""## The published winner, in our simulator
 
-Of {len(gaps)} problems the published configuration is simulated within 3 % of our pick on {close} (aim {_percent(AIM)}:
-{reached}); {len(tuned) - len(gaps)} more has no simulated time. In {same} problems it is the pick.
-"Next best" is how much longer than the published configuration the best of the other candidates takes, in the median:
-the smaller, the harder it is to tell the two apart. In
-{sum(abs(gap) <= WITHIN for gap in rivals)} problems they differ by at most 3 %.
+On {close} of {len(gaps)} problems, the simulated time of the published configuration is within 3 % of our pick's (aim
+{_percent(AIM)}: {reached}); in {len(tuned) - len(gaps)} more problem it has no simulated time. In {same} problems it is
+the pick. "Next best" is the median excess of the time of the best other candidate over that of the published
+configuration: the smaller it is, the harder it is to tell the two apart. In {sum(abs(gap) <= WITHIN for gap in rivals)}
+problems they differ by at most 3 %.
 
 {_markdown(lines, head)}"""
 
@@ -132,15 +132,15 @@ def _losses(tuned: list[Problem], rivals: list[Problem], published: dict[str, Pu
     winners = [published[problem.rows[0].row] for problem in tuned if problem.rows[0].row in published]
     same = sum(problem.pick is problem.rows[0] for problem in tuned)
     head = ("operation", "chip", "problems", "fastest picked", "within 5 %", "median loss", "90th percentile", "worst")
-    text = f"""A problem has one published configuration, so our pick has a published time only if it is that one: in
-{same} of {len(tuned)} problems, which lose nothing. Grouped products, however, are published for two implementations of
-one problem, each with its own winner (for one problem the older implementation has two). The pick is the implementation
-that is faster in the simulator, and the loss is how much longer it takes on the device than the faster one there. Of
-{len(losses)} such problems {_percent(share(losses, LOSS))} lose at most 5 % (aim: all, {reached}). The last column has
-this share if the newer implementation, or the older one, is always chosen: always the newer one would be better than
-our picks. {len(rivals) - len(losses)} more problems are not counted: a published time of each may not be read, because
-the implementation has no simulated time or because the row is still left untouched for a later validation
-(`may_be_read` in fidelity_rows.py)."""
+    text = f"""A problem has one published configuration, so our pick has a published time only if it is that
+configuration. This is so in {same} of {len(tuned)} problems, and they lose nothing. Grouped products, however, are
+published for two implementations of one problem, each with its own winner (for one problem the older implementation
+has two). The pick is the implementation that is faster in the simulator, and the loss is how much longer it takes on
+the device than the faster one there. Of {len(losses)} such problems {_percent(share(losses, LOSS))} lose at most 5 %
+(aim: all, {reached}). The last column has this share if the newer implementation, or the older one, is always chosen:
+always choosing the newer one would be better than our picks. {len(rivals) - len(losses)} more problems are not
+counted: a published time of each may not be read, because the implementation has no simulated time or because the row
+is still left untouched for a later validation (`may_be_read` in fidelity_rows.py)."""
     return f"""## Where both have published times
 
 {textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)}
@@ -226,8 +226,8 @@ _WHY = """What is known about these:
   not known. In both pairs the newer product is slower than the older one on the device, and faster in the simulator.
 - Seven candidates for v7x, two of them published winners, have no simulated time: the simulator took a wait on a sync
   flag for a deadlock ("it has 0 and no transfer is under way"). The cause was an error in the delay slots after a
-  loop's jump. It is mended, but the predictions stay as they were made. Simulated again, a newer grouped product takes
-  9.784 ms (published: 9.755 ms), and the published winner of splash attention takes 2.563 ms.
+  loop's jump. It has been corrected, but the predictions stay as they were made. Simulated again, a newer grouped
+  product takes 9.784 ms (published: 9.755 ms), and the published winner of splash attention takes 2.563 ms.
 - The last pair loses 5.9 % on v7x: the older product is simulated 7.5 % too fast, the newer one correctly. Grouped
   products on v7x are simulated too fast for an unknown reason ([FIDELITY.md](FIDELITY.md)). In most pairs both
   implementations have about the same error, so the pick is right. Here the older one waits for units in 48 % of its

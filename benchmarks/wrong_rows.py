@@ -76,7 +76,9 @@ def spoilt(whole: NDArray[np.float64], rows: NDArray[np.int64], way: str) -> NDA
 
 
 def judged(problem: Problem, seeds: int) -> Iterator[tuple[str, bool, bool]]:
-    """For each family and seed: the trial (`honest`, or a kind of error and a number of rows), found, and refused."""
+    """For each family and seed: the trial (`honest`, or the number of wrong rows), True if a wrong row is found, True
+    if the output is refused.
+    """
     total = row_count(problem.statement().outputs)
     for family in problem.families(True):
         for seed in range(seeds):
@@ -90,7 +92,7 @@ def judged(problem: Problem, seeds: int) -> Iterator[tuple[str, bool, bool]]:
                     first = 128 * int(random.integers(total // 128)) + 8 * int(random.integers(1, 15))
                     rows = np.setdiff1d(np.arange(first, first + count), sampled)
                     wrong = spoilt(whole, rows, way)
-                    # A zero is still right when it is a tenth smaller.
+                    # A row of zeros that is made a tenth smaller is still right, so it does not count as wrong.
                     rows = rows[(wrong[rows] != whole[rows]).any(axis=1)]
                     if len(rows):
                         outputs = outputs_of(problem, wrong)

@@ -219,7 +219,7 @@ def test_sealed_errors_are_those_of_the_history() -> None:
     whole, *errors = statistics.sealed()
     assert f"{whole.rows} device times" in section
     assert fidelity_page._in_words(whole) in " ".join(section.split())
-    assert f"{whole.within_one} % of them lay" in section
+    assert f"{whole.within_one} % of the errors were within one" in section
     assert f"{whole.within_two} % within two" in section
     for place, name in enumerate(("median", "most")):
         shown = {}

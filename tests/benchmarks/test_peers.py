@@ -428,7 +428,7 @@ def test_the_page_tells_how_far_a_ratio_depends_on_the_machine() -> None:
     look = planted(flash=0.8e-3, splash=0.9e-3, tokamax=0.75e-3, ours=0.6e-3)
     moved = {"push_cycles, push_transposed_cycles x0.8": 0.7, "xlu_cycles x1.2": 0.9, sensitivity.RULE: 0.5}
     text = pages.page(plan(), look, {("v5e", "full"): moved})
-    table = text.split("## If the machine is another")[1].split("## ")[0]
+    table = text.split("## With other machine constants")[1].split("## ")[0]
     row = next(line for line in table.splitlines() if line.startswith("| v5e"))
     assert [cell.strip() for cell in row.split("|")][3:7] == [
         "0.800",

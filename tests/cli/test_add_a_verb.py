@@ -38,10 +38,10 @@ def printed_by(home: Path, *words: str, **environment: str) -> str:
 def test_the_overview_and_the_page_of_commands_have_it(home: Path) -> None:
     overview = printed_by(home, "--help")
     assert re.findall(r"^  (results|tally|show) ", overview, re.M) == ["results", "tally", "show"]
-    assert "how many attempts came to what" in overview
+    assert "the number of attempts with each outcome" in overview
     page = printed_by(home, "help", "--markdown")
-    assert "### tally\n\nCounts the attempts of the contest by what they came to.\n" in page
-    assert "| `--least N` | only what so many attempts came to (1) |" in page
+    assert "### tally\n\nCounts the attempts of the contest by outcome.\n" in page
+    assert "| `--least N` | only outcomes of at least N attempts (1) |" in page
     assert "usage: ratchet.sh tally [-h] [-C DIR] [--least N] [--json]" in printed_by(home, "tally", "--help")
 
 

@@ -233,7 +233,7 @@ _GUARD = (
     "a guard of the package: it goes through a block a second time if a sum of exponentials comes near the largest "
     "float32 (pallas/fwd_pipeline.py line 979)"
 )
-_ONLY_0_8_0 = "the package's: it asks for any JAX 0.8, and only 0.8.0 has jax.dtypes.bit_width"
+_ONLY_0_8_0 = "the package's fault: it asks for any JAX 0.8, and only 0.8.0 has jax.dtypes.bit_width"
 _OLD = (
     f"{_ONLY_0_8_0}. A libtpu newer than the one of that JAX (0.0.24) compiles it, since 0.0.24 does not write which "
     "result of a division a schedule takes"

@@ -137,10 +137,10 @@ def _divergence() -> Program:
 
 # Each block of rows has targets, so its branch is taken.
 ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
-_OLD = "the package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
-_NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
+_OLD = "the package's fault: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
+_NAMED = "the package's fault: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
 _XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
-_SLOW = "the compiler's: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"
+_SLOW = "the compiler's fault: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"
 # Found by reading the package. A reason that holds on only one chip is under the kernel and the chip.
 EXPLAINED: dict[str | tuple[str, str], str] = {
     "flash causal": _OLD,
@@ -156,7 +156,8 @@ EXPLAINED: dict[str | tuple[str, str], str] = {
     "out of vector registers",
     "cross-entropy": _SLOW,
     "divergence of logits": _SLOW,
-    "paged prefill": "the package's: it starts the first pages of head 0 alone (_pallas_impl_fwd.py line 331), so that "
+    "paged prefill": "the package's fault: it starts the first pages of head 0 alone (_pallas_impl_fwd.py line "
+    "331), so that "
     "the next head waits for ever; both buffers share one semaphore (line 309), so that a wait says nothing of either",
 }
 _MLA = "multi_latent_ragged_page_attention"

@@ -43,7 +43,7 @@ def _whole_numbers() -> Program:
     return called("jaxite.jaxite_lib.polymul_kernel", "i32_matmul", arrays)
 
 
-_NAMED = "the package's: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
+_NAMED = "the package's fault: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
 # Found by reading the packages.
 EXPLAINED = {"jaxite": {"product of polynomials": _NAMED}}
 # By package.

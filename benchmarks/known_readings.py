@@ -20,64 +20,76 @@ _LIMIT = (
     "here, its sums leave float32 (pallas/fwd_pipeline.py lines 52 to 62). With values up to 2^10 it is right"
 )
 _SHARED_ROWS = (
-    "The package's: the copy of a block's output also writes rows of the next sequence, whose own copy starts while it "
+    "The package's fault: the copy of a block's output also writes rows of the next sequence, whose own copy starts "
+    "while it "
     "is under way (pallas/fwd_pipeline.py line 1212; line 582 waits for the other slot)"
 )
-_OLD = "The package's: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
+_OLD = "The package's fault: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
 _NO_BLOCKS = (
-    "The package's: for a shape without tuned blocks it fetches 128 columns at a time, a half of a block, and so "
+    "The package's fault: for a shape without tuned blocks it fetches 128 columns at a time, a half of a block, and so "
     "computes none (blockwise_kernel.py line 130)"
 )
 _ONE_SEMAPHORE = (
-    "The package's: both of its buffers share one semaphore (_pallas_impl_fwd.py line 309), so that a wait for one may "
+    "The package's fault: both of its buffers share one semaphore (_pallas_impl_fwd.py line 309), so that a wait "
+    "for one may "
     "end with the other's pages"
 )
 _PAST_ITS_TILE = (
-    "The package's: where a tile's last group ends at its border, it reads one row block past its buffer ({}), and "
+    "The package's fault: where a tile's last group ends at its border, it reads one row block past its buffer "
+    "({}), and "
     "throws the value away"
 )
 _EMPTY_BEYOND = (
-    "The package's: copies of no rows begin beyond the array of new keys (decode/non_sliding_window/bref.py line 102), "
+    "The package's fault: copies of no rows begin beyond the array of new keys (decode/non_sliding_window/bref.py "
+    "line 102), "
     "which passes only because it leaves the bounds checks out; and its windows race (kernel.py line 450)"
 )
 _SHIFTED = (
-    "The package's: it shifts words of 32 bits by up to 48 (polymul_kernel.py line 57), of which nobody says what the "
+    "The package's fault: it shifts words of 32 bits by up to 48 (polymul_kernel.py line 57), of which nobody says "
+    "what the "
     "chip makes"
 )
 _READ_AND_STORED = (
-    "The package's: the window that it reads and writes (BufferedRef.input_output, {}) has two buffers, and JAX's "
+    "The package's fault: the window that it reads and writes (BufferedRef.input_output, {}) has two buffers, and "
+    "JAX's "
     "emit_pipeline fetches into the one that it still stores"
 )
 _FETCHED_AND_STORED = (
-    "The package's: a block's states are fetched (line {}) into the buffer that the block before it still stores (line "
+    "The package's fault: a block's states are fetched (line {}) into the buffer that the block before it still "
+    "stores (line "
     "{}), and the wait for that store comes one block later (line {})"
 )
 _WRITTEN_AND_STORED = (
-    "The package's: it writes the state that the copy of two tokens before still stores (recurrent_scan_impl.py line "
+    "The package's fault: it writes the state that the copy of two tokens before still stores "
+    "(recurrent_scan_impl.py line "
     "854); the wait for it stands behind, at line 872"
 )
 _TWO_WINDOWS = (
-    "The package's: the windows of two tiles share rows, and both of their copies to the output are under way (gdn/"
+    "The package's fault: the windows of two tiles share rows, and both of their copies to the output are under way "
+    "(gdn/"
     "wrapper.py line 699); which of them ends last is not said anywhere"
 )
 _DELTA_IN_XLA = (
-    "The package's: for more than one token a sequence it calls no kernel, but XLA's products (_interface.py line 132)"
+    "The package's fault: for more than one token a sequence it calls no kernel, but XLA's products "
+    "(_interface.py line 132)"
 )
-_CHUNKS_IN_XLA = "The package's: it puts its chunks together by XLA's products (gdn2_fwd.py lines 303 to 310)"
+_CHUNKS_IN_XLA = "The package's fault: it puts its chunks together by XLA's products (gdn2_fwd.py lines 303 to 310)"
 _NARROW_BLOCKS = (
-    "The package's: it rounds the products of each block to bfloat16 before it scales and adds them up "
+    "The package's fault: it rounds the products of each block to bfloat16 before it scales and adds them up "
     "(blockwise_kernel.py line 106), so that little is left where blocks cancel"
 )
 _PAST_ITS_WORDS = (
-    "The package's: where a block is full, the loop that shifts the new keys into place reads one word past its buffer "
+    "The package's fault: where a block is full, the loop that shifts the new keys into place reads one word past "
+    "its buffer "
     "({}), and throws the value away"
 )
 _NARROW_SCORES = (
-    "The package's: it reads a word past a buffer (kv_utils.py line 218); before that it rounds the scores to bfloat16 "
+    "The package's fault: it reads a word past a buffer (kv_utils.py line 218); before that it rounds the scores to "
+    "bfloat16 "
     "(mla/v2/kernel.py line 470), which other inputs refuse as a wrong result"
 )
 _SCORES_ROUNDED = (
-    "The package's: it rounds the scores to its output's type, bfloat16, before the softmax (batched_rpa/"
+    "The package's fault: it rounds the scores to its output's type, bfloat16, before the softmax (batched_rpa/"
     "flash_attention.py line 62)"
 )
 READ: dict[tuple[str, str], Reading] = {
@@ -124,7 +136,7 @@ READ: dict[tuple[str, str], Reading] = {
     ("ejkernel", "ring on one device"): Reading(
         kind="dot-outside-pallas",
         is_fault=True,
-        why="The package's: on one device it calls no kernel, but XLA's attention (_pallas_impl_fwd.py line 336)",
+        why="The package's fault: on one device it calls no kernel, but XLA's attention (_pallas_impl_fwd.py line 336)",
     ),
     ("ejkernel", "grouped matmul v3"): Reading(
         kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")

@@ -1,4 +1,4 @@
-"""A contest folder: its prepare.py loaded, the judge's files named and hashed."""
+"""A contest's folder: loads its prepare.py, and names and hashes the files of its judge."""
 
 import ast
 import hashlib
@@ -25,10 +25,10 @@ from harness.prepare import confined, data
 from harness.records import Key, Source
 
 PACKAGE = Path(harness.__file__).parent
-# The constant of prepare.py that names modules which get a stand-in.
+# The constant of prepare.py that names the modules which are replaced by a stand-in.
 STUBS = "STUBS"
 _ASSUME = "ASSUME"
-# What the judge's own processes import: the harness, JAX, and what JAX needs.
+# The modules that the judge's own processes import: the harness, JAX, and the packages that JAX needs.
 NEVER_STUBS = frozenset((
     *sys.stdlib_module_names, "harness", "jax", "jaxlib", "libtpu", "ml_dtypes", "msgspec", "numpy", "opt_einsum",
     "scipy",
@@ -37,10 +37,11 @@ NEVER_STUBS = frozenset((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for.
+    """A folder with a prepare.py and a kernel.py: its problem or suite, and the chip that the kernel is judged for.
 
-    `stubs` are modules that packages import and the kernel does not need: they get a stand-in, installed or not.
-    `assumption` decides simulated branches whose condition is a scalar from a vector.
+    `stubs` are modules that packages import although the kernel does not need them; each is replaced by a stand-in,
+    even if it is installed. `assumption` says how often simulated branches are taken whose condition is a scalar that
+    was read from a vector.
     """
 
     directory: Path
@@ -66,7 +67,7 @@ class Contest:
     def member(self, name: str | None) -> Member:
         """The member of a suite called `name`; for a single problem, the problem itself, as a member without a name.
 
-        Raises UsageError `which-member` if a suite needs a name, or no member has this name.
+        Raises UsageError `which-member` if a suite gets no name or an unknown one, or a single problem gets a name.
         """
         if not isinstance(self.problem, Suite):
             if name is not None:
@@ -81,8 +82,8 @@ class Contest:
     def require_conforming(self) -> None:
         """Raises RatchetError if no kernel can be judged here.
 
-        `bad-problem`: a problem that prepare.py defines breaks a rule of docs/OPERATORS.md. `weak-contest`: a wrong
-        kernel, of those in operators/controls.py, passes all checks.
+        `bad-problem`: a problem that prepare.py defines breaks a rule of docs/OPERATORS.md. `weak-contest`: one of the
+        wrong answers that operators/controls.py lists passes all checks.
         """
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         if any(isinstance(member.problem, confined.Confined) for member in members):
@@ -98,13 +99,14 @@ class Contest:
             self._require_strong()
 
     def _require_strong(self) -> None:
-        """Raises as `controls.require_strong`, unless this judge has already passed this problem.
+        """Raises as `controls.require_strong` does, unless this judge has already passed this problem.
 
-        The check takes a second and always has the same result; a note among the user's caches records that it passed.
+        The check takes a second and always has the same result, so an empty file in the user's cache notes that it
+        passed.
         """
         of_what = [self.key("simulated").judge, repr(self.problem), np.__version__, platform.python_version()]
         folder = files.cache_directory()
-        # Without a home directory, a folder that cannot exist: nothing is kept.
+        # Without a home directory, the path cannot exist, and nothing is kept.
         note = (folder or Path(os.devnull)) / f"strong-{hashlib.sha256(json.dumps(of_what).encode()).hexdigest()}"
         if note.is_file():
             return
@@ -151,11 +153,12 @@ def require(directory: Path) -> Path:
 
 
 def load(directory: Path, chip_name: str | None = None) -> Contest:
-    """The contest in `directory`, for its own chip or for the one called `chip_name`.
+    """The contest in `directory`, for the chip called `chip_name` (None: the chip that its prepare.py names).
 
-    Raises RatchetError `no-contest` (no prepare.py or no kernel.py there) or `bad-prepare`
-    (it does not load, or lacks CHIP or problem()), `unconfined-prepare` or `outside`, UsageError `unknown-chip`, or
-    `unknown-slice` if chips of this kind are not simulated together.
+    Raises RatchetError `no-contest` (prepare.py or kernel.py is missing), `outside` (a link leads out of the
+    repository), `bad-prepare` (prepare.py does not load, or lacks CHIP or problem()) or `unconfined-prepare` (it is
+    code that cannot be confined here), and UsageError `unknown-chip` or `unknown-slice` (the mesh is no slice of this
+    chip that can be simulated).
     """
     directory = require(directory)
     files.refuse_links(directory)
@@ -197,13 +200,13 @@ def _stubs(path: Path, stated: str) -> tuple[str, ...]:
 
 
 def _prepared(path: Path) -> tuple[Problem | Suite, str]:
-    """The problem and the chip that this prepare.py names, which is data or runs in a confined child.
+    """The problem and the chip that this prepare.py states; if it is not data, a confined child runs it.
 
     Raises RatchetError `bad-prepare` or `unconfined-prepare`.
     """
     source = path.read_bytes()
     stated = data.read(source)
-    # A file that is wrong here is wrong in the child too, whose message says how.
+    # If the file is wrong, the child fails too, and its message says why.
     if stated is None or not isinstance(stated[1], str):
         return confined.read(source, str(path))
     problem, own_chip = stated

@@ -1,4 +1,4 @@
-"""The inside of the child that runs a contest's prepare.py and turns its contents into plain records."""
+"""The tasks of the child process that runs a contest's prepare.py and returns its contents as plain records."""
 
 import pickle
 import sys
@@ -18,7 +18,7 @@ from harness.operators.timing import Timed
 from harness.prepare.messages import Answered, Asked, AskedRecipe, Complaints, StatedContest, StatedRecipe, StatedShape
 from harness.tracebacks import place_in_prepare
 
-# A judgement uses the first shape at which a kernel traces; problems of harness.operators have fewer shapes.
+# A judgement uses the first shape at which a kernel traces; problems of harness.operators have fewer shapes than this.
 _MOST_SHAPES = 64
 
 
@@ -41,13 +41,13 @@ def complain(asked: Asked) -> Complaints:
     problem, _ = _load(asked)
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
     broken = tuple(dict.fromkeys(rule for member in members for rule in complaints(member.problem)))
-    # A problem that breaks the rules cannot be tried.
+    # The wrong answers of a problem that breaks the rules cannot be computed.
     weak = () if broken else tuple(dict.fromkeys(name for member in members for name in weaknesses(member.problem)))
     return Complaints(broken=broken, weak=weak)
 
 
 def recipe(asked: AskedRecipe) -> StatedRecipe:
-    """The requested recipe."""
+    """A recipe drawn from a family, mutated from another recipe, or drawn at random, as `asked.start` says."""
     problem = _loaded(asked.asked)
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
     space: Any = next(member.problem for member in members if member.name == asked.name)
@@ -67,7 +67,7 @@ def _loaded(asked: Asked) -> Any:
 
 
 def _load(asked: Asked) -> tuple[Any, str]:
-    """Problem and chip of the file. Raises ValueError in words for people."""
+    """The problem and the chip that the file states. Raises ValueError with a message for its author."""
     source, before = Path(asked.source).read_bytes(), tuple(sys.modules)
     try:
         module = prepare_module.run(source, asked.path)
@@ -99,7 +99,7 @@ def _load(asked: Asked) -> tuple[Any, str]:
 
 
 def _answer(member: Member) -> Answered:
-    """The answers of a problem; `complain` names missing answers before anything is judged."""
+    """The problem's answers. Those that fail are left empty: `complain` reports them before anything is judged."""
     problem = member.problem
     return Answered(
         name=member.name,

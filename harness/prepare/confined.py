@@ -1,4 +1,4 @@
-"""A prepare.py run in a confined child; its problem in this process has the child's answers."""
+"""Runs a prepare.py in a confined child; in this process, its problem returns the child's answers."""
 
 import contextlib
 import pickle
@@ -20,7 +20,7 @@ from harness.sandbox import confinement, environment
 from harness.sandbox.child import Children
 
 _Reply = TypeVar("_Reply")
-# Enough on a busy machine: problems of harness.operators take 0.1 s to state, and some seconds to check.
+# Enough on a busy machine: stating a problem of harness.operators takes 0.1 s, checking it some seconds.
 _SECONDS = 120.0
 _MEMORY_BYTES = 8 << 30
 
@@ -38,16 +38,19 @@ class Confined:
 
     @property
     def name(self) -> str:
-        """Its name in a suite; "" if it belongs to none."""
+        """The problem's name in its suite; "" if it belongs to no suite."""
         return self._answered.name
 
     @property
     def has_space(self) -> bool:
-        """True if it has recipes of inputs."""
+        """True if the problem has recipes of inputs."""
         return self._answered.has_space
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its form when it is pickled for the children of a judgement: with the source, which they run."""
+        """The child's pickle of the problem, for the children of a judgement.
+
+        If prepare.py defines the class, its source comes along, and these children run it first.
+        """
         if self._answered.is_own:
             return prepare_module.restore, (self.source, self.path, self._answered.pickled)
         return pickle.loads, (self._answered.pickled,)
@@ -66,7 +69,7 @@ class Confined:
         return None if second is None else _Shaped(StatedShape(statement=second))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes with names alone; a judgement lists the names of probes that it does not run."""
+        """Probes that have only names, because a judgement also lists the probes that it does not run."""
         names = self._answered.probes if full else ()
         return tuple(Probe(name=name, family="", regions=(), moves=(), stays=()) for name in names)
 
@@ -97,7 +100,7 @@ class Confined:
 
 
 class _Shaped(Confined):
-    """The same problem at another shape, with its statement alone."""
+    """A confined problem at another shape; only its statement is known in this process."""
 
     def __init__(self, shape: StatedShape) -> None:
         self.shape = shape
@@ -132,14 +135,14 @@ def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
 
 
 def complaints(source: bytes, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules that its problems break, and the wrong answers that pass their checks. Raises as `read`."""
+    """The rules that this file's problems break, and the wrong answers that pass their checks. Raises as `read`."""
     answer = _ask_child(source, path, "complain", Complaints)
     return answer.broken, answer.weak
 
 
 @contextlib.contextmanager
 def space(problem: object, children: Children) -> Iterator[Space]:
-    """The recipes of a problem's inputs, for as long as the context lasts; `children` has the child that draws them.
+    """The recipes of a problem's inputs, while the context lasts; a child that `children` starts may draw them.
 
     Raises RatchetError `no-space` if the problem has none.
     """
@@ -151,13 +154,13 @@ def space(problem: object, children: Children) -> Iterator[Space]:
     else:
         raise RatchetError(
             "no-space",
-            "expected a problem with a space of inputs, which the methods of recipes give (docs/OPERATORS.md), got "
+            "expected a problem with recipes of inputs (their methods are in docs/OPERATORS.md), got a problem with "
             "input families only",
         )
 
 
 class _Recipes:
-    """The recipes of a confined problem, each of which a child draws."""
+    """The recipes of a confined problem; a child draws each of them."""
 
     def __init__(self, problem: Confined, ask: "_Ask") -> None:
         self._problem, self._ask = problem, ask

@@ -1,4 +1,4 @@
-"""Reads a prepare.py as data: constants, and a class of `harness.operators` called with them; runs none of its code.
+"""Reads a prepare.py as data, without running it: constants, and a class of `harness.operators` called with them.
 
 The reader takes the small part of Python that such a file needs: literals, arithmetic on numbers, tuples and dicts,
 names, functions that return an expression, comprehensions, and calls of the classes of `harness.operators` and of a
@@ -15,15 +15,15 @@ from typing import Any
 from harness import operators
 from harness.operators import Member, Suite, prepare_module
 
-# Python may take seconds to parse a larger file that is made for that.
+# A larger file can be written so that Python takes seconds to parse it.
 _MOST_BYTES = 1 << 16
-# The project's own files take a hundred steps.
+# The most expressions that are evaluated; the project's own files have about a hundred.
 _MOST_STEPS = 20_000
 _MOST_BITS = 256
 _MOST_ITEMS = 1000
 _MOST_CHARACTERS = 10_000
-# The limits of a problem's arguments: no axis of a TPU's program is longer than an int32 can count; and stating a
-# problem takes an array for each of its tables (`_entries`), which together may have this many numbers.
+# The limits of a problem's arguments. No axis of a TPU program is longer than an int32 can count. Stating a problem
+# makes an array for each of its tables (`_entries`), and together these may have this many numbers.
 _LARGEST = 2**31 - 1
 _MOST_ENTRIES = 1 << 22
 
@@ -103,7 +103,7 @@ class _Reader:
         return self._call_function(function, [], {}), chip
 
     def _statement(self, node: ast.stmt, names: dict[str, Any]) -> tuple[Any, ...]:
-        """Carries out a statement; the value of a `return` comes in a tuple."""
+        """Executes a statement: the value of a `return`, in a tuple of one; () for any other statement."""
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 pass
@@ -133,7 +133,10 @@ class _Reader:
                 raise _NotDataError
 
     def _call_function(self, function: _Function, values: list[Any], named: dict[str, Any]) -> Any:
-        """The value of a function of the file; its parameters are plain, without defaults."""
+        """The value that a function of the file returns for these arguments.
+
+        Raises _NotDataError if a parameter has a default, or is anything else than a plain parameter.
+        """
         arguments = function.node.args
         if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kw_defaults or arguments.posonlyargs:
             raise _NotDataError
@@ -288,7 +291,7 @@ def _computed(by: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def _small(value: Any) -> Any:
-    """The value itself. Raises _NotDataError if it is larger than any value in the project's own files.
+    """The value itself. Raises _NotDataError if it exceeds a limit above: values of the project's files are smaller.
 
     Parts that occur twice count twice, as in the text.
     """

@@ -25,8 +25,8 @@ class StatedShape:
 class Answered:
     """One problem: its statement, and its answers to a judgement's questions that need no arrays.
 
-    `pickled` is the problem itself: it is read by confined children alone. `is_own`: its class is defined in
-    prepare.py. `has_space`: it has recipes of inputs, among which `attack` searches.
+    `pickled` is the problem itself, which only confined children unpickle. `is_own`: the problem's class is defined in
+    prepare.py. `has_space`: the problem has recipes of inputs, among which `attack` searches.
     """
 
     name: str

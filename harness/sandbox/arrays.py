@@ -1,4 +1,4 @@
-"""Arrays between processes, as bare files of bytes: shapes and dtypes come from the problem, never from a candidate."""
+"""Arrays that processes exchange as files of raw bytes: shapes and dtypes come from the problem, not the candidate."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
 
 
 def load(directory: Path, expected: Sequence[Array]) -> tuple[NDArray[Any], ...]:
-    """The arrays that `save` wrote, in the shapes expected. Raises Rejected `crash` if missing or of another size."""
+    """The arrays that `save` wrote, in the expected shapes. Raises Rejected `crash` if a file has another size."""
     arrays = []
     for position, array in enumerate(expected):
         path = directory / f"{position}.bin"

@@ -1,7 +1,7 @@
-"""The device that JAX shows to a traced function: the chip it is traced for, although a CPU traces it.
+"""The device that JAX reports to a function while it is traced: the chip it is traced for, not the tracing CPU.
 
-Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the machine
-that traces they would get other answers than on the chip, so the wrong program would be examined.
+Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the CPU that
+traces, these return other values than on the chip, and the wrong program would be examined.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from harness.hardware import Chip
 
 @dataclass(frozen=True, slots=True)
 class DescribedDevice:
-    """A pretended device of `chip`: it describes itself, but no array can be placed on it."""
+    """A stand-in for a device of `chip`: it describes itself, but no array can be placed on it."""
 
     chip: Chip
 
@@ -37,7 +37,7 @@ class DescribedDevice:
 
     @property
     def device_kind(self) -> str:
-        """The chip's name, as its runtime gives it."""
+        """The chip's name, as the runtime reports it."""
         return self.chip.device_kinds[0]
 
     @property
@@ -51,7 +51,7 @@ class DescribedDevice:
         return self.chip.cores
 
     def memory_stats(self) -> dict[str, int]:
-        """The bytes of the chip's memory, none of them in use."""
+        """The size of the chip's memory in bytes, none of which are in use."""
         return {"bytes_limit": int(self.chip.hbm_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
 
     def __getattr__(self, name: str) -> Any:
@@ -67,17 +67,17 @@ class DescribedDevice:
 
 @dataclass(frozen=True, slots=True)
 class DescribedBackend:
-    """A pretended backend: it has one device, and cannot do anything with it."""
+    """A stand-in for a backend: it reports one device, and can compile or run nothing."""
 
     device: DescribedDevice
 
     @property
     def platform(self) -> str:
-        """Its name, as JAX gives it."""
+        """The backend's name, as JAX gives it."""
         return self.device.platform
 
     def devices(self) -> list[DescribedDevice]:
-        """Its only device."""
+        """The only device."""
         return [self.device]
 
     local_devices = devices
@@ -90,12 +90,12 @@ class DescribedBackend:
 
 
 def backend_of(chip: Chip) -> str:
-    """JAX's name for the backend of such a chip."""
+    """JAX's name for the backend of `chip`."""
     return "tpu" if chip.platform == "tpu" else "gpu"
 
 
 def abstract_mesh(chip: Chip) -> AbstractMesh:
-    """The mesh of a chip's program, without axes for a single chip."""
+    """The mesh of a program for `chip`; it has no axes if the chip is alone."""
     cores, platform = (chip.cores, "tpu") if chip.platform == "tpu" else (None, "gpu")
     device = AbstractDevice(device_kind=chip.device_kinds[0], num_cores=cores, platform=platform)
     return AbstractMesh(*axes(chip), axis_types=(AxisType.Auto,) * len(chip.mesh), abstract_device=device)
@@ -107,7 +107,7 @@ def axes(chip: Chip) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def aiming_at(chip: Chip) -> contextlib.AbstractContextManager[Any]:
-    """Within this context JAX traces and lowers for that chip and its mesh: some operations depend on both."""
+    """Within this context JAX traces and lowers for `chip` and its mesh: some operations depend on both."""
     return jax.sharding.use_abstract_mesh(abstract_mesh(chip))  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""Child processes with limits: started, asked, watched and ended, whatever they do."""
+"""Child processes with limits: starts them, sends them requests, watches them, and ends them whatever they do."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
 # The number of random characters that the parent draws for each request; the answer has to begin with them.
 _NONCE_DIGITS = 32
-# Files below this folder are named without it in texts.
+# Texts name the files below this folder by their relative paths.
 _TOP = Path(harness.__file__).parent.parent
 # A child may read what is installed, and write to its own folder.
 _NOTHING_ELSE = Confinement()
@@ -50,7 +50,7 @@ _AUTOGROUP_SECONDS = 0.1
 
 
 class Children:
-    """All children of one judgement. Use as a context manager: whatever happens, no child outlives it.
+    """All children of one judgement. Use as a context manager: whatever happens, no child outlives the context.
 
     `memory_bytes` is how much resident memory a child and its descendants may hold together. Children that are not
     confined have the user's own permissions. `left_behind` names by id the processes that outlived a child, or got away
@@ -146,7 +146,7 @@ class Children:
     def ask(
         self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float
     ) -> Job:
-        """Puts a request in the child's queue. `limit` seconds count from when the child begins it."""
+        """Puts a request in the child's queue. Its `limit` in seconds counts from when the child begins it."""
         job = Job(
             child=child,
             label=label,
@@ -168,7 +168,7 @@ class Children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 
     def yield_to_others(self, child: Child, niceness: int) -> None:
-        """Lets other processes have the cores before this child and its threads; a `niceness` of 0 ends that.
+        """Gives other processes priority over this child and its threads; a `niceness` of 0 takes it back.
 
         Linux divides cores among sessions first, and each child has a session of its own. Between sessions only their
         niceness counts (autogroup, see sched(7)); a Linux kernel may lack this feature.
@@ -357,7 +357,7 @@ class Children:
             self._finish(job, replies.clean(failure, (child.directory, _TOP)))
 
     def _end_processes(self, leader: int | None) -> None:
-        """Ends the processes of this child, and processes that no longer belong to any child."""
+        """Ends the processes of the child `leader` (None: of no child), and those that no longer belong to a child."""
         leaders = {child.process.pid for child in self._children if not child.ended} | ({leader} if leader else set())
         deadline = time.monotonic() + _ENDING_SECONDS
         # A signal takes a moment, and a process that is being ended may start more meanwhile.
@@ -386,7 +386,7 @@ class Children:
         child.channel.close()
         if child.output >= 0:
             with contextlib.suppress(BlockingIOError):
-                # A pipe holds 64 KiB; more than a few times that comes from a process that got away.
+                # A pipe holds 64 KiB. If there is still output after 1 MiB, it comes from a process that got away.
                 for _ in range(16):
                     child.printed = (child.printed + os.read(child.output, 1 << 16))[-_KEPT_OUTPUT:]
             self._selector.unregister(child.output)

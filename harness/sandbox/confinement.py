@@ -22,10 +22,10 @@ from functools import cache
 from harness.records import Isolation
 from harness.sandbox import readable, system_calls
 
-# An exported program is a few MB with its constants, outputs are as large as the problem's arrays.
+# An exported program with its constants has a few MB; outputs are as large as the problem's arrays.
 FILE_BYTES = 4 << 30
 # Libraries, programs and the queues between threads of XLA need fewer than 300 files. A pipe holds 64 KiB that belong
-# to no process, so the limit on memory does not count them: with this many files, 64 MiB at most.
+# to no process, so the limit on memory does not count them: with this many files, pipes hold 64 MiB at most.
 _OPEN_FILES = 2048
 
 _PR_SET_NO_NEW_PRIVS = 38  # prctl(2)
@@ -37,7 +37,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-# Rights on files by the version that brought them: 13 at first, then REFER, TRUNCATE and IOCTL_DEV.
+# Rights on files by the version that added them: 13 at first, then REFER, TRUNCATE and IOCTL_DEV.
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _MAKE_CHARACTER_DEVICE, _MAKE_SOCKET, _MAKE_FIFO, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 9, 1 << 10, 1 << 11
@@ -133,7 +133,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        # A path that is not there needs no rule.
+        # A path that does not exist needs no rule.
         return
     try:
         if not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""One request at a time to the children, with its progress reported and its failure raised."""
+"""Sends one request at a time to the children, reports its progress, and raises its failure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from harness.records import Failure, Stage
 from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child, Job
 
-# A function of a stage, its state, and the seconds that it took.
+# A function that is called with a request's label, its state, and the seconds that it took.
 Progress = Callable[[str, str, float], None]
 Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialogue:
-    """Requests to `children` whose failures are of `stage`; `progress` is called when each begins and when it ends."""
+    """Sends requests to `children`; failures belong to `stage`, and `progress` hears when a request begins and ends."""
 
     children: Children
     stage: Stage
@@ -25,7 +25,7 @@ class Dialogue:
     def ask(
         self, child: Child, task: str, arguments: object, reply_type: type[Reply], limit: float, *, label: str = ""
     ) -> Reply:
-        """The answer to one task. Raises RatchetError with the kind and message of its failure."""
+        """The child's answer to a task. Raises RatchetError with the kind and message of its failure."""
         label = label or task
         self.progress(label, "start", 0.0)
         asked_job = self.children.ask(child, label, self.stage, task, arguments, reply_type, limit)

@@ -1,4 +1,4 @@
-"""Folders of packages that are installed as editable: their sources lie outside the folder of other packages."""
+"""The folders of editable installations, whose sources lie outside the folder of the other packages."""
 
 import importlib.metadata
 import json
@@ -11,9 +11,9 @@ import harness
 
 @cache
 def editable_roots() -> tuple[Path, ...]:
-    """The folders of all packages that `pip install -e` or the like installed here, resolved, as PEP 610 records them.
+    """The resolved folders of all packages that `pip install -e` or the like installed here, as PEP 610 records them.
 
-    The folder of the harness is excluded: other files next to it in a clone are not a package.
+    Folders that contain the harness are excluded: the other files of a clone belong to no package.
     """
     clone = Path(harness.__file__).resolve().parent.parent
     roots = []

@@ -18,20 +18,20 @@ from harness.records import Environment
 from harness.sandbox import tracing_flags
 
 # The variables of the caller's environment that a child gets: where programs and libraries are, and how dates and
-# letters are written. It gets no others: no settings that would change what is traced, compiled or run, and no keys,
-# passwords and names, which a kernel.py must not see.
+# letters are written. It gets no others: no settings that would change the program or how it is compiled and run, and
+# no keys, passwords and names, which a kernel.py must not see.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
-# The passes whose dumps the simulator reads; for several chips also the one that says where their flags lie.
+# The compiler passes whose dumps the simulator reads; for several chips also the pass that shows sync flags.
 _PASSES = "final_(bundles|hlo-static-per-bundle)"
 _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
-# XLA spends most of compiling a large CPU program on its fusions, about the same time on each. If fusions may have
-# several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in the last place, as
-# they do from one version of XLA to the next. Known to jaxlib 0.10.2 and 0.12.0.
+# When XLA compiles a large CPU program, most of the time goes to its fusions, about the same to each. If fusions may
+# have several outputs, there are fewer fusions, and compiling takes half the time. Results may differ in the last
+# place, as they do from one version of XLA to the next. jaxlib 0.10.2 and 0.12.0 know these options.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
-# While several devices ran side by side on a loaded machine, YNNPACK's products ended twice with `unsupported
-# parameter`. Known to jaxlib 0.10.2 and 0.12.0.
+# When several devices ran side by side on a loaded machine, matrix products by YNNPACK failed twice with `unsupported
+# parameter`. jaxlib 0.10.2 and 0.12.0 know this option.
 _NO_YNNPACK = "--xla_cpu_experimental_ynn_fusion_type="
 # With fewer fusions, programs of kernels with at least this many operations (1,266 to 7,460 in examples/) gain 0.4 to
 # 2.7 s and lose at most 1 s a run. Of programs with fewer operations some take twice as long to run, and few gain more
@@ -107,7 +107,7 @@ def granted_cores(memberships: Path, mount: Path) -> float | None:
 
 
 def _limits(group: Path) -> Iterator[float]:
-    """The cores that one group grants; nothing if it has no limit, or none that can be read."""
+    """Yields the cores that one group grants, or nothing if the group has no limit that can be read."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
         yield int(quota) / int(period)
@@ -168,7 +168,7 @@ def on_cpu() -> dict[str, str]:
 
 
 def interpreting() -> dict[str, str]:
-    """The environment of the child that runs kernel.py, in whose programs nearly every fusion ends at a callback."""
+    """The environment of the child that interprets kernel.py: most fusions in its programs end at a callback."""
     return {**on_cpu(), "XLA_FLAGS": _FEWER_FUSIONS}
 
 

@@ -1,4 +1,4 @@
-"""The process that imports JAX once and forks a child for each request; this process itself never sees a candidate."""
+"""The process that imports JAX once and forks a child for each request; it never sees a candidate itself."""
 
 import ctypes
 import gc
@@ -27,9 +27,9 @@ _CHANNEL = 3
 
 
 def main() -> None:
-    """Imports the modules that are named, then forks for each request until the channel closes.
+    """Imports the named modules, then forks a child for each request until the channel closes.
 
-    Arguments: the descriptor of the channel, the modules.
+    Command-line arguments: the descriptor of the channel, then the names of the modules.
     """
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
@@ -41,7 +41,7 @@ def main() -> None:
         # An import that fails, with another JAX for instance, fails again in the child, which reports it.
         with suppress(ImportError):
             importlib.import_module(name)
-    # JAX sets some variables while it is imported, which its children would set too.
+    # Importing JAX sets some variables; a child that imported JAX itself would have them too.
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
     # Memory that forks share stays shared, because no garbage collection writes to it.
@@ -65,9 +65,9 @@ def _is_alone() -> bool:
 
 
 def _fork(request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int) -> int:
-    """The id of a process that the judging process has adopted, 0 if that failed.
+    """The id of the new child, which the judging process has adopted; 0 if that failed.
 
-    It forks twice: the process in between ends at once, and the nearest process that adopts orphans adopts its child.
+    This forks twice: the process in between ends at once, so the nearest process that adopts orphans adopts its child.
     """
     reading, writing = os.pipe()
     between = os.fork()
@@ -122,7 +122,7 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     for name in set(os.environ) - set(variables):
         del os.environ[name]
     os.environ.update(variables)
-    # A fresh interpreter would have done this with PYTHONPATH.
+    # A fresh interpreter would have put the folders of PYTHONPATH into sys.path.
     for path in reversed(variables.get("PYTHONPATH", "").split(os.pathsep)):
         if path and path not in sys.path:
             sys.path.insert(0, path)

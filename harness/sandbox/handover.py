@@ -1,4 +1,4 @@
-"""Takes a file out of the reach of the child that wrote it, so that the checked file is the one handed over."""
+"""Copies a file out of the reach of the child that wrote it, so that the child cannot exchange it after the check."""
 
 import os
 import stat
@@ -6,15 +6,15 @@ from pathlib import Path
 
 from harness.records import Failure, Stage
 
-# Programs are a few MB with the constants in them.
+# Programs have a few MB, including their constants.
 _LIMIT_BYTES = 1 << 30
 
 
 def take_over(written: Path, kept: Path, stage: Stage) -> Failure | None:
     """Copies `written` from a child's folder to `kept`, out of the child's reach.
 
-    Returns a failure if `written` is not a regular file, or is too large. A link would hand over somebody else's file,
-    and a pipe would wait forever.
+    Returns None, or a Failure if `written` cannot be opened, is not a regular file, or is too large. A link could lead
+    to a file that the child must not read, and reading a pipe would wait forever.
     """
     try:
         descriptor = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

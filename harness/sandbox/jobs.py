@@ -1,4 +1,4 @@
-"""A child process as its parent sees it, and the requests that it is asked."""
+"""A child process as its parent sees it, and the requests that are sent to it."""
 
 import socket
 import subprocess
@@ -11,7 +11,7 @@ from typing import Any
 from harness.records import Stage
 from harness.sandbox import processes, strip_paths, warm
 
-# On a busy machine a child has more seconds, but at most this many times its limit.
+# On a busy machine a job has more seconds, but at most this many times its limit.
 _MOST_WAITING = 8
 
 
@@ -33,7 +33,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One process in a session of its own, the channel to it, and the end of what it printed."""
+    """One process in a session of its own, the channel to it, and the end of its output."""
 
     name: str
     directory: Path

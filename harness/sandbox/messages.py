@@ -1,4 +1,4 @@
-"""The form of requests to children and of their answers, and the reporting of failures in a child."""
+"""The form of requests to children and of their answers, and of the failures that a child reports."""
 
 import traceback
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Rejected(Exception):
 
 
 def description(error: BaseException) -> str:
-    """The type and the text of an exception, even if kernel.py's type has no name or its text cannot be made."""
+    """The type and the text of an exception, even if kernel.py made a type without a name or a text that fails."""
     name = type(error).__name__ or "an exception without a name"
     try:
         text = str(error).strip()
@@ -27,7 +27,7 @@ def description(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback of an exception, even where a type of kernel.py cannot be printed."""
+    """The traceback of an exception, even if its type comes from kernel.py and cannot be printed."""
     try:
         return "".join(traceback.format_exception(error))
     except Exception as another:  # noqa: BLE001  # it asks the candidate's type for its text
@@ -51,6 +51,6 @@ FAILURE = b"!"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A task whose result is the file it wrote."""
+    """The reply of a task whose result is the file that it wrote."""
 
     path: str

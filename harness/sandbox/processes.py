@@ -1,4 +1,4 @@
-"""The processes of children, read from /proc: the child and the memory of each, and processes that got away."""
+"""The processes that children started, read from /proc: the child and memory of each, and those that got away."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One living process; `leader` is the child it belongs to, None for one that got away from its child."""
+    """One living process; `leader` is the id of the child that it belongs to, None if it got away from its child."""
 
     pid: int
     name: str
@@ -28,7 +28,7 @@ class Process:
 
     @property
     def words(self) -> str:
-        """Its name in reports."""
+        """The process's name in reports."""
         return f"{self.name or 'a process'} (pid {self.pid})"
 
 
@@ -51,8 +51,8 @@ def adopting_orphans() -> Iterator[None]:
 def below(leaders: Collection[int]) -> tuple[Process, ...]:
     """Every living process of the children with these session leaders, and those that got away; () without /proc.
 
-    A process belongs to a leader by session or by descent. A process that left both was adopted by this process. It
-    cannot share this process's session, which distinguishes it from a command that is run here.
+    A process belongs to a leader by session or by descent. This process has adopted those that left both. They are not
+    in its session, unlike a command that it runs.
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
@@ -81,8 +81,8 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
 def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
     """The time on cores that these processes got, as a share of the time they wanted.
 
-    It is 1 on an idle machine, however many threads they have, 0.1 if ten others want each core, and 1 if the kernel
-    does not report it.
+    The share is 1 on an idle machine, however many threads the processes have, about 0.1 if ten other processes want
+    each core, and 1 if the kernel does not report the times.
     """
     ran = waited = 0
     for process in of_child:
@@ -97,9 +97,9 @@ def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
 
 
 def _numbers(folder: Path) -> tuple[int, ...]:
-    """The ids that a folder of /proc lists; () if it is gone.
+    """The ids that a folder of /proc lists; () if the folder is gone.
 
-    A glob would look at each match once more, and raise if that process has ended meanwhile.
+    A glob would stat each match again, and raise if a process has ended meanwhile.
     """
     with contextlib.suppress(OSError):
         return tuple(int(name) for name in os.listdir(folder) if name.isdecimal())
@@ -107,7 +107,7 @@ def _numbers(folder: Path) -> tuple[int, ...]:
 
 
 def kill(process: Process) -> None:
-    """Ends one process, if it is still there."""
+    """Ends one process, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(process.pid, signal.SIGKILL)
 

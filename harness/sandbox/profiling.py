@@ -1,4 +1,4 @@
-"""A profile of a few calls, written where xprof finds it, and the device time of each call read from it."""
+"""Profiles a few calls, writes the profile where xprof finds it, and reads the device time of each call from it."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from jax.profiler import ProfileData
 from harness.sandbox.profiles import TraceMode
 
 _STEP = "kernel_step_"
-# Events in a GPU's stream that are no kernels.
+# The beginnings of the names of a GPU stream's events that are not kernels.
 _COPIES = ("Memcpy", "Memset")
 
 
@@ -23,11 +23,11 @@ def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, 
 def trace(
     calls: Iterable[Callable[[], None]], directory: Path, session: str, mode: TraceMode, *, is_annotated: bool = False
 ) -> Path:
-    """Profiles each call, which must block; returns the folder `directory/plugins/profile/<session>`.
+    """Profiles the calls; returns the folder `directory/plugins/profile/<session>`.
 
-    `session` must be new: two captures of one name overwrite each other. Options as published
-    for kernel work: no Python tracer, host level 1. On other devices than a TPU `mode` has no effect. Each call gets an
-    annotation, unless it `is_annotated` already.
+    Each call must block until its results are ready. `session` must be new: a capture overwrites an older one of the
+    same name. The options are those published for kernel work: no Python tracer, host level 1. `mode` has an effect on
+    a TPU only. Each call gets an annotation, unless the calls are annotated already (`is_annotated`).
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -50,10 +50,10 @@ def trace(
 
 
 def device_seconds(folder: Path) -> tuple[float, ...]:
-    """Device time of each profiled call in turn; empty if the profile shows no device, or not every call.
+    """The device time of each profiled call in turn; empty if the profile shows no device.
 
-    On a TPU these are the module executions of the first plane, on a GPU the times from the first kernel of a call to
-    its last.
+    On a TPU these are the durations of the module executions of the first device. On a GPU each time lasts from the
+    start of a call's first kernel to the end of its last, and there are none if a call shows no kernels.
     """
     for path in sorted(folder.glob("*.xplane.pb")):
         profile = ProfileData.from_file(str(path))
@@ -73,9 +73,9 @@ def device_seconds(folder: Path) -> tuple[float, ...]:
 def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
     """The seconds of each call on a GPU; () if the planes do not show them.
 
-    XLA's CUPTI collector writes a plane for each GPU and a line `Stream #N(...)` for each stream: read from XLA's
-    source, not seen by us. So a kernel belongs to the call whose annotation on the host's plane covers the kernel's
-    midpoint. If a call has no kernels, or a kernel no call, no time is returned.
+    XLA's CUPTI collector writes a plane for each GPU and a line `Stream #N(...)` for each stream: this is known from
+    XLA's source, not from a profile. A kernel belongs to the call whose annotation on the host's plane covers the
+    kernel's midpoint. If a call has no kernels, or a kernel belongs to no call, no time is returned.
     """
     calls, kernels = [], []
     for plane in planes:

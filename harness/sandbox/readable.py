@@ -12,9 +12,9 @@ from pathlib import Path
 import harness
 from harness.sandbox.editable import editable_roots
 
-# Found by tracing what the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, on Debian; the places of
-# other distributions are added. Missing files are left out. Nothing here is about people: no /etc/passwd, hosts or
-# hostname, no home folder, no settings of services.
+# These paths were found by tracing which files the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12 on
+# Debian; the paths of other distributions were added. Paths that do not exist are skipped. No path tells about people:
+# no /etc/passwd, hosts or hostname, no home folder, no settings of services.
 _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
 # These folders hold more than libraries. If there is Debian's subfolder for this machine type, only that is used.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")
@@ -24,7 +24,7 @@ _SETTINGS_OF_LIBRARIES = (
     "/etc/localtime",
     "/etc/gai.conf",
     "/usr/share/zoneinfo",
-    # OpenSSL's settings, which hashlib loads: the file on Debian, Fedora and Arch, and the file that Fedora's includes.
+    # OpenSSL's settings, which hashlib loads: on Debian and Arch, on Fedora, and the file that Fedora's file includes.
     "/etc/ssl/openssl.cnf",
     "/etc/pki/tls/openssl.cnf",
     "/etc/crypto-policies/back-ends/opensslcnf.config",
@@ -49,7 +49,7 @@ _MACHINE = (
     "/dev/urandom",
     "/dev/zero",
 )
-# Single files of the process: the whole folder would add the tables of the network, and the environment.
+# Single files of /proc/PID: the whole folder would also show the network's tables and the environment.
 _OF_ITSELF = ("cmdline", "exe", "limits", "maps", "smaps", "stat", "statm", "status")
 
 
@@ -84,7 +84,7 @@ def _of_python() -> Iterator[str]:
 
 
 def _is_narrow(path: str) -> bool:
-    """True if the path is only a folder of libraries: it is absolute, and not above a home folder, /etc or the harness.
+    """True if the path is absolute, and neither is nor contains /etc, a home folder or the folder of the harness.
 
     Any other entry in LD_LIBRARY_PATH or sys.path is a mistake of the caller, and would open everything below it.
     """
@@ -93,7 +93,7 @@ def _is_narrow(path: str) -> bool:
     place = Path(path).resolve()
     kept = [Path("/etc"), Path("/home"), Path("/root")]
     project = Path(harness.__file__).resolve().parent.parent
-    # In a clone that folder holds contests; installed from a wheel, the harness stands among the packages.
+    # In a clone that folder holds contests; if the harness is installed from a wheel, it is the folder of packages.
     if project not in {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}:
         kept.append(project)
     with contextlib.suppress(KeyError):

@@ -1,4 +1,4 @@
-"""The border that every reply of a child crosses: its texts are cut, cleaned and bounded before anybody reads them.
+"""The border that every reply of a child crosses: its texts are cut and cleaned before anybody reads them.
 
 A child that runs kernel.py can say anything: the text of an exception may be a file that it read, an escape sequence, a
 megabyte. Reports, records, pages and other programs read these values.
@@ -10,9 +10,9 @@ from typing import Any
 
 from harness.sandbox import strip_paths
 
-# Numbers are counts, bytes and cycles, which never need more than 64 bits.
+# Whole numbers are counts, bytes and cycles, which never need more than 64 bits.
 _LARGEST = 1 << 63
-# The kinds of text by the name of their field: sentences, in which paths are shortened.
+# The most characters of a field that holds sentences, by the field's name; paths in them are shortened.
 _SENTENCES = {
     "message": strip_paths.MESSAGE_CHARACTERS,
     "warnings": 600,
@@ -34,7 +34,7 @@ _OTHER_CHARACTERS = 4096
 def clean(reply: Any, folders: tuple[Path, ...]) -> Any:
     """`reply`, a record of a child, with every text cut and cleaned, and paths in sentences relative to `folders`.
 
-    Raises ValueError if it holds a number of more than 64 bits.
+    Raises ValueError if the record has a whole number of more than 64 bits.
     """
     return _record(reply, folders)
 
@@ -66,8 +66,8 @@ def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
 
 
 def _text(name: str, text: str, folders: tuple[Path, ...]) -> str:
-    # Cut before the search for paths, whose time grows with the square of a line's length, and again to the right
-    # length.
+    # A text is cut before the search for paths, whose time grows with the square of a line's length, and cut to its
+    # final length afterwards.
     if name in _SENTENCES:
         limit = _SENTENCES[name]
         return strip_paths.one_line(strip_paths.relative(strip_paths.one_line(text, 4 * limit), folders), limit)

@@ -1,4 +1,4 @@
-"""Texts of failures as records keep them: cut, with harmless characters only, without folders of the machine."""
+"""The texts of failures as records keep them: cut, with harmless characters only, without this machine's folders."""
 
 import re
 import unicodedata
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from harness.records import Failure
 
-# A message is the sentence that the report prints: the longest of the judge's own has 400 characters.
+# A message is the sentence that the report prints: the judge's longest has 400 characters.
 MESSAGE_CHARACTERS = 1000
-# A traceback through JAX into a kernel: two dozen frames of three lines with the exception's own text.
+# A traceback through JAX into a kernel has two dozen frames of three lines, and the exception's text.
 DETAIL_CHARACTERS, DETAIL_LINES, LINE_CHARACTERS = 6000, 120, 400
-# A cut text keeps more of its end, which has the exception and the last output.
+# A cut text keeps more of its end than of its beginning: the exception and the last output are at the end.
 _HEAD_SHARE = 0.25
 
 # ECMA-48 control sequences (CSI ... final byte), operating system commands up to BEL or ST, and other escapes.
@@ -41,7 +41,7 @@ def relative(text: str, folders: tuple[Path, ...]) -> str:
     except RuntimeError:
         # A user without a name or a home, as in a container.
         home = "/"
-    # The longest first: one folder may lie in another. Some text had its home folder shortened before.
+    # The longest first: one folder may lie in another. In some texts the home folder is already written as `~`.
     for folder in sorted({str(folder) for folder in folders if folder.is_absolute()}, key=len, reverse=True):
         for written in {folder, folder.replace(home, "~", 1) if f"{folder}/".startswith(f"{home}/") else folder}:
             text = text.replace(f"{written}/", "")
@@ -56,7 +56,7 @@ def one_line(text: str, characters: int = MESSAGE_CHARACTERS) -> str:
 
 
 def several_lines(text: str, characters: int = DETAIL_CHARACTERS) -> str:
-    """`text` in at most `DETAIL_LINES` lines of `LINE_CHARACTERS`, of harmless characters, at most `characters`."""
+    """`text` in harmless characters, at most `characters`, in at most `DETAIL_LINES` lines of `LINE_CHARACTERS`."""
     lines = [_cut(line.rstrip(), LINE_CHARACTERS) for line in harmless(text).split("\n")]
     if len(lines) > DETAIL_LINES:
         first = int(DETAIL_LINES * _HEAD_SHARE)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 # linux/audit.h: EM_X86_64 and EM_AARCH64 with the bits for 64 bit and little-endian.
 AUDIT_ARCHITECTURES: dict[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-# Names and numbers of asm/unistd_64.h (x86-64), of asm-generic/unistd.h (aarch64; "-" where the call does not exist).
-# Each group says why it is needed; calls whose arguments are checked are in `_conditions` too.
+# Each name is followed by its number in asm/unistd_64.h (x86-64) and in asm-generic/unistd.h (aarch64; "-" if there is
+# no such call). A comment says why each group is needed. `_conditions` limits the arguments of some calls.
 ALLOWED: dict[str, str] = {
     # malloc, mmap of libraries and programs that XLA compiles, NUMA placement by OpenBLAS, memory protection keys.
     "memory": """
@@ -54,7 +54,7 @@ ALLOWED: dict[str, str] = {
         epoll_ctl 233 21  epoll_wait 232 -  epoll_pwait 281 22  epoll_pwait2 441 441  eventfd 284 -  eventfd2 290 19
         pipe 22 -  pipe2 293 59  sendto 44 206  recvfrom 45 207
     """,
-    # Files by path: Landlock decides which. Only names, sizes and times of the others can be learnt.
+    # Files by path: Landlock decides which may be opened. Of the others, only names, sizes and times can be learnt.
     "files": """
         open 2 -  openat 257 56  creat 85 -  stat 4 -  lstat 6 -  newfstatat 262 79  statx 332 291  access 21 -
         faccessat 269 48  faccessat2 439 439  readlink 89 -  readlinkat 267 78  statfs 137 43  fstatfs 138 44
@@ -71,7 +71,7 @@ ALLOWED: dict[str, str] = {
     """,
 }
 
-# clone3 and openat2 hide their flags from a filter, a memfd holds memory that belongs to no process. Libraries do
+# clone3 and openat2 hide their flags from a filter; a memfd holds memory that belongs to no process. Libraries do
 # without all three if the kernel does not know them, so the filter answers as such a kernel would.
 _ANSWERED_AS_UNKNOWN = "clone3 435 435  openat2 437 437  memfd_create 319 279"
 # The newest call known here (Linux 6.19, listns). A newer call, or a call with the bit of the x32 ABI, is answered as
@@ -147,7 +147,7 @@ def _read(table: str, machine: str) -> Iterator[tuple[str, int]]:
 
 
 def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
-    """Conditions on the arguments of some calls; the kernel takes the low half of these as int."""
+    """Conditions on the arguments of some calls, by name; the kernel uses only the low halves of these arguments."""
     to_itself = (_Condition(offset=_low(0), values=(own_pid,)),)
     return {
         "clone": (
@@ -156,9 +156,9 @@ def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
         ),
         "kill": to_itself,
         "tgkill": to_itself,
-        # Another process of the same user could be slowed down.
+        # Only for itself: otherwise it could slow down another process of the same user.
         "sched_setaffinity": (_Condition(offset=_low(0), values=(0,)),),
-        # Only to read its own limits, because root could raise them.
+        # Only to read its own limits, not to set them: root could raise them.
         "prlimit64": (_Condition(offset=_low(0), values=(0, own_pid)), *_is_null(2)),
         "prctl": (_Condition(offset=_low(0), values=_PRCTL),),
         "arch_prctl": (_Condition(offset=_low(0), values=_ARCH_PRCTL),),
@@ -196,7 +196,7 @@ def _test(condition: _Condition) -> list[tuple[int, int, int, int]]:
     return [
         (_LOAD, 0, 0, condition.offset),
         (_AND, 0, 0, condition.mask),
-        # The first that is equal jumps over the others and the refusal.
+        # The first test that succeeds jumps over the other tests and the refusal.
         *((_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)),
         (_ANSWER, 0, 0, _NOT_PERMITTED),
     ]

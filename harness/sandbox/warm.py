@@ -39,7 +39,7 @@ PRELOADED = (
     "jax._src.pallas.mosaic.pallas_call_registration",
     "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",
 )
-# Never forked, because its times would be those of a process that shares its memory with another.
+# Modules that are never forked: a fork shares memory with another process, which could change the measured times.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)
 # Variables that nothing has read when a fork begins: libtpu is not loaded, XLA has not started, and the rest is set for
 # each child.
@@ -51,7 +51,7 @@ _MOST_FAILURES = 2
 
 
 class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The child that a fork becomes; the descriptors of its channel and of its output come with it."""
+    """A request for a forked child; it is sent along with the descriptors of the child's channel and output."""
 
     name: str
     module: str
@@ -68,19 +68,19 @@ class Forked:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal, or None while it runs."""
+        """The child's exit code (negative: ended by a signal), or None while it runs."""
         if self.returncode is None:
             with suppress(ChildProcessError):
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
                 if pid:
                     self.returncode = os.waitstatus_to_exitcode(status)
                 return self.returncode
-            # Somebody else reaped it.
+            # Another caller has reaped it, so the exit code is unknown.
             self.returncode = -9
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits until it has ended. Raises subprocess.TimeoutExpired."""
+        """Waits until the child has ended; returns its exit code. Raises subprocess.TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if deadline is not None and time.monotonic() > deadline:
@@ -121,8 +121,8 @@ def fork(
 ) -> Forked | None:
     """A confined child that serves `module` on the descriptor `channel`, or None if a new process must be started.
 
-    Call it while this process adopts orphans: the fork is then its own child, which ends with it. A child that is not
-    fully confined could reach the process that forks, and so is never a fork.
+    Call it while this process adopts orphans: the fork is then its own child, and ends when it does. A child that is
+    not fully confined is never forked, because it could reach the process that forks.
     """
     global _failures
     if confinement is None or module in _TIMED or not _is_possible():
@@ -204,14 +204,14 @@ def _end() -> None:
     if _server is None:
         return
     _server.control.close()
-    # It holds nothing, and no fork is under way.
+    # Killing it is safe: it holds no resources, and no fork is in progress.
     _server.process.kill()
     _server.process.wait()
     _server = None
 
 
 def _is_like(wanted: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """True if the two differ only in variables that a fork can still be given."""
+    """True if the two environments differ only in variables that can still be set in a fork."""
     left, right = (
         {name: value for name, value in variables.items() if not name.startswith(_MAY_DIFFER)}
         for variables in (wanted, present)
@@ -230,7 +230,7 @@ def _stamp() -> int:
 
 
 def _after_fork() -> None:
-    """Keeps a copy of this process from using the process that forks."""
+    """Forgets the process that forks: it belongs to the parent, not to this forked copy."""
     global _server
     _server = None
 

@@ -1,4 +1,4 @@
-"""The program in a child process: waits for requests on a socket that printing cannot disturb, and answers each."""
+"""The program of a child process: answers requests that arrive on a socket, which printed output cannot disturb."""
 
 import ctypes
 import errno
@@ -35,9 +35,9 @@ Tasks = Mapping[str, tuple[type, Callable[[Any], Any]]]
 
 
 def main() -> None:
-    """Serves the tasks of a module on a socket until the socket closes; is confined before anything is imported.
+    """Serves the tasks of a module on a socket until the socket closes; confines itself before it imports the module.
 
-    Arguments: the module, the socket's descriptor, the Confinement in JSON (`null`: not confined).
+    Command-line arguments: the module, the socket's descriptor, the Confinement in JSON (`null`: not confined).
     """
     channel = socket.socket(fileno=int(sys.argv[2]))
     channel.set_inheritable(False)
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def serve(module_name: str, channel: socket.socket, confinement: Confinement | None, parent: int | None = None) -> None:
-    """Serves as `main` does, in a running process; its parent must still be `parent` (None: a new process)."""
+    """Serves as `main` does; returns at once if the parent process is not `parent` (None: any parent will do)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
@@ -59,7 +59,7 @@ def serve(module_name: str, channel: socket.socket, confinement: Confinement | N
         tasks = importlib.import_module(module_name).TASKS
     except ImportError as error:
         tasks = error
-    # Imported modules stay, and a traced program has few cycles: collections find little.
+    # Imported modules stay, and a traced program has few reference cycles, so garbage collections free little.
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     while (data := receive(channel)) is not None:
@@ -106,11 +106,11 @@ def _encode(failure: Failure) -> bytes:
 
 
 def _failure(error: BaseException, stage: Stage) -> Failure:
-    """The candidate's failure for an unexpected exception."""
+    """The Failure that reports an unexpected exception."""
     text = description(error)
     detail = traceback_text(error)
     kind, message, is_of_program = "crash", text.splitlines()[0], type(error) in _PROGRAM_ERRORS
-    # XLA reports a lack of memory by an error of its own, whose text contains this word.
+    # XLA reports a lack of memory with its own error type; the text contains this word.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:

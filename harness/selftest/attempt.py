@@ -15,8 +15,8 @@ from harness.records import Policy
 from harness.records.selftest import PlantedVerdict, Refusal
 from harness.selftest.callers import judgement
 
-# Honest candidates of this size trace within 3 s on an idle core, and no process of theirs was seen to
-# hold more than 0.4 GiB (the compiler's): candidates planted to take more are ended soon, the others never.
+# Honest candidates of this size trace within 3 s on an idle core, and none of their processes has held more than
+# 0.4 GiB (the compiler's). So these limits soon end the candidates that are planted to take more, and no others.
 LIMITS = Policy(trace_seconds=30.0, child_memory_bytes=1 << 30)
 
 
@@ -42,7 +42,7 @@ def judge(folder: Path, attempts: int) -> PlantedVerdict:
 
 
 def _silent(*words: object) -> None:
-    """Nobody is watching a planted attempt."""
+    """Prints nothing: nobody watches a planted attempt."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Planted callers: here the code that times kernels and asks for a verdict cheats, and the judge must not accept.
+"""Planted callers: code that times kernels and asks for a verdict, but cheats; the judge must not accept.
 
 Run as a program, it prints the PlantedVerdict of the caller that its command line names.
 """
@@ -112,7 +112,7 @@ def _empty_check() -> Verdict:
 
 
 def _unreported_failure() -> Verdict:
-    """The verdict on a check that did not pass in a stage that does not say so."""
+    """The verdict on a check whose error exceeds the tolerance although it is marked as passed."""
     right = _evidence(_SECONDS, "simulated")
     return _on_its_own(replace(right, checks=tuple(replace(check, error=1.0) for check in right.checks)))
 
@@ -170,7 +170,7 @@ def _row(name: str, row: str, what: str, caught_by: str, ask: Callable[[], Verdi
 
 
 CALLERS = (
-    _row("not_simulated_again", "33", "A simulated gain that nobody held against the simulator's doubts.",
+    _row("not_simulated_again", "33", "A simulated gain that was not simulated again with doubtful constants changed.",
          "verdict inconclusive", _simulated_gain),
     _row("gain_of_one_constant", "33", "A simulated gain that one doubtful constant takes away.",
          "verdict inconclusive",
@@ -200,7 +200,7 @@ CALLERS = (
          lambda: _on_its_own(_evidence(_SECONDS, "simulated", checks=()))),
     _row("empty_check", "22", "A check that compared nothing and passed.", "correctness nothing-compared",
          _empty_check),
-    _row("lost_failure", "22", "A check that failed, and nobody said so.", "correctness wrong-result",
+    _row("lost_failure", "22", "A check that failed, but is marked as passed.", "correctness wrong-result",
          _unreported_failure),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Controls of every template: answers that lack a property, or null answers, compared with the operator's tolerance.
+"""The controls of every template: wrong or empty answers, which the operator's tolerance must not let pass.
 
 Run as a program, it prints the PlantedVerdict of the controls that its command line names.
 """
@@ -18,7 +18,7 @@ _PREFIX = "controls_of_"
 
 
 def control_names() -> tuple[str, ...]:
-    """The names of `controls`, without their answers, which take seconds."""
+    """The names of `controls`; unlike these, they need no list of answers, which takes seconds to make."""
     return tuple(map(_name, scaffold.templates()))
 
 
@@ -27,7 +27,7 @@ def controls() -> tuple[Planted, ...]:
     return tuple(
         Planted(
             name=_name(template),
-            what=f"Answers that are no {template}: {', '.join(dict.fromkeys(_names(template)))}.",
+            what=f"Wrong answers of {template}: {', '.join(dict.fromkeys(_names(template)))}.",
             row="27",
             expected=(_CAUGHT,),
         )
@@ -47,7 +47,10 @@ def _members(template: str) -> tuple[Member, ...]:
 
 
 def _names(template: str) -> list[str]:
-    """The answers at the shape that `weaknesses` uses: at the template's own, a long recurrence takes seconds."""
+    """The names of the wrong answers at the reduced shape that `weaknesses` uses.
+
+    At the template's own shape, computing a long recurrence takes seconds.
+    """
     smallest = (next(iter(member.problem.reduced()), member.problem) for member in _members(template))
     return [name for problem in smallest for name in every_answer(problem)]
 

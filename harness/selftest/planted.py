@@ -1,7 +1,8 @@
 """The planted kernels in candidates/: the fault of each, the check that must catch it, and its source.
 
-A candidate is a kernel.py with a docstring, or a patch that follows such a text and a line `Base: NAME [CONSTANT=VALUE
-...]`. The base is a file of bases/ or else the template of that name, with these constants. This command makes a patch:
+A candidate is a kernel.py with a docstring, or a file with such a text, in it a line `Base: NAME [CONSTANT=VALUE ...]`,
+and a patch below it. The base is a file of bases/, or else the template of that name, with these constants. This
+command makes a patch:
 
 git diff --no-index --unified=2 bases/attention.py mine.py
 """
@@ -33,7 +34,7 @@ def source(planted: Planted) -> bytes:
 
 
 def kernels() -> tuple[Planted, ...]:
-    """All planted kernels, bad ones first. Raises RatchetError `bad-candidate` if a text lacks something."""
+    """All planted kernels, bad ones first. Raises RatchetError `bad-candidate` if a text lacks a required line."""
     return tuple(_read(path) for group in ("bad", "good") for path in sorted(_files(CANDIDATES / group)))
 
 

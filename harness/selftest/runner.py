@@ -1,4 +1,4 @@
-"""Everything planted, tried two at a time, each in a process and a repository of its own."""
+"""Tries everything that is planted, two at a time: each in its own process, each kernel in its own repository."""
 
 import compileall
 import os
@@ -77,7 +77,7 @@ def _attempt(candidate: Planted, judge: Path) -> PlantedVerdict:
 
 
 def _answer(home: Path, module: str, *arguments: str) -> PlantedVerdict:
-    """The judgement that `module` of the harness in `home` prints; `bug` if there is none."""
+    """The judgement that `module` of the harness in `home` prints; its outcome is `bug` if nothing is printed."""
     try:
         process = subprocess.run(
             [sys.executable, "-P", "-m", module, *arguments],

@@ -8,8 +8,8 @@ from git import Repo
 from harness.loop import scaffold
 from harness.records.selftest import Planted
 
-# 512 keys in blocks of 128 are four steps along each axis, and two at the reduced shape: enough for
-# all planted bugs to show. A block of 128 x 128 keeps an interpreted step at milliseconds.
+# 512 keys in blocks of 128 are four grid steps along each axis, and two at the reduced shape: enough for all planted
+# bugs to show. With blocks of 128 x 128, interpreting a step takes milliseconds.
 _SETTINGS = {
     "plain": (("SEQUENCE", "512"),),
     "v6e": (("SEQUENCE", "512"), ("CHIP", '"v6e"')),
@@ -22,13 +22,13 @@ _SETTINGS = {
     "packed_many": (("SEQUENCE", "1024"), ("SEGMENTS", "8")),
     # A chip whose two cores split parallel axes.
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
-    # A product of float32: precision of its passes shows.
+    # A product of float32, where the precision of its passes shows.
     "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
     # Four chips, each with 128 rows of A and 256 columns of B.
     "gathered": (("M", "512"), ("N", "1024"), ("K", "512")),
     "reduced": (("M", "512"), ("N", "512"), ("K", "1024")),
-    # Four chips, each with 128 rows, or keys.
+    # Four chips, each with 128 rows; for "ring", 128 keys.
     "moved": (("ROWS", "512"), ("COLUMNS", "256")),
     "scattered": (("ROWS", "512"), ("COLUMNS", "256")),
     "summed": (("ROWS", "512"), ("COLUMNS", "256")),
@@ -60,7 +60,7 @@ _SETTINGS = {
     "fp8_weights": (*(("M", "512"), ("N", "512"), ("K", "512")), ("WEIGHTS", '"float8_e4m3fn"'), ("CHIP", '"v6e"')),
     "rmsnorm": (("ROWS", "256"),),
     "top_k": (("ROWS", "512"),),
-    # A lane has more elements than are chosen from a row.
+    # A lane holds more elements of a row than are chosen from the row.
     "top_k_wide": (("ROWS", "512"), ("COLUMNS", "1024")),
     # There are more steps of 16 rows than are interpreted if no late step can differ from the first.
     "rmsnorm_long": (("ROWS", "36864"), ("COLUMNS", "256"), ("RESIDUAL", "False")),

@@ -185,4 +185,6 @@ def test_a_problem_of_the_contests_own_is_attacked_with_recipes_that_its_child_d
 def test_a_problem_without_recipes_is_not_attacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(SOFTMAX, tmp_path / "softmax")
     assert main(["-C", str(tmp_path / "softmax"), "attack", "--minutes", "1"]) == 4
-    assert "expected a problem with a space of inputs, which the methods of recipes give" in capsys.readouterr().err
+    assert (
+        "expected a problem with recipes of inputs (their methods are in docs/OPERATORS.md)" in capsys.readouterr().err
+    )

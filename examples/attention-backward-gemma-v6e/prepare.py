@@ -14,7 +14,7 @@ CHIP = "v6e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import AttentionBackward
 
     return AttentionBackward(heads=HEADS, sequence=SEQUENCE, head_dim=HEAD_DIM, dtype=DTYPE, causal=CAUSAL)

@@ -17,7 +17,7 @@ CHIP = "v6e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import Attention
 
     return Attention(

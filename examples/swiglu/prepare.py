@@ -14,7 +14,7 @@ CHIP = "v5e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import SwiGLU
 
     return SwiGLU(tokens=TOKENS, model=MODEL, hidden=HIDDEN, down=DOWN, dtype=DTYPE)

@@ -1,4 +1,4 @@
-"""The operations, and the rules for a correct answer, which belong to the judge and never to the kernel.
+"""The operations that contests are about, and the rules for a correct answer, which no kernel can change.
 
 An operator is loaded on demand, so that a contest depends on its own operator and on no other. It is added as a folder,
 or as a file in one of the folders here: docs/ADD_AN_OPERATOR.md.

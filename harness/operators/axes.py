@@ -1,4 +1,4 @@
-"""The axes of an operator, stated by its fields, and what follows from them: smaller shapes, compared rows, checks."""
+"""The axes of an operator, which its fields state, and the smaller shapes and compared rows that follow from them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class Axis:
     - A length becomes `shortest`, 2 x `shortest`, 4 x `shortest` and so on, below its full value. In the second shape
       it is 1.5 times as long if `is_uneven`.
     - A length `along` another field becomes as short as that field, but never longer than its full value.
-    - A count of equal things becomes `few`, in the second shape `fewer`.
+    - A count of equal things becomes `few` at most, in the second shape `fewer`.
     - A `multiple` of another field keeps its quotient by that field.
     """
 
@@ -37,12 +37,12 @@ class Axis:
 
 
 def axis(**stated: Any) -> Mapping[str, Axis]:
-    """The metadata of a field with these attributes of an Axis."""
+    """The metadata of a field: an Axis with these attributes."""
     return {"axis": Axis(**stated)}
 
 
 class Operator(ABC):
-    """Methods that follow from the fields of a problem, a frozen dataclass in which ints are sizes."""
+    """The methods of a problem that follow from its fields. Subclasses are frozen dataclasses whose ints are sizes."""
 
     __slots__ = ()
     operation: ClassVar[str]
@@ -139,7 +139,7 @@ class Operator(ABC):
         return {field.name: field.metadata["axis"] for field in fields(instance) if field.metadata}
 
     def _longest(self, name: str) -> int | None:
-        """The longest of the lengths along this one; None for a field that this problem does not use."""
+        """The longest of this field and the fields along the same axis; None if one of them is None."""
         home = self._axes[name].along or name
         lengths = [
             getattr(self, other) for other, field_axis in self._axes.items() if home in (other, field_axis.along)

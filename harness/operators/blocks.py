@@ -12,8 +12,8 @@ from harness.operators.problem import Rows
 
 Kind = TypeVar("Kind")
 
-# The smallest block whose borders are compared. It is the size of the matrix unit, and divides the larger powers of two
-# that kernels choose.
+# The smallest block whose borders are compared. It is the number of lanes of a vector register, and divides the larger
+# powers of two that kernels choose.
 BLOCK = 128
 # The shortest block. A change to a shorter block might move no output: one in 80 numbers of eight bits is zero, and
 # only three of eight rows of attention's composite weigh all keys alike.
@@ -23,10 +23,10 @@ SHORTEST = 2 * BLOCK
 
 
 def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
-    """The first and last row of every group of `length` rows, and some of each equal stretch; all if `budget` allows.
+    """The first and last row of every group of `length` rows, and three rows of each of equal spans of the group.
 
-    Each stretch gives one random row, and the first and last row of the block of 128 that contains this row. There are
-    as many stretches as blocks, or fewer to keep to about `budget` rows of a group.
+    A span gives one random row, and the first and last row of the block of 128 that contains it. There are as many
+    spans as blocks, or fewer, so that a group has about `budget` rows. All rows if a group has no more than that.
     """
     if length <= budget:
         return np.arange(groups * length)
@@ -95,7 +95,7 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
 
 
 def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
-    """A random position from 1 to `length` - 1 that lies inside blocks of 64 and of 128, and so of every multiple.
+    """A random position from 1 to `length` - 1 that is no border of a block of 64 or 128, nor of a multiple of these.
 
     At least a quarter of each such block lies on either side of the position. That is enough for rows that wrongly
     depend on other rows of their block to differ by more than rounding. On an axis shorter than 128 the blocks are the

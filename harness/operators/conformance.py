@@ -1,4 +1,4 @@
-"""The rules that every problem must keep, checked at its smallest shape, because a wrong problem misjudges kernels."""
+"""The rules that every problem must keep, checked at its smallest shape: with a wrong problem, verdicts are wrong."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ from harness.operators.tolerance import RMS_FACTOR, errors
 from harness.records import Array, Statement
 from harness.tracebacks import place_in_prepare
 
-# Exceptions of wrong code; a signal (Ctrl-C) or lack of memory is not a mistake of the code.
+# The exceptions that mistakes in the code raise; a signal (Ctrl-C) or a lack of memory is no such mistake.
 MISTAKES = (
     SyntaxError,
     ImportError,
@@ -43,7 +43,7 @@ MISTAKES = (
 _SEEDS = (11, 12)
 # The most rows that are checked at once; more show nothing new.
 _MOST_ROWS = 512
-# Shapes of nearly equal size may come in any order.
+# Shapes may come in any order if the work of a later one is at least this share of the work of an earlier one.
 _ABOUT = 0.8
 # The most bytes of an element: float64 holds all numbers of that size exactly.
 _MOST_BYTES = 4
@@ -79,7 +79,7 @@ def _in_words_of_formulas(sentence: str) -> str:
     return sentence
 
 
-# The author of a formula can change the things named here; longer phrases come first.
+# The author of a formula wrote none of the named methods; these words say what to change. Longer phrases come first.
 _OF_FORMULAS = {
     "the numbers: reference(), honest() and rounding()": "formula()",
     "rounding() leaves something out": (
@@ -126,12 +126,12 @@ def _statement(problem: Problem, small: Problem) -> Iterator[str]:
             yield "statement() must be the same each time, and after the problem was pickled and read again"
         names = [array.name for array in (*statement.inputs, *statement.outputs)]
         if not statement.inputs or not statement.outputs or not all(name.isidentifier() for name in names):
-            yield f"expected inputs and outputs with names that Python takes for arguments, got {', '.join(names)}"
+            yield f"expected inputs and outputs whose names are Python identifiers, got {', '.join(names)}"
         if len(set(names)) < len(names):
             yield f"expected every input and output to have a name of its own, got {', '.join(names)}"
         for array in (*statement.inputs, *statement.outputs):
             if not array.shape or min(array.shape) < 1:
-                yield f"expected {array.name} to have axes of 1 and more, got {list(array.shape)}"
+                yield f"expected {array.name} to have axes of length 1 or more, got {list(array.shape)}"
             if _dtype(array) is None:
                 yield f"expected {array.name} to have a dtype of numpy or ml_dtypes, got {array.dtype!r}"
             elif array in statement.outputs and _dtype(array).itemsize > _MOST_BYTES:

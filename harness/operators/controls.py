@@ -17,7 +17,7 @@ from harness.operators.suite import Member, Suite
 from harness.operators.tolerance import Errors, errors
 from harness.records import Array
 
-# An answer at these rows: float64 `[rows, columns]`, several outputs side by side.
+# A function of inputs and rows: the outputs at these rows, side by side, float64 `[rows, columns]`.
 Answer = Callable[[Sequence[Values], Rows], Exact]
 # Kernels add up at least this many terms before they round a sum.
 _ADDED = 64
@@ -30,10 +30,10 @@ _MOST_ROWS = 256
 
 @runtime_checkable
 class Controlled(Protocol):
-    """A problem that says what its kernels must not leave out."""
+    """A problem that states wrong answers, which its checks must reject."""
 
     def controls(self) -> Mapping[str, Answer]:
-        """Wrong answers, each under the name of the kernel's fault that causes it, and exact except for that fault."""
+        """Wrong answers by the name of the kernel's fault that causes them; except for that fault they are exact."""
 
 
 def require_strong(problem: Problem | Suite) -> None:
@@ -61,9 +61,9 @@ def _known_weaknesses(problem: Any) -> tuple[str, ...]:
 
 
 def weaknesses(problem: Problem) -> tuple[str, ...]:
-    """Names of the wrong answers that pass; empty if a contest of this problem tells right from wrong.
+    """The names of the wrong answers that pass with every family of inputs; empty if the checks reject all of them.
 
-    Answers are tried at the smallest of the reduced shapes, with one family of inputs after the other.
+    Answers are tried at the smallest of the reduced shapes.
     """
     small = next(iter(problem.reduced()), problem)
     left = every_answer(small)
@@ -105,7 +105,7 @@ def _nothing(problem: Problem) -> list[Values]:
 
 
 def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
-    """Answers that a kernel can give without computing anything."""
+    """The names and answers of kernels that do not compute the operation."""
 
     def mean(inputs: Sequence[Values], rows: Rows) -> Exact:
         right = problem.reference(inputs, rows)

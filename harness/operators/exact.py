@@ -16,7 +16,7 @@ class StatesExact(Protocol):
     """A problem with float outputs that no honest kernel rounds, such as elements that it gathers or selects."""
 
     def exact(self) -> tuple[str, ...]:
-        """The names of these outputs; integers are exact anyway."""
+        """The names of these outputs; outputs of integers are always exact and need no name here."""
 
 
 class ExactAnswers:
@@ -25,7 +25,7 @@ class ExactAnswers:
     __slots__ = ()
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As in a Problem; if several answers are correct, as for equal elements, the one that the problem states."""
+        """As in a Problem; if several answers are correct, as for equal elements, the answer that the problem names."""
         raise NotImplementedError
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
@@ -38,7 +38,7 @@ class ExactAnswers:
 
 
 def numpy_dtype(name: str) -> Any:
-    """The dtype of numpy or ml_dtypes of this name. Raises TypeError if there is none."""
+    """The dtype of numpy or ml_dtypes called `name`. Raises TypeError if there is none."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 

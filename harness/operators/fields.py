@@ -27,6 +27,6 @@ def require_flag(operation: str, name: str, value: object) -> None:
 
 
 def require_dtype(operation: str, dtype: object, dtypes: Sequence[str] = tuple(DTYPES)) -> None:
-    """Raises UsageError `bad-problem` for a dtype that this problem is not stated for."""
+    """Raises UsageError `bad-problem` if `dtype` is not one of `dtypes`."""
     if dtype not in dtypes:
         raise UsageError("bad-problem", f"{operation}: expected dtype {' or '.join(dtypes)}, got {dtype!r}")

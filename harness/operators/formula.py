@@ -1,4 +1,4 @@
-"""A problem from one function of numpy: inputs, exact outputs, tolerance and probes follow from the formula."""
+"""A problem stated by one function of numpy: inputs, exact outputs, tolerance and probes follow from this formula."""
 
 import hashlib
 from abc import abstractmethod
@@ -26,7 +26,7 @@ from harness.operators.space import DRAWN, RECIPE, generator, parsed
 from harness.records import Array, Statement, Work
 
 # The number of runs from which the deviation of an element is estimated, to within a quarter. Among millions of
-# elements a few err little in all runs by chance; for their rows the deviation is estimated again, from more runs.
+# elements, a few err little in all runs by chance: in rows that fail, the deviation is estimated again from more runs.
 _RUNS, _MORE_RUNS = 8, 24
 # The number of deviations by which an element must move to count as surely moved.
 _SURE = 40.0
@@ -119,7 +119,7 @@ class Formula(Operator, textures.Textured):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The timed calls, and others: a draw and a composite at the full shape, each kind of input at a reduced shape.
+        """The timed calls, then a draw and a composite at the full shape, or each kind of input at a reduced shape.
 
         Far columns and plain inputs are also used alone at the full shape, because only that shape carries states far
         and has long runs.
@@ -141,7 +141,7 @@ class Formula(Operator, textures.Textured):
         return parsed(recipe, textures.Recipe).in_words([array.name for array in self._floats])
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> textures.Recipe:
-        """As for matrices, but without terms that cancel, because the formula's products are unknown."""
+        """As in `Textured`, but without terms that cancel, because the formula's products are unknown."""
         return replace(textures.draw(kind, self.recipe_parts, random), cancelled=0.0)
 
     def timing_inputs(self) -> dict[str, dict[str, Values]]:
@@ -334,7 +334,7 @@ class Formula(Operator, textures.Textured):
         return all(is_exact(self, output) for output in self.arrays()[1])
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each halve a block along one axis of an input of numbers; rows move or stay as in `reference`.
+        """Probes that each halve a block along one axis of an input of numbers; rows must move or stay as `reference`.
 
         None at the full shape, where every element is compared.
         """
@@ -367,7 +367,7 @@ class Formula(Operator, textures.Textured):
         ]
 
     def controls(self) -> dict[str, Answer]:
-        """Answers that leave an input out, or use the neighbour of each of its elements instead."""
+        """Wrong answers by name: an input is left out, or each of its elements is replaced by the next."""
         answers: dict[str, Answer] = {}
         for place, array in enumerate(self.arrays()[0]):
             if self._is_number(array):
@@ -412,7 +412,7 @@ def _plain(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     whole = random.integers(-2, 2, size, endpoint=True).astype(np.float32)
     # Formulas with a difference of squares lose a small step next to a large mean.
     made = (0 * whole, level + 0 * whole, 25 * level + step, whole, whole + np.float32(0.5))
-    # A vector of zeros, such as a gain, would leave nothing to compare.
+    # If a vector, such as a gain, were all zeros, there would be nothing to compare.
     first = random.integers(len(made)) if rows > 1 else random.integers(3, len(made))
     which = (np.arange(_PLAIN_ROWS) + first)[:, None] % len(made)
     return np.resize(np.choose(np.broadcast_to(which, size), made), shape)

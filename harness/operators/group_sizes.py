@@ -11,7 +11,7 @@ Sizes = NDArray[np.int32]
 
 
 def balanced(rows: int, groups: int) -> Sizes:
-    """Sizes for rows that go to each group with the same probability, like tokens of a balanced router.
+    """Sizes of groups to which each row goes with equal probability, like the tokens of a balanced router.
 
     The sizes differ by about the square root of their mean, so hardly any border is also a border of a kernel's tiles.
     Equal arguments give equal sizes.
@@ -66,7 +66,7 @@ def one_group(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Sizes of one row in every group except one, as far as there are rows, so that many groups share a tile."""
+    """Sizes of one row in every group except one (0 if there are too few rows), so that many groups share a tile."""
     sizes = np.zeros(groups, np.int32)
     sizes[random.permutation(groups)[: rows - 1]] = 1
     sizes[random.integers(groups)] += rows - int(sizes.sum())

@@ -1,4 +1,4 @@
-"""Numbers that err at random where float32 does; a computation that is run on them shows its rounding errors."""
+"""Numbers that err at random where float32 rounds, so that a computation run on them shows its rounding errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,8 +13,8 @@ _ROUNDED_ONCE = (np.add, np.subtract, np.multiply, np.negative, np.absolute, np.
 _EXACT = (np.negative, np.absolute, np.maximum, np.minimum, np.sign, np.floor, np.ceil, np.copysign, np.conjugate)
 _ROUNDING = relative_rounding("float32")
 _LARGEST = float(np.finfo(np.float32).max)
-# About a thousand times the least normal number of float32. A factor of a product below this may be subnormal, and is
-# then flushed to 0.
+# About a thousand times the least normal number of float32. If a product is smaller, one of its factors may have been
+# subnormal and flushed to 0.
 _LEAST = 2.0**-116
 _ONE_ULP = float(np.finfo(np.float32).eps) / 3**0.5
 

@@ -1,4 +1,4 @@
-"""Normal numbers for large matrices, for which drawing every number would take longer than all use of them."""
+"""Normal numbers for large matrices, where drawing every element would take longer than everything done with it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.f
     """N(0, 1), `[rows, columns]` float32.
 
     Up to POOL elements, every element is drawn. Above that, only POOL numbers are drawn, or eight rows of numbers if
-    that is more. Each row is a stretch of these numbers that begins at a drawn place. Two rows are correlated only by
+    that is more. Each row then has successive numbers of these, from a drawn place on. Two rows are correlated only by
     chance.
     """
     if rows * columns <= POOL:

@@ -1,4 +1,4 @@
-"""The module of a prepare.py, run from its bytes, which are sent with its problem so that every process can run it."""
+"""The module of a prepare.py, run from its bytes, which travel with its problem so that any process can run it."""
 
 import hashlib
 import pickle
@@ -24,7 +24,7 @@ def run(source: bytes, path: str) -> ModuleType:
     if loaded_module is not None:
         return loaded_module
     module = ModuleType(name)
-    # The module must be there before its code runs, because dataclasses look it up.
+    # The module must be in sys.modules before its code runs, because dataclasses look it up.
     sys.modules[name] = module
     try:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
@@ -54,7 +54,7 @@ def _installed() -> Iterator[str]:
 
 
 def restore(source: bytes, path: str, pickled: bytes) -> Any:
-    """The pickled problem of the prepare.py at `path`. Runs its bytes, `source`, first, so that its classes exist."""
+    """The problem that was pickled. Runs `source`, the bytes of the prepare.py at `path`, first: it has the classes."""
     run(source, path)
     return pickle.loads(pickled)
 

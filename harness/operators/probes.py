@@ -1,4 +1,4 @@
-"""Dependences of outputs, as data: if a part of the inputs changes, some elements must move and others must stay."""
+"""Probes of what outputs depend on: if a part of the inputs changes, some elements must move and others must stay."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ class Part:
 class Probe:
     """A change of the inputs of `family`, and its effect on a correct output, bit for bit.
 
-    Every row of a part in `moves` depends on the changed elements so strongly that, with any rounding, some elements of
-    the row change. No element of a part in `stays` depends on the changed elements. All other elements may change or
-    not. `name` names the changed elements in the plural: `keys 128 to 255 of key/value head 0`.
+    Every row of a part in `moves` depends on the changed elements so strongly that, with any rounding, some of its
+    elements in this part change. No element of a part in `stays` depends on the changed elements. All other elements
+    may change or not. `name` names the changed elements in the plural: `keys 128 to 255 of key/value head 0`.
     """
 
     name: str
@@ -61,8 +61,7 @@ def probe(
 def parts_of_rows(rows: range, columns: range, beside: int = 1) -> Iterator[Part]:
     """Yields these rows as parts, for an output of which `beside` rows stand side by side in a row of all outputs.
 
-    There is one part for each place that the rows have in such a row of all outputs; `columns` are those of the first
-    place.
+    Rows at the same place within such a row of all outputs make one part; `columns` are those of the first place.
     """
     for first in range(min(len(rows), beside // gcd(beside, rows.step))):
         some = rows[first :: beside // gcd(beside, rows.step)]
@@ -84,7 +83,7 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
 
 
 def _slice(places: range, length: int) -> slice:
-    """The places as a slice (numpy would convert a range to an array). Raises IndexError for places beyond the axis."""
+    """The positions as a slice, because numpy would make a range an array. Raises IndexError beyond the axis."""
     if places.step < 1 or places.start < 0 or places.stop > length:
         raise IndexError(f"expected rising places below {length}, got {places}")
     return slice(places.start, places.stop, places.step)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from harness.operators.probes import Probe
 from harness.records import Statement
 
-# Any, because bfloat16 is a dtype of ml_dtypes, for which numpy has no type.
+# The element type is Any, because numpy's types do not know ml_dtypes' bfloat16.
 Values: TypeAlias = NDArray[Any]
 Rows: TypeAlias = NDArray[np.int64]
 Exact: TypeAlias = NDArray[np.float64]
@@ -19,10 +19,9 @@ Exact: TypeAlias = NDArray[np.float64]
 class Problem(Protocol):
     """One operation at one shape.
 
-    A row is an index into `output.reshape(-1, output.shape[-1])`: outputs are compared row by
-    row. Several outputs are compared side by side, as `output.reshape(rows, -1)` of each, with as many rows as the
-    output that has the fewest: the three numerical methods return `[len(rows), columns of all outputs together]`
-    float64.
+    Outputs are compared row by row; a row is an index into `output.reshape(-1, output.shape[-1])`. Several outputs
+    are compared side by side: each is `output.reshape(rows, -1)`, where `rows` is the number of rows of the output that
+    has the fewest. The three numerical methods return `[len(rows), columns of all outputs together]` float64.
     """
 
     def statement(self) -> Statement:
@@ -35,10 +34,10 @@ class Problem(Protocol):
         """Inputs in the order of `statement().inputs`, equal for equal seeds. Raises ValueError for other families."""
 
     def reduced(self) -> Iterator["Problem"]:
-        """The same operation at smaller shapes, in increasing size, all below this one."""
+        """The same operation at shapes smaller than this one, in increasing size."""
 
     def second_shape(self, small: Any) -> "Problem | None":
-        """A second shape near the reduced shape `small`, with other proportions; None if none is below this shape."""
+        """A shape near the reduced shape `small` with other proportions; None if none is smaller than this shape."""
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Changes of inputs and the elements that they move, for the contest's full shape or for a reduced shape."""
@@ -53,4 +52,4 @@ class Problem(Protocol):
         """The outputs of a plain implementation that rounds where the problem's dtype makes an honest kernel round."""
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """The standard deviation that the roundings of an honest kernel cause in each output; positive."""
+        """The standard deviation that an honest kernel's roundings cause in each output; 0 in exact outputs alone."""

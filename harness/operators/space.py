@@ -14,7 +14,7 @@ DRAWN = "drawn-"
 # A family whose name begins with this contains the recipe itself, as JSON.
 RECIPE = "recipe "
 
-# At least half of the tries change something.
+# The most mutations that are tried; at least half of all mutations change the recipe.
 _TRIES = 20
 
 Record = TypeVar("Record")
@@ -24,7 +24,7 @@ Limits = Mapping[str, tuple[float, float]]
 
 @runtime_checkable
 class Space(Protocol):
-    """The recipes of one problem, as the text of a family that its `make_inputs` understands: `recipe {...}`."""
+    """The recipes of one problem. The text of a recipe, `recipe {...}`, is a family that `make_inputs` understands."""
 
     def families(self, full: bool) -> tuple[str, ...]:
         """The families, as in a Problem; each kind of recipe has one that begins with `drawn-`."""
@@ -33,7 +33,7 @@ class Space(Protocol):
         """The recipe of a drawn family. Raises ValueError for an unknown family."""
 
     def draw_recipe(self, random: np.random.Generator) -> str:
-        """Any recipe."""
+        """A random recipe of any kind."""
 
     def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
         """A recipe near this one."""
@@ -84,7 +84,7 @@ class Recipes:
 
 
 class Borrowed:
-    """The Space of another problem, whose recipes give values; the families give this problem's sizes and tables."""
+    """The Space of another problem: its recipes give the values, and this problem's families the sizes and tables."""
 
     __slots__ = ()
 
@@ -139,9 +139,7 @@ def near(
 ) -> Record:
     """A different recipe near this one: some numbers are changed, or taken from a recipe that `draw` returns.
 
-    The recipe itself if no try gives a different one.
-
-    With `parts`, every tuple has that many parts.
+    Returns the recipe itself if no try gives a different one. With `parts`, every tuple has that many parts.
     """
     for _ in range(_TRIES):
         neighbour = _mutated(recipe, draw(), limits, random)

@@ -1,4 +1,4 @@
-"""State that a call changes in place, such as a cache. Every element is compared, even if it must not change."""
+"""State that a call changes in place, such as a cache. Every element is compared, also those that must not change."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -19,7 +19,7 @@ class Stateful(Protocol):
         """As in a Problem."""
 
     def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
-        """The exact contents of each state after a call with these inputs."""
+        """The exact contents of each state array after a call with these inputs."""
 
 
 def new_state(problem: object, inputs: Sequence[Values]) -> tuple[Values, ...]:
@@ -30,7 +30,10 @@ def new_state(problem: object, inputs: Sequence[Values]) -> tuple[Values, ...]:
 def check_state(
     problem: Problem, inputs: Sequence[Values], state: Sequence[Values], *, family: str, mode: Mode, seed: int
 ) -> list[tuple[Check, Failure | None]]:
-    """The check of each state, in the stated shape and dtype, with a Failure `wrong-state` if any bit differs."""
+    """The check of each state array, with a Failure `wrong-state` if any bit differs.
+
+    `state` has the arrays after the call, already of the stated shapes and dtypes.
+    """
     statement = problem.statement()
     places = [[array.name for array in statement.inputs].index(name) for name in statement.updates]
     checks = []

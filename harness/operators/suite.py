@@ -93,7 +93,7 @@ def _mean_work(members: tuple[SuiteMember, ...]) -> Work:
     matmul = mean([work.matmul_flops for work in works])
     return Work(
         matmul_flops=matmul,
-        # The mean of a sum is never less than the mean of a part of the sum.
+        # Never negative: the geometric mean of sums is at least that of one of their terms.
         vector_flops=mean([work.flops for work in works]) - matmul,
         minimum_hbm_bytes=mean([work.minimum_hbm_bytes for work in works]),
         exponentials=mean([work.exponentials for work in works]),

@@ -11,8 +11,8 @@ from harness.operators.outputs import row_count
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import relative_rounding
 
-# The most rows that are compared because they stand out: a tile of eight wrong rows, and eight that stand out by
-# chance.
+# The most rows that are compared because they stand out: enough for a tile of eight wrong rows and eight more that
+# stand out by chance.
 MOST = 16
 # Elements converted at a time.
 _PART = 1 << 22
@@ -35,7 +35,7 @@ class Surveying(Protocol):
 def standing_out(
     problem: object, inputs: Sequence[Values], outputs: Sequence[Values], compared: Rows, seed: int
 ) -> Rows:
-    """The rows with the largest errors among those that are not `compared` anyway, sorted; none if all are compared."""
+    """The rows with the largest errors among those that are not `compared`, sorted; none if all are compared."""
     total = row_count(outputs)
     if len(compared) == total or not isinstance(problem, Surveying):
         return compared[:0]
@@ -82,13 +82,13 @@ def checksum_errors(
     sum of s_j b_j, which costs one column of a product. Because the signs are random, the variance of the checksum's
     error is the sum of the squared errors of these columns, even if the errors are correlated. So the root mean square
     of a row's checksum errors is about e if all elements of the row are off by e deviations, and about e /
-    sqrt(columns) if a single element is. An honest row, with the roundings of C to `dtype` and of the float32 sum, has
-    about 1. `scales` [1, n] and [rows, 1] multiply C.
+    sqrt(columns) if a single element is. For an honest row, with the roundings of C to `dtype` and of the float32 sum,
+    it is about 1. `scales` [1, n] and [rows, 1] multiply C.
     """
     n, k = b.shape[1], len(b)
     signs = random_signs(n, seed)
     checks, squares = [], []
-    # The number of columns that fit, in whole blocks.
+    # The number of columns converted at a time, in whole blocks.
     width = max(1, _PART // max(k, 1) // BLOCK) * BLOCK
     for start in range(0, n, width):
         some = slice(start, start + width)

@@ -1,4 +1,4 @@
-"""The space from which matrices of products and norms are drawn: scales, outliers, offsets and zeros."""
+"""The space from which the matrices of products and norms are drawn, with their scales, outliers, offsets and zeros."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ LIMITS = {
 }
 # An attempt draws one recipe of each of these kinds.
 KINDS = ("scales", "outliers", "offsets", "even", "empty", "mixture")
-# The kind for shapes that get only one draw.
+# The kind of recipe for shapes that get only one draw.
 ALL = "outliers"
 
 
@@ -132,7 +132,7 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
 
 
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
-    """An array of this shape, float32 and not rounded; the last axis is that of the columns."""
+    """An array of this shape with this texture, float32 and not rounded; the last axis has the columns."""
     rows, columns = math.prod(shape[:-1]), shape[-1]
     array = normal(random, rows, columns)
     _scale(array, np.float32(texture.noise))
@@ -153,7 +153,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     if rows > 1:
         for empty, share in ((array, texture.empty_rows), (array.T, texture.empty_columns)):
             if share:
-                # Half of the rows or columns at borders of blocks are emptied too, because kernels may test only these.
+                # Half of the rows or columns at borders of blocks are zeroed too: kernels may test only those.
                 edges = borders(len(empty))
                 empty[random.random(len(empty)) < share] = 0
                 empty[edges[random.random(len(edges)) < 0.5]] = 0
@@ -187,10 +187,10 @@ def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Gen
 
 
 class Textured(space.Recipes):
-    """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row.
+    """The space of a problem whose inputs are matrices, with a texture for each; a vector counts as one row.
 
-    Its families are drawn families and those of the class: each alone at a reduced shape, all in a composite at the
-    full shape.
+    At a reduced shape, the families are those of the class and drawn ones. The full shape has a draw, and a composite
+    of the class's families.
     """
 
     __slots__ = ()
@@ -208,13 +208,13 @@ class Textured(space.Recipes):
         return (*self.own_families, *(space.DRAWN + kind for kind in KINDS))
 
     def require_family(self, family: str) -> None:
-        """Raises ValueError for a family that is neither the class's nor the composite."""
+        """Raises ValueError if `family` is neither a family of the class nor the composite."""
         families = (*self.own_families, "composite")
         if family not in families:
             raise ValueError(f"expected an input family of {families}, got {family!r}")
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
-        """As `draw`, with a texture for each input."""
+        """A recipe of this kind, as `draw` makes it, with a texture for each input."""
         return draw(kind, self.recipe_parts, random)
 
     @property

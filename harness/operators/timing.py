@@ -1,4 +1,4 @@
-"""Contents, stated by the problem, of the tables among its inputs in calls that are timed.
+"""The contents that a problem states for the tables among its inputs in timed calls.
 
 The amount of a kernel's work depends on its tables (group sizes, pages, lengths), so a latency belongs to stated
 contents. These contents are an input family too, so that the timed calls are also checked.
@@ -13,8 +13,7 @@ from harness.errors import RatchetError
 from harness.operators.problem import Problem, Values
 from harness.records import Array
 
-# The tables of each timing input, by the input's name (which is also that of an input family), then by the table's
-# name.
+# The tables of each timing input: by the timing input's name, which also names an input family, then by the table's.
 Stated = Mapping[str, Mapping[str, Values]]
 
 
@@ -27,7 +26,7 @@ class Timed(Protocol):
 
 
 def timing_inputs(problem: Problem) -> Stated:
-    """The timing inputs of a problem, checked; none for a problem without tables.
+    """The timing inputs of a problem, after a check; empty for a problem without tables.
 
     Raises RatchetError `no-timing-inputs` if they are missing, `bad-timing-inputs` if they do not match the statement.
     """
@@ -80,7 +79,7 @@ def complaints(table: Array, values: object) -> Iterator[str]:
 
 
 def differing(problem: Problem, family: str, inputs: Sequence[Values]) -> str:
-    """The name of a table in which inputs of a family differ from the timing input of that name; "" if none does."""
+    """The name of a table in which these inputs differ from the timing input named `family`; "" if none differs."""
     stated = problem.timing_inputs().get(family) if isinstance(problem, Timed) else None
     for array, values in zip(problem.statement().inputs, inputs, strict=True):
         if stated is not None and array.is_table and not np.array_equal(stated[array.name], values):

@@ -1,4 +1,4 @@
-"""Words for the wrong parts of an output: rows, columns and the shape."""
+"""Texts that name the wrong parts of an output, and the shape at which they were found."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from harness.operators.outputs import by_itself, element, spans
 from harness.records import Array, Statement
 
-# The sizes of a block are multiples of a tile of the chip's memory, or as long as the axis. The parts that a wrong
-# block makes have such sizes too.
+# The tile of the chip's memory. A block's sizes are multiples of it or as long as the axis, and so are those of the
+# part that a wrong block leaves.
 _TILE_ROWS, _TILE_COLUMNS = 8, 128
 _MOST_NAMED = 3
 
@@ -52,7 +52,7 @@ def _parts(output: Array, rows: NDArray[np.int64], wrong: NDArray[np.bool_]) -> 
 
 
 def _runs(marked: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """First and end position of each unbroken run of marks."""
+    """The first position of each unbroken run of marks, and the position after its last."""
     edges = np.flatnonzero(np.diff(marked.astype(np.int8), prepend=0, append=0))
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
@@ -66,7 +66,7 @@ def _named(output: Array, first: int, last: int, left: int, right: int) -> str:
 
 
 def at_smaller_shape(stated: Statement, full: Statement) -> str:
-    """Words for a smaller shape, such as `at a smaller shape, sequence 512: `; "" for the contest's own shape."""
+    """A text such as `at a smaller shape, sequence 512: `, which names the shape; "" for the contest's own shape."""
     return "" if stated.title == full.title else f"at a smaller shape, {its_shape(stated, full)}: "
 
 

@@ -35,8 +35,8 @@ _FAMILIES = (*(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_O
 _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
 # The scores of all other keys are this much higher than those of the light keys. Rounding a query once gives all of
-# them the same error, which `rounding` does not model: at 24 an honest kernel was off by 8.4 deviations, where 10 are
-# allowed.
+# them the same error, which `rounding` does not model: with 24 instead of 12, an honest kernel was off by 8.4
+# deviations, and 10 are allowed.
 _RAISED = 12.0
 _LIMITS = {**attention_space.LIMITS, "logit": (-_RAISED, _RAISED), "distinct": (0, 0)}
 # The most query-key pairs in memory at once: 8 MB as float64, and about twenty such arrays are alive together.
@@ -45,9 +45,9 @@ _CHUNK_PAIRS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """Some queries against some of the keys that their heads share, `[queries, keys]`.
+    """The terms of some queries with some of the keys that their heads share, each `[queries, keys]`.
 
-    `weights` are p = exp(s - lse), `value_products` dp, `differences` dp - delta.
+    `scores` are s, `weights` p = exp(s - lse), `value_products` dp, and `differences` dp - delta.
     """
 
     scores: NDArray[Any]
@@ -70,8 +70,8 @@ class AttentionBackward(Operator, Recipes):
     `[heads, sequence]` float32; the head axis is absent where there is one head. Query head h reads key/value head
     h // (heads // kv_heads), whose dk and dv are sums over all heads that read it. o is the forward's rounded output,
     lse the logarithm of each row's sum of exponentials. With s = scale q k^T, p = exp(s - lse), dp = do v^T and delta =
-    sum(o do) over head_dim, from o as it is given:  ds = p (dp - delta), dq = scale ds k, dk = scale ds^T q, dv = p^T
-    do. Causal: query i sees the keys j <= i.
+    sum(o do) over head_dim, from the input o:  ds = p (dp - delta), dq = scale ds k, dk = scale ds^T q, dv = p^T do.
+    Causal: query i sees the keys j <= i.
 
     A row of all outputs holds n = heads // kv_heads rows of dq, one of dk and one of dv (operators/outputs.py).
     kv_heads None: as many as heads. scale None: 1 / sqrt(head_dim). Raises UsageError `bad-problem`.
@@ -91,7 +91,7 @@ class AttentionBackward(Operator, Recipes):
     scale: float = None  # type: ignore[assignment]  # filled in on construction
 
     def __post_init__(self) -> None:
-        """Fills in the defaults that depend on other fields, then refuses problems that do not exist."""
+        """Fills in the defaults that depend on other fields. Raises UsageError `bad-problem` for invalid fields."""
         self.fill(kv_heads=self.heads)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
@@ -101,9 +101,9 @@ class AttentionBackward(Operator, Recipes):
     def work(self) -> Work:
         """The useful work of one call.
 
-        2 FLOPs per multiply-add in five products over head_dim (scores and do v^T, then dq, dk and dv), 2.5 times the
-        forward's; 5 for every pair (scale, subtract lse, exponential, subtract delta, multiply), and 2 head_dim for
-        every delta. Masked pairs are not useful. Every input read once, every output written once.
+        2 FLOPs count for each multiply-add in five products over head_dim (scores and do v^T, then dq, dk and dv), 2.5
+        times the forward's; 5 for each pair (scale, subtract lse, exponential, subtract delta, multiply), and 2
+        head_dim for each delta. Masked pairs do not count. Every input is read once and every output written once.
         """
         pairs = self.heads * self.sequence * (self.sequence + 1) // 2 if self.causal else self.heads * self.sequence**2
         query, key = (heads * self.sequence * self.head_dim for heads in (self.heads, self.kv_heads))
@@ -126,7 +126,7 @@ class AttentionBackward(Operator, Recipes):
         return Statement(
             operation=self.operation,
             title=f"attention backward, {heads}, sequence {self.sequence}, head_dim {self.head_dim}, {words}",
-            # Statements had no kv_heads before heads could share keys, and have none where no keys are shared.
+            # Older statements have no kv_heads. If no heads share keys it is left out, so that their digests stay.
             parameters=tuple(some for some in self.parameters if some[0] != "kv_heads" or self._group > 1),
             inputs=(q, k, replace(k, name="v"), replace(q, name="o"), lse, replace(q, name="do")),
             outputs=(replace(q, name="dq"), replace(k, name="dk"), replace(k, name="dv")),
@@ -161,8 +161,8 @@ class AttentionBackward(Operator, Recipes):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
-        Where a recipe makes queries zero in all heads, do is zero too, as it is in a share of the other rows of each
-        head; in the composite likewise.
+        Where a recipe makes queries zero in all heads, do is zero too, and so is do in a share of the other rows of
+        each head. The same holds for the composite.
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.
@@ -213,18 +213,18 @@ class AttentionBackward(Operator, Recipes):
         elif family == "composite":
             attention_inputs.empty_gradients(do, seed, random)
         elif recipe.empty_queries:
-            # With a zero block of its own, do and q might have hardly any rows left in common.
+            # If do had another block of zeros, hardly any rows might be left in which neither do nor q is zero.
             do[:, (q == 0).all(axis=(0, 2))] = 0
             do[random.random(do.shape[:2]) < recipe.empty_queries / 2] = 0
         inputs = (q, k, v, o, lse, do.astype(dtype))
         return tuple(a.reshape(s.shape) for a, s in zip(inputs, self.statement().inputs, strict=True))
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
-        """As `attention_space.draw`, but no keys are repeated and scores differ no more than those of light keys."""
+        """As `attention_space.draw`, but no keys are repeated, and a field raises scores by at most `_RAISED`."""
         return replace(attention_space.within(attention_space.draw(kind, random), _RAISED), distinct=0)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each gradient depends on its queries, keys, values and residuals, and on none beyond the mask."""
+        """Probes: each gradient must depend on its queries, keys, values and residuals, and on none beyond the mask."""
         return attention_backward_probes.probes(
             self.heads, self.kv_heads, self.sequence, self.head_dim, self.causal, full, seed
         )
@@ -330,7 +330,7 @@ class AttentionBackward(Operator, Recipes):
         return dq, dk, dv
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row, by a checksum of every 32 columns of each gradient, weights in float32."""
+        """`[rows]`: the error of each row in deviations, from a checksum of every 32 columns of each gradient."""
         off = []
         for inputs_of_group, gradients in zip(self._groups(inputs), self._groups(outputs), strict=True):
             errors_and_variances = attention_survey.gradient_errors(
@@ -340,14 +340,14 @@ class AttentionBackward(Operator, Recipes):
         return np.concatenate(off)
 
     def _whole(self, variance: Exact, a: Exact, b: Exact, scale: float) -> Exact:
-        """The deviation of an output: `variance` plus those of its float32 sum and of its own rounding."""
+        """The deviation of an output: to `variance` are added those of its float32 sum and of the output's rounding."""
         sums = scale * (a @ b)
         whole = variance + sum_variance(scale**2 * (np.square(a) @ np.square(b)), sums, len(b))
         deviation: Exact = np.sqrt(whole + np.square(ulp(sums, self.dtype)) / 12)
         return deviation
 
     def _variances(self, pairs: _Pairs, q: Exact, k: Exact, v: Exact, do: Exact) -> tuple[Exact, Exact]:
-        """P and E of `rounding`, `[queries, keys]`."""
+        """P and E of the docstring of `rounding`, each `[queries, keys]`."""
         relative, relative32 = relative_rounding(self.dtype) ** 2, relative_rounding("float32") ** 2 * self.head_dim
         eps32, tiny = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)
         products = np.square(self.scale * q) @ np.square(k).T
@@ -358,14 +358,14 @@ class AttentionBackward(Operator, Recipes):
         return of_weights, np.square(pairs.differences) * of_weights + squares * values + tiny**2
 
     def _deltas(self, o: Exact, do: Exact) -> tuple[Exact, Exact]:
-        """delta of every query and its variance T of `rounding`."""
+        """delta of every query, and its variance, T of the docstring of `rounding`."""
         products = o * do
         delta = products.sum(axis=1)
         relative32 = relative_rounding("float32") ** 2 * self.head_dim
         return delta, relative32 * (np.square(products).sum(axis=1) + np.square(delta) / 3)
 
     def _gradients(self, inputs: Sequence[Values], rows: Rows, dtype: Any, rounded: Any) -> Exact:
-        """The formulas in `dtype`, with p and ds rounded by `rounded`."""
+        """The gradients by the formulas in `dtype`, with p and ds rounded by `rounded`."""
         result = np.empty((len(rows), (self._group + 2) * self.head_dim))
         scale = dtype(self.scale)
         for places, at, (q, k, v, o, lse, do) in self._pieces(inputs, rows, dtype):
@@ -389,10 +389,10 @@ class AttentionBackward(Operator, Recipes):
         queries: NDArray[np.int64] | None,
         keys: NDArray[np.int64] | None,
     ) -> _Pairs:
-        """All pairs of these queries and keys, 0 where masked.
+        """The terms of all pairs of these queries and keys; scores and weights are 0 where masked.
 
-        `queries` are the queries' places in the group, `keys` the keys' positions; None: all. `sums` are lse and delta
-        of the queries.
+        `queries` are the indices of the queries among those of the heads that share the keys, `keys` the positions of
+        the keys (None: all). `sums` are lse and delta of the queries.
         """
         lse, delta = sums
         scores = (q @ k.T) * q.dtype.type(self.scale)
@@ -408,7 +408,7 @@ class AttentionBackward(Operator, Recipes):
     def _pieces(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]]:
-        """Yields some rows of one key/value head at a time: places in the result, positions, and the head's arrays."""
+        """Yields some rows of one key/value head at a time: indices in the result, positions, the head's arrays."""
         kv_heads, positions = np.divmod(rows, self.sequence)
         chunk = max(1, _CHUNK_PAIRS // (self._group * self.sequence))
         groups = list(self._groups(inputs))
@@ -420,12 +420,12 @@ class AttentionBackward(Operator, Recipes):
                 yield places, positions[places], arrays
 
     def _groups(self, arrays: Sequence[Values]) -> Iterator[tuple[Values, ...]]:
-        """The part of these arrays for each key/value head; for queries, all heads that read it, one after another."""
+        """The parts of these arrays for each key/value head: its rows, or those of all query heads that read it."""
         columns = [() if place == _LSE else (self.head_dim,) for place in range(len(arrays))]
         return zip(
             *(array.reshape(self.kv_heads, -1, *some) for array, some in zip(arrays, columns, strict=True)), strict=True
         )
 
     def _beside(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places in the group of the queries whose dq shares a row with dk and dv of these positions."""
+        """The indices, within the group, of the queries whose dq shares a row with dk and dv of these positions."""
         return (positions[:, None] * self._group + np.arange(self._group)).reshape(-1)

@@ -16,7 +16,7 @@ _TURNED, _HALVED = -1.0, 0.5
 # Weights of N(0, 1) inputs are within a factor of e^12 of each other: a term this much larger moves every sum that
 # contains it.
 _LOUD = 2.0**40
-# With this many visible keys, or this many queries that see a key, a change moves a gradient by far more than rounding.
+# With this many visible keys, or queries that see a key, a change moves a gradient by far more than rounding does.
 _ENOUGH = 8
 
 
@@ -25,9 +25,9 @@ def probes(
 ) -> tuple[Probe, ...]:
     """Probes of a block of each input of one head.
 
-    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all gradients of the
-    output, each block of queries in columns of its own: a block that is left out shows in dv. At the full shape only
-    this probe and the one of keys, whose change shows in all three gradients, are made.
+    lse and o are inputs, so a gradient depends on few of the inputs. One more probe changes all of one head's do, for
+    each block of queries in other columns, so that a block that is left out shows in dv. At the full shape there are
+    only this probe and the probe of keys, which moves all three gradients.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
     rows = drawn_block(sequence, random)
@@ -114,7 +114,7 @@ class _Drawn:
         for rows, columns in zip(blocks, spans(cuts), strict=True):
             regions.append(self._region(_DO, rows, columns, _LOUD))
             overlap = range(max(rows.start, self._empty.start), min(rows.stop, self._empty.stop))
-            # With fewer rows left, none of those on either side may weigh all keys alike.
+            # If fewer rows are left, perhaps no row before or after the empty block weighs all keys alike.
             if overlap and len(rows) - len(overlap) < 2 * COMPOSITE_PERIOD:
                 continue
             seen = rows.start + 1 if self._causal else self._sequence
@@ -125,9 +125,9 @@ class _Drawn:
         return probe(name, self._family, regions, moves, stays)
 
     def of_queries(self, name: str, array: int) -> Probe:
-        """A probe of a block of queries' rows of `array`.
+        """A probe of the rows of `array` that belong to one block of queries.
 
-        It moves dq of the block alone, and dk and (except for o) dv of all keys that the block sees.
+        It moves dq of this block only, and dk and (except for o) dv of all keys that the block sees.
         """
         rows = self._rows
         dq_rows = range(max(rows.start, _ENOUGH), rows.stop) if self._causal else rows
@@ -141,7 +141,7 @@ class _Drawn:
         if self._causal:
             for output in (_DK, _DV):
                 stays += self._parts(output, range(rows.stop, self._sequence))
-        # What o adds to dq is as large as delta, which is near zero by chance for some queries.
+        # o acts on dq through delta alone, which is near zero by chance for some queries.
         factor = {_LSE: _HALVED, _O: _LOUD}.get(array, _TURNED)
         return self._probe(name, array, factor, moves, stays)
 
@@ -164,7 +164,7 @@ class _Drawn:
     def _parts(
         self, output: int, positions: range, head: int | None = None, columns: range | None = None
     ) -> Iterator[Part]:
-        """These positions and columns (None: all) in one output; for dq, those of `head` (None: the probe's own)."""
+        """The parts of one output at these positions and columns (None: all); dq is of `head` (None: the probe's)."""
         beside, offset = self._beside(output)
         columns = range(self._head_dim) if columns is None else columns
         number = self._kv_head if output != _DQ else self._head if head is None else head
@@ -173,9 +173,9 @@ class _Drawn:
         return parts_of_rows(rows, range(offset + columns.start, offset + columns.stop), beside)
 
     def _of_readers(self, positions: range) -> Iterator[Part]:
-        """dq of all heads that read the keys, at those of the positions that weigh all keys alike and have a gradient.
+        """dq of all heads that read the keys, where a query weighs all keys alike and has output gradients.
 
-        All positions do except in the composite.
+        Except in the composite, these are all `positions`.
         """
         for head in self._readers:
             if not self._even:
@@ -191,7 +191,7 @@ class _Drawn:
             yield from self._parts(output, part)
 
     def _of_other_heads(self, heads: range | None = None) -> Iterator[Part]:
-        """dq of all heads but these (None: the probe's); dk and dv of keys that the probe's head does not read."""
+        """dq of all heads but `heads` (None: the probe's); dk and dv of keys that the probe's head does not read."""
         queries = range(self._head, self._head + 1) if heads is None else heads
         keys = range(self._kv_head, self._kv_head + 1)
         for output, exempt in ((_DQ, queries), (_DK, keys), (_DV, keys)):
@@ -202,5 +202,5 @@ class _Drawn:
                 yield from parts_of_rows(rows, range(offset, offset + self._head_dim), beside)
 
     def _beside(self, output: int) -> tuple[int, int]:
-        """The number of an output's rows that stand in one row of all outputs, and the first column there."""
+        """The number of an output's rows in one row of all outputs, and the first of their columns in that row."""
         return (self._group, 0) if output == _DQ else (1, (self._group + output - 1) * self._head_dim)

@@ -1,4 +1,4 @@
-"""Attention forward, softmax(scale * Q K^T) V: shapes, useful work, exact outputs and what rounding does to them."""
+"""Attention forward, softmax(scale * Q K^T) V: shapes, useful work, exact outputs and their rounding errors."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 # The most query-key pairs in memory at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
-# exp of a larger number is beyond float32.
+# The exponential of a larger number exceeds float32's range.
 _LARGEST_EXPONENT = 88.0
-# A query that sees fewer keys may hardly depend on some of them, which probes rely on.
+# A query that sees fewer keys may hardly depend on some of them, but probes rely on that dependence.
 _SMALLEST_WINDOW = 16
 
 
@@ -42,8 +42,8 @@ class Attention(Operator, Recipes):
     kv_sequence, head_dim]`. The batch axis is absent when batch is 1, the head axis too when
     heads and kv_heads are 1 as well: the plain contest's arrays are `[sequence, head_dim]`.
     Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
-    query i sees the keys j <= p, p = i + kv_sequence - sequence. A `window` keeps only the last of these: j > p -
-    window. `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap) before the softmax. With
+    query i sees the keys j <= p, p = i + kv_sequence - sequence. With a `window` it sees only the last `window` of
+    these: j > p - window. `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap). With
     `segments`, at most that many sequences are packed: the input segment_ids `[batch, sequence]` (int32, ascending;
     without the batch axis as above) gives the sequence of each position, and a query sees only keys of its own
     sequence. Such a problem is timed with balanced and with skewed lengths (see `group_sizes`); its latency is the mean
@@ -58,8 +58,8 @@ class Attention(Operator, Recipes):
     # The most query-key pairs that one check computes, about half a second on one core: 384 rows of a sequence of
     # 16384, every row of a head up to 2508.
     checked = 3 << 21
-    # A smaller shape keeps two key/value heads and two batch entries, so that mixing them up is noticed. The query
-    # heads of each, head_dim and the window stay, because kernels are written for them.
+    # A smaller shape keeps two key/value heads and two batch entries, so that mixing them up is noticed. The number of
+    # query heads for each key/value head, head_dim and the window stay, because kernels are written for them.
     batch: int = field(default=1, metadata=axis(few=2))
     heads: int = field(default=1, metadata=axis(multiple="kv_heads"))
     kv_heads: int = field(default=None, metadata=axis(few=2))  # type: ignore[assignment]  # filled in on construction
@@ -71,11 +71,11 @@ class Attention(Operator, Recipes):
     scale: float = None  # type: ignore[assignment]  # filled in on construction
     window: int | None = None
     soft_cap: float | None = None
-    # Enough for one to be empty, one to be first, one last, one between.
+    # Enough sequences that one is empty, one the first, one the last, and one in between.
     segments: int | None = field(default=None, metadata=axis(few=4))
 
     def __post_init__(self) -> None:
-        """Fills in the defaults that depend on other fields, then refuses problems that do not exist."""
+        """Fills in the defaults that depend on other fields. Raises UsageError `bad-problem` for invalid fields."""
         self.fill(kv_heads=self.heads, kv_sequence=self.sequence)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
@@ -124,7 +124,7 @@ class Attention(Operator, Recipes):
             return round(float(np.mean([(end - first).sum() / self.batch for first, end in seen])))
         if not self.causal:
             return self.sequence * self.kv_sequence
-        # Query i sees offset + i + 1 keys, less those that have left its window: all but the last `window`.
+        # Query i sees offset + i + 1 keys, or only the last `window` of them.
         offset = self.kv_sequence - self.sequence
         pairs = self.sequence * (self.sequence + 1) // 2 + self.sequence * offset
         if self.window is None:
@@ -137,10 +137,9 @@ class Attention(Operator, Recipes):
     def work(self) -> Work:
         """The useful work of one call.
 
-        As published for this contest: 2 FLOPs per multiply-add, two matmuls (Q K^T and P V)
-        over head_dim, and 5 per pair for the softmax (scale, subtract, exponential, sum,
-        divide), 2 more for a soft cap (tanh, multiply). Masked pairs are not useful. Minimum traffic: Q, K, V read
-        once, the output written once.
+        It counts as published for this contest: 2 FLOPs for each multiply-add of two matmuls (Q K^T and P V) over
+        head_dim, 5 for each pair for the softmax (scale, subtract, exponential, sum, divide), and 2 more for a soft cap
+        (tanh, multiply). Masked pairs do not count. At least, Q, K and V are read once and the output is written once.
         """
         pairs = self.pairs * self.heads * self.batch
         query = self.batch * self.heads * self.sequence * self.head_dim
@@ -255,11 +254,11 @@ class Attention(Operator, Recipes):
         return values if ids is None else (*values, ids.reshape(self._ids_shape))
 
     def drawn_record(self, kind: str, random: np.random.Generator) -> attention_space.Recipe:
-        """As `attention_space.draw`."""
+        """A recipe of this kind, as `attention_space.draw` draws it."""
         return attention_space.draw(kind, random)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each row depends on the right keys, values and queries, and on none beyond the mask."""
+        """Probes: each row must depend on the right keys, values and queries, and on none beyond the mask."""
         ids = None if self.segments is None else self._ids("composite" if full else "normal", seed)
         return attention_probes.probes(self._sizes(ids), full, seed)
 
@@ -333,7 +332,7 @@ class Attention(Operator, Recipes):
         return np.maximum(result, np.finfo(np.float32).tiny)
 
     def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
-        """`[len(rows), head_dim]` each: errors of weights that a soft cap makes equal in many rows; empty without."""
+        """`[len(rows), head_dim]` each: errors of weights that a soft cap makes equal in many rows; () without cap."""
         if self.soft_cap is None:
             return ()
         result = np.zeros((3, len(rows), self.head_dim))
@@ -403,7 +402,7 @@ class Attention(Operator, Recipes):
         return result
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row, by a checksum of every 32 columns of the values, weights in float32."""
+        """`[rows]`: the error of each row in deviations, from checksums of every 32 columns of the values."""
         got = attention_survey.checksums(outputs[0].reshape(-1, self.head_dim), seed)
         values = attention_survey.checksums(inputs[2].reshape(-1, self.kv_sequence, self.head_dim), seed)
         group = self.heads // self.kv_heads * self.sequence

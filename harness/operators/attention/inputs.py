@@ -21,8 +21,8 @@ _OFFSETS = (96.0, 104.0)
 # with a maximum of -1e9 or less, and give hidden keys such a score.
 _FAR_POWERS = (17, 28)
 _KEY_POWER = 13
-# The kind of each row of the composite, by its position modulo 8, counted from a drawn place. Rows of factor 1 weigh
-# every key alike, so that they see any block that is dropped. `None` is a row that looks for a needle.
+# The kind of each row of the composite, by its position modulo 8, counted from a drawn place: a factor of the query, or
+# None for a row that looks for a needle. Rows of factor 1 weigh every key alike, so any dropped block shows in them.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
 # The share of the composite's even rows whose queries are zero, and of its other rows whose output gradients are.
@@ -35,7 +35,7 @@ def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
 
 
 def empty_rows(sequence: int, seed: int) -> range:
-    """The block of rows of the composite whose queries and output gradients are zero in all heads; rows follow it."""
+    """The composite's block of rows whose queries and output gradients are zero in all heads; never the last block."""
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, COMPOSITE_PERIOD)))
     return empty_block(sequence, BLOCK, random, is_last=False)
 
@@ -55,7 +55,7 @@ def empty_queries(q: NDArray[Any], share: float, random: np.random.Generator) ->
 def empty_gradients(gradients: NDArray[Any], seed: int, random: np.random.Generator) -> None:
     """Makes some of the composite's output gradients `[heads, sequence, head_dim]` zero: `empty_rows` and single rows.
 
-    Outside that block, rows that weigh every key alike keep theirs, because probes rely on these.
+    Outside that block, rows that weigh every key alike keep their gradients, because probes rely on them.
     """
     heads, sequence, _ = gradients.shape
     is_even = np.isin(np.arange(sequence) % COMPOSITE_PERIOD, even_rows(sequence, seed))
@@ -91,7 +91,7 @@ class InputSizes:
         return first, end
 
     def segment(self, entry: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Begins and ends of the packed sequences that these rows of a batch entry belong to."""
+        """The begin and the end of the packed sequence of each of these rows of a batch entry."""
         if self.ids is None:
             return np.zeros(len(rows), np.int64), np.full(len(rows), self.sequence)
         ids = self.ids[entry]
@@ -102,7 +102,7 @@ def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArr
     """q `[batch, heads, sequence, head_dim]`, k, v `[batch, kv_heads, kv_sequence, head_dim]`, float32, not rounded.
 
     normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
-    share the weight and online softmax must rescale. needles: every query is drawn to one
+    share the weight and online softmax must rescale. needles: every query has nearly all its weight on one
     key next to a block border. equal-keys: every weight is the same. far-values: values
     N(c, 1) with c near 100, different in every column. far-below: such values, and all scores of a query are one number
     from -2^17 to -2^28, now and then above zero, so that every weight is the same. composite: all of these except
@@ -173,11 +173,11 @@ def _offsets(shape: InputSizes, random: np.random.Generator, columns: int) -> ND
 def _aim(
     shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]
 ) -> None:
-    """Points each query at `rows` to a needle that it may see; neighbours and heads of a group to different ones.
+    """Aims each query at `rows` at a needle that it may see; neighbours and heads of a group aim at different needles.
 
-    The needle's logit is ln(kv_sequence) + 12 to 14: it outweighs all others together, whose
-    logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more. The logit differs in every row: rows with
-    the same logit would share all roundings, and a mean over them would count only as many rows as there are needles.
+    The needle's logit is ln(kv_sequence) + 12 to 14. The others are about N(0, logit^2 / head_dim), so at head_dim 64
+    and more the needle far outweighs all of them together. The logit differs in every row: rows with the same logit
+    would share all roundings, and a mean over them would count only as many rows as there are needles.
     """
     positions = borders(shape.kv_sequence)
     first, end = shape.seen(rows)

@@ -17,10 +17,10 @@ LOUD = 2.0**40
 LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, LOUD)
 # A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums must be finite too.
 _CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
-# Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that some kernels add to a masked score instead
-# of replacing it.
+# This factor makes logits of N(0, 1) inputs about 4096 N(0, 1): some exceed the 10000 that some kernels subtract from a
+# masked score instead of replacing it.
 DRAWN_TO = 2.0**12
-# With two visible keys or more the weights depend on the query, with eight by far more than any rounding.
+# With two visible keys or more the weights depend on the query; with eight, a change of it exceeds any rounding by far.
 ENOUGH_KEYS = 8
 
 _Q, _K, _V = range(3)
@@ -29,10 +29,10 @@ _Q, _K, _V = range(3)
 def probes(shape: InputSizes, full: bool, seed: int) -> tuple[Probe, ...]:
     """The probes of a shape.
 
-    The full shape has one, which changes the values of every block of keys at once. A reduced shape also has probes of
-    keys, queries and a whole head, and of keys that the mask hides. Blocks and heads follow from the seed. A change of
-    a block of queries or keys changes only signs, so that the running maximum hardly changes: kernels may branch on it
-    for whole blocks of rows.
+    The full shape has one probe, which changes the values of every block of keys at once. A reduced shape also has
+    probes of keys, queries and a whole head, and of keys that the mask hides. Blocks and heads follow from the seed. A
+    probe of a block of queries or keys changes only signs. So the running maximum, on which kernels may branch for
+    whole blocks of rows, hardly changes.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, shape.kv_sequence)))
     drawn = _Drawn(shape, random, even_rows(shape.sequence, seed))
@@ -60,7 +60,7 @@ class _Drawn:
         self._offset = shape.kv_sequence - shape.sequence
 
     def values(self, family: str) -> Probe:
-        """A probe of all values of one key/value head, each key block in its own columns: one run shows every block."""
+        """A probe of all values of one key/value head, each key block in other columns: one run tests every block."""
         shape, kv_head = self._shape, self._kv_head()
         # Half of a kernel's smallest block, so that a kernel's block that is left out contains a whole block of the
         # probe. Long sequences need larger blocks. Fixed borders show a dropped block of 128, drawn borders show keys
@@ -89,7 +89,7 @@ class _Drawn:
         keys = drawn_block(self._shape.kv_sequence, self._random)
         moves, stays = [], []
         for head in self._readers(kv_head):
-            # A row that sees only a few of these keys may see too little of them to move.
+            # A row that sees only a few of these keys may hardly move.
             well = self._seeing(kv_head, keys.stop - 1, (keys.start + keys.stop) // 2)
             moves.append(self._all_columns(self._rows(head, well)))
             blind = self._blind(self._seeing(kv_head, keys.start, keys.stop - 1))
@@ -176,7 +176,7 @@ class _Drawn:
         return range(start, max(start, stop))
 
     def _queries_with_keys(self, head: int, rows: range) -> Iterator[range]:
-        """The stretches of these queries of a head that see enough keys to depend on the query."""
+        """The ranges of these queries of a head that see enough keys for the output to depend on the query."""
         first, end = self._shape.seen(np.arange(rows.start, rows.stop))
         entry = head // self._shape.heads
         is_sighted = (end - first)[entry] >= ENOUGH_KEYS
@@ -184,7 +184,7 @@ class _Drawn:
         yield from (range(start, stop) for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
     def _blind(self, seeing: range) -> tuple[range, range]:
-        """The positions of the queries before and behind these."""
+        """The positions of the queries before and after `seeing`."""
         return range(seeing.start), range(seeing.stop, self._shape.sequence)
 
     def _readers(self, kv_head: int) -> range:
@@ -229,5 +229,5 @@ class _Drawn:
 
 
 def middle_of(sequence: int, random: np.random.Generator) -> int:
-    """The number of queries that count as first: a quarter to a half, ending within a block; 0 of one query."""
+    """The number of queries that count as first: a quarter to a half, ending within a block; 0 if there is only one."""
     return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0

@@ -1,4 +1,4 @@
-"""The effect of rounding on attention: exact weights of some rows, and their outputs' deviation, to first order.
+"""The effect of rounding on attention: the exact weights of some rows, and the outputs' variances to first order.
 
 The factors between a deviation and the tolerance are those of all operators: operators/tolerance.py.
 """
@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 from harness.operators.problem import Exact
 from harness.operators.rounding import DTYPES, SUM_TERMS, drop_subnormal, relative_rounding, ulp
 
-# Kernels take at least so many keys at a time.
+# Kernels take at least this many keys at a time.
 _SMALLEST_BLOCK = 64
-# Kernels that keep their sums in bfloat16 take at least so many keys at a time.
+# Kernels that keep their sums in bfloat16 take at least this many keys at a time.
 _SUMMED_BLOCK = 128
-# The largest of some ten thousand normal deviates.
+# In deviations: about the largest of some ten thousand normal deviates, or more.
 _BY_CHANCE = 5.0
-# Squares of smaller numbers are no longer exact in float32, and soon zero.
+# Squares of smaller numbers lose digits in float32, and those of much smaller ones are zero.
 _SQUARE_UNDERFLOWS = 1e-15
 
 
 @dataclass(frozen=True, slots=True)
 class KeyBlock:
-    """Rows that share one key/value head: `places` of them in the result, q [rows, d], k and v [kv, d]."""
+    """Rows that share one key/value head. `places` are their row indices in the result; q is [rows, d], k, v [kv, d].
+
+    `seen`: the first key that each row sees, and the first after those that it sees; None: every row sees all keys.
+    """
 
     places: NDArray[np.int64]
     q: NDArray[Any]
@@ -151,7 +154,7 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
         of_queries = np.where(turned > _BY_CHANCE**2 * of_queries, turned, of_queries)
     else:
         moves += np.float32(relative**2) * _turned(piece, weights, slopes, groups, scale)
-    # Centred, so that a common offset of the values does not cancel in float32.
+    # The values are centred: otherwise their common offset would have to cancel in float32.
     centre = piece.v.mean(axis=0)
     v, o = piece.v - centre, output - centre
     probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
@@ -206,9 +209,9 @@ def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) ->
 def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str) -> Exact:
     """`[rows, head_dim]`: the variance of the outputs if sums over keys are kept in dtype, from block to block.
 
-    The sums below are over blocks of 128 keys, the fewest that kernels take, of which the row sees a key. With r and o
-    as in `variances`, w_k the exact weights, s the sum of w_k in a block, l and A the sums of w_k and of w_k v_k up to
-    its end, these are rounded:
+    The sums below are over the blocks of 128 keys (the fewest that such kernels take) in which the row sees a key. With
+    r and o as in `variances`, w_k the exact weights, s the sum of w_k in a block, l and A the sums of w_k and of w_k
+    v_k up to the block's end, these are rounded:
     - the block's product, the rescaled earlier sum, and the sum of both:  3 r^2 sum A^2, where A is the largest up to
       any border of 64 keys within the block, because a kernel's borders may differ and A may be small at one of them by
       chance;
@@ -238,7 +241,7 @@ def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype:
 
 
 def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """The places of the keys `[kv, d]` that are equal to others, one array for each group of equal keys."""
+    """The indices of the keys `[kv, d]` that equal another key, one array for each group of equal keys."""
     rows = np.ascontiguousarray(k).view(np.dtype((np.void, k.itemsize * k.shape[1])))[:, 0]
     _, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
@@ -266,7 +269,7 @@ def _in_two_blocks(
     group: NDArray[np.int64],
     borders: tuple[NDArray[np.int64], NDArray[np.bool_]],
 ) -> NDArray[Any]:
-    """`[rows, d]`: the largest of V_g^2 and of V_1^2 + V_2^2 at each of these borders that splits the group's keys."""
+    """`[rows, d]`: the largest of V_g^2 and of V_1^2 + V_2^2 at the borders that split the group (see `variances`)."""
     sums = np.cumsum(weights[:, :, None] * values, axis=1)
     whole = sums[:, -1]
     largest: NDArray[Any] = np.square(whole)
@@ -282,7 +285,7 @@ def _turned(
     piece: KeyBlock, weights: NDArray[Any], slopes: NDArray[Any] | None, groups: list[NDArray[np.int64]], scale: float
 ) -> NDArray[Any]:
     """`[rows, kv]`: a_k^2 / (1 - W_k) of `variances`, for weights that sum to 1."""
-    # Centred first, so that what all keys have in common does not cancel in float32.
+    # The keys are centred first: otherwise their common part would have to cancel in float32.
     k = piece.k - piece.k.mean(axis=0) if slopes is None else piece.k
     squares = np.square(piece.q * np.float32(scale))
     mean = weights @ k if slopes is None else (weights * slopes) @ k

@@ -14,7 +14,7 @@ from harness.operators.attention.inputs import InputSizes, empty_queries
 _FAR = 2.0**15
 # The largest logit that a field adds to some keys only: attention sinks of trained models reach some hundred.
 MOST = 500.0
-# Beyond these an honest kernel's roundings are no longer small, or all that is left of the values is their mean.
+# Beyond these limits an honest kernel's roundings are no longer small, or only the mean of the values is left.
 LIMITS = {
     "logit": (-MOST, MOST),
     "logits": (0.001, 60.0),
@@ -37,7 +37,8 @@ LIMITS = {
 # place; each key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
-# The range of a query's assumed largest score, in deviations: about the largest of ten to some hundred normal numbers.
+# The range from which a query's largest score is assumed, in deviations of its random scores: about the largest of ten
+# to some hundred normal numbers.
 _LARGEST = (1.5, 3.0)
 # The number of channels needed to hit a score exactly, the factor by which the second is smaller in the keys, and the
 # bits of a bfloat16's fraction.
@@ -50,12 +51,12 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """Scores that one common direction of queries and keys adds: `logit` at the height of its course.
+    """Scores that one common direction of queries and keys adds: `logit` for a key that the course raises fully.
 
     `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u uniform in [0, 1), times a
     factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one channel, an
-    outlier of queries and keys alike; otherwise it spans several. `halfway`: it moves a query's largest score to about
-    halfway between two numbers of bfloat16, where a rounded maximum goes up or down by chance.
+    outlier of queries and keys alike; otherwise it spans several. `halfway`: the field moves a query's largest score to
+    about halfway between two numbers of bfloat16, where a maximum is rounded up or down by chance.
     """
 
     course: Course
@@ -72,13 +73,13 @@ class Field:
 class Recipe:
     """One point of the space; with a seed it makes the arrays.
 
-    Every query takes part in `picks` of the fields, drawn at random. To these are added scores N(0, (logits
-    e^(-logits_spread u))^2), u uniform in [0, 1) for each row and head. `distinct` keys (0: all) are different, the
-    others repeat them, and with `repeats_values` their values too. `channels` channels of the keys are `channel_factor`
-    times as large. Values are N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in each column; of
-    each key they are multiplied by e^(-key_spread u). A share `empty_columns` of the values' columns is 0, as padding
-    makes them, and so are the keys and values of a share `empty_keys` of the keys. With `empty_queries`, that share of
-    the queries and a block of them are 0 (`inputs.empty_queries`).
+    Every query takes part in `picks` of the fields, drawn at random. To the fields' scores are added random scores
+    N(0, (logits e^(-logits_spread u))^2), u uniform in [0, 1) for each row and head. `distinct` keys (0: all) are
+    different; the others repeat them, and with `repeats_values` their values too. `channels` channels of the keys are
+    `channel_factor` times as large. Values are N(c, s^2), with different c of up to `offset` and s = e^(-spread u) in
+    each column; the values of each key are multiplied by e^(-key_spread u). A share `empty_columns` of the values'
+    columns is 0, as padding makes them, and so are a share `empty_keys` of the keys and the values of these. With
+    `empty_queries`, that share of the queries and a block of them are 0 (`inputs.empty_queries`).
     """
 
     fields: tuple[Field, ...] = ()
@@ -259,7 +260,7 @@ def _even(random: np.random.Generator, low: float, high: float) -> float:
 
 
 def _perhaps(random: np.random.Generator, most: float) -> float:
-    """Zero half of the time, else anything up to `most`."""
+    """Zero with a chance of one half, otherwise a number drawn uniformly up to `most`."""
     return float(most * max(0.0, random.uniform(-1, 1)))
 
 
@@ -374,11 +375,11 @@ def build(
 def _move_halfway(
     scale: float, q: NDArray[Any], k: NDArray[Any], channels: NDArray[np.int64], largest: NDArray[Any]
 ) -> None:
-    """Makes these channels add to each query's scores a number `largest` below the middle of two bfloat16 numbers.
+    """Makes these channels add one number to all scores of a query: `largest` below the middle of two bfloat16 numbers.
 
-    `largest` `[batch, heads, sequence]` is about the largest of its scores from the other channels. All keys have the
-    same numbers in these channels. The last channel is small in the keys, so that rounding a query in it moves a score
-    by less than 1; it makes up for the rounding of the others.
+    `largest` `[batch, heads, sequence]` is about the largest of the query's scores from the other channels. All keys
+    have the same numbers in these channels. The last channel is small in the keys, so that rounding a query in it moves
+    a score by less than 1; it makes up for the rounding of the others.
     """
     if len(channels) < _COARSE_AND_FINE:
         return
@@ -421,7 +422,7 @@ def _picked(random: np.random.Generator, fields: int, picks: int, shape: tuple[i
 
 
 def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generator) -> NDArray[np.float32]:
-    """`[batch, kv_heads, kv_sequence]`, 0 to 1: how far each key is raised."""
+    """`[batch, kv_heads, kv_sequence]`, 0 to 1: the share of the field's logit by which each key is raised."""
     length = shape[-1]
     key = np.arange(length)
     start = min(int(field.place * length), length - 1)
@@ -449,6 +450,6 @@ def _aim(
     for head in range(shape.heads):
         target = first + (random.random((shape.batch, shape.sequence)) * (end - first)).astype(np.int64)
         aimed_at = np.take_along_axis(k[:, head // group], target[..., None], axis=1)
-        # Keys are hardly ever smaller than that; a smaller one must not make its query large.
+        # Keys are hardly ever smaller than this bound; a smaller key must not make its query large.
         squares = np.maximum(np.square(aimed_at).sum(axis=-1, keepdims=True), shape.head_dim / 4)
         q[:, head] += aimed_at * (logit[:, head][..., None] / shape.scale) / squares

@@ -1,8 +1,8 @@
-"""A check of all rows of attention by checksums of every 32 columns, at the cost of scores and exponentials alone.
+"""A check of all rows of attention by checksums of every 32 columns, at little more than the cost of the scores.
 
 Outputs are linear in the values (gradients in keys, queries and output gradients), so the columns of these are added up
 with random signs before the product. The error of honest rounding is estimated from the largest weight of a row and the
-mean square of the keys. The estimate is right within a factor of a few; a wrong row is off by hundreds.
+mean square of the keys. The estimate is right within a factor of a few; a wrong row is off by hundreds of deviations.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from harness.operators.survey import block_sums, random_signs, root_mean_square
 _COLUMNS = 32
 # exp(-80) is negligible beside 1, but not subnormal: products of subnormal numbers take ten times as long.
 _LEAST_SCORE = np.float32(-80)
-# The relative error of a difference in float32.
+# A difference of float32 sums may be wrong by this share of the sums.
 _UNKNOWN = 1e-5
 # The least deviation of a sum, because its terms may be flushed to zero: thousands of times float32's smallest normal
 # number.
@@ -71,7 +71,7 @@ def errors(
     total = scores.sum(axis=1, dtype=np.float64)[:, None]
     signed, squares = np.split((scores @ weighed[low:high]).astype(np.float64), 2, axis=1)
     output_sums, of_output = np.split(got.astype(np.float64), 2, axis=1)
-    # A rounded score moves the output by the key's value minus the output: by nothing where one key has all the weight.
+    # A rounded score moves the output along the key's value minus the output, which is 0 if one key has all the weight.
     turned = np.square(queries) @ np.square(piece.k).mean(axis=0)
     squares /= total
     spread = np.maximum(squares - of_output, _UNKNOWN * squares)
@@ -80,7 +80,7 @@ def errors(
 
 
 def in_deviations(error: Exact, variance: Exact, dtype: str) -> Exact:
-    """`[rows]`: the root mean square of the checksums' errors, for variances of a relative rounding of 1."""
+    """`[rows]`: the root mean square of the checksums' errors in deviations of rounding to `dtype`."""
     return root_mean_square(error / np.maximum(relative_rounding(dtype) * np.sqrt(variance), _LEAST_DEVIATION))
 
 

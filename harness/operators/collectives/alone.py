@@ -20,7 +20,7 @@ from harness.operators.rounding import DTYPES, sum_variance
 from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
-# Sums of these grow evenly. They differ in every column, as in attention.
+# Means of values whose sums grow evenly; each column has another one, as in attention.
 _OFFSETS = (96.0, 104.0)
 # Terms of two chips that cancel are this many times as large as the rest: a sum in bfloat16 (8 bits) loses all of the
 # rest.
@@ -113,7 +113,7 @@ class _Collective(OverChips, textures.Textured):
         return (x.astype(dtype),)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each row of y depends on its own row of x on every chip that has it, and on no other."""
+        """Probes: each row of y must depend on its own row of x, on every chip that has it, and on no other row."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.rows)))
         family = "composite" if full else "normal"
         every, turned_rows = range(self.columns), drawn_block(self.rows, random)
@@ -122,7 +122,7 @@ class _Collective(OverChips, textures.Textured):
             stays = (range(turned_rows.start), range(turned_rows.stop, self.rows))
             name = f"rows {turned_rows.start} to {turned_rows.stop - 1} of x"
             return (probe(name, family, [region], _parts([turned_rows], every), _parts(stays, every)),)
-        # Each chip changes rows of its own, so that one run shows all chips. The odd period changes rows of every kind.
+        # On each chip other rows change, so that one run tests all chips. The odd period changes rows of every kind.
         period = (self.chips + 1) | 1
         places = [int(place) for place in random.permutation(period)]
         rows = [range(place, self.rows, period) for place in places]
@@ -139,7 +139,7 @@ class _Collective(OverChips, textures.Textured):
         return int(np.prod(self._shape)) // self.rows
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: how far each row is off, by its largest error in deviations."""
+        """`[rows]`: the largest error of each row, in deviations."""
         off = np.empty(self.rows)
         size = max(1, _PART // self.row_cost)
         for start in range(0, self.rows, size):
@@ -163,7 +163,7 @@ def _parts(rows: Sequence[range], columns: range) -> list[Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather(ExactAnswers, _Collective):
-    """y = x on every chip, each of which has only some rows of x before; compared exactly."""
+    """y = x on every chip; before, each chip has only some rows of x. y is compared exactly."""
 
     operation = "all_gather"
     splits = ((AXIS, None), (None, None))
@@ -181,7 +181,7 @@ class AllGather(ExactAnswers, _Collective):
 
     @property
     def _operations(self) -> int:
-        # Nothing is computed: one for each element that is read.
+        # Nothing is computed; one operation counts for each element that is read.
         return 1
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
@@ -207,7 +207,7 @@ class AllGather(ExactAnswers, _Collective):
         return inputs[0][rows].astype(np.float64)
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: shards in other places, and one that is missing."""
+        """Wrong answers by name: shards in the wrong places, and a missing shard."""
 
         def moved(inputs: Sequence[Values], rows: Rows) -> Exact:
             return self.reference(inputs, (rows + self.rows // self.chips) % self.rows)
@@ -254,10 +254,10 @@ class _Reduction(_Collective):
         return sums
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """`[len(rows), columns]`: the standard deviation of a float32 sum of so many terms, by `sum_variance`."""
+        """`[len(rows), columns]`: the standard deviation of a float32 sum of one term per chip, by `sum_variance`."""
         terms = inputs[0][:, rows].astype(np.float64)
         variance = sum_variance(np.square(terms).sum(axis=0), terms.sum(axis=0), self.chips)
-        # The result is zero only where all terms are.
+        # The deviation would be zero only where all terms are zero.
         deviations: Exact = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
         return deviations
 
@@ -299,7 +299,7 @@ class ReduceScatter(_Reduction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(_Reduction):
-    """Each chip has all of y: each element is sent chips - 1 times to be added up, and as often to reach all chips."""
+    """Each chip gets all of y: an element is sent chips - 1 times to be added up, and as often to reach all chips."""
 
     operation = "all_reduce"
     splits = ((AXIS, None, None), (None, None))

@@ -1,4 +1,4 @@
-"""An operator whose arrays are split over the chips of a mesh with one axis, which divide them evenly."""
+"""An operator whose arrays are split evenly over the chips of a mesh with one axis."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from harness.records import Statement
 
 # The only axis of the mesh.
 AXIS = "x"
-# For each dimension of an array the axis that it is split over.
+# For each dimension of an array, the mesh axis that it is split over, or None.
 Split = tuple[str | None, ...]
 
 

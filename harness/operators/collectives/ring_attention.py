@@ -1,4 +1,4 @@
-"""Attention over several chips: queries, keys and values are split along the sequence, each chip needs all keys."""
+"""Attention over several chips: q, k and v are split along the sequence, and each chip needs all keys and values."""
 
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,8 @@ from harness.records import Statement, Work
 class RingAttention(OverChips, Attention):
     """Attention, not masked, on `chips` chips in a mesh with the axis x: q, k, v and o are split along the sequence.
 
-    Raises UsageError `bad-problem` for lengths that the chips do not divide, and for a mask: contiguous parts would
-    give the chips different amounts of work.
+    Raises UsageError `bad-problem` for lengths that the chips do not divide, and for a mask, under which contiguous
+    parts of the sequence would give the chips different amounts of work.
     """
 
     operation = "ring_attention"
@@ -27,7 +27,7 @@ class RingAttention(OverChips, Attention):
             raise UsageError("bad-problem", "ring_attention: expected neither causal, window nor segments")
 
     def work(self) -> Work:
-        """The useful work of one chip: its queries with all keys; all keys and values but its own come from others."""
+        """The useful work of one chip: its queries with all keys. It receives the other chips' keys and values."""
         whole = Attention.work(self)
         keys = 2 * self.batch * self.kv_heads * self.kv_sequence * self.head_dim // self.chips
         return replace(

@@ -1,4 +1,4 @@
-"""Matrix products whose operands are split over chips: gathered before the product, or summed and split after it."""
+"""Matrix products over several chips: A is gathered before the product, or C is summed and scattered after it."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ class ShardedMatmul(OverChips, Matmul):
     @property
     @abstractmethod
     def _incoming_elements(self) -> int:
-        """The number of elements that have to come to each chip from others."""
+        """The number of elements that each chip has to receive from others."""
 
     def work(self) -> Work:
         """The useful work of one chip: its share of the products; its shards read, or written, once."""

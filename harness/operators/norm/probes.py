@@ -9,7 +9,7 @@ from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Rows, Values
 
 _TURNED = -1.0
-# Made this much larger, a number of N(0, 1) outweighs all the rest of 2^17 columns in a row's sum of squares, except
+# Multiplied by this, a number drawn from N(0, 1) outweighs all others of 2^17 columns in a row's sum of squares, except
 # with a chance of 2^-30. Its square, about 2^84 (2^112 where inputs are large), is far below float32's maximum.
 _LOUD = 2.0**40
 # The most rows that one probe changes: each costs about 50 us.
@@ -60,7 +60,7 @@ class Drawn:
         return probe(name, family, regions, moves, stays)
 
     def some_rows(self, name: str, array: int) -> Probe:
-        """A block of rows of x or of the residual: exactly these rows of all outputs move."""
+        """A probe of a block of rows of x or of the residual: exactly these rows of all outputs move."""
         rows = drawn_block(self.rows, self._random(1, array))
         others = (range(rows.start), range(rows.stop, self.rows))
         moves = [Part(rows=rows, columns=block) for block in blocks(self._width, self._width)]
@@ -69,7 +69,7 @@ class Drawn:
         return probe(f"rows {rows.start} to {rows.stop - 1} of {name}", "normal", [region], moves, stays)
 
     def weights(self) -> Probe:
-        """A block of weights: exactly these columns of y move, and h does not."""
+        """A probe of a block of weights: exactly these columns of y move, and h does not."""
         columns = drawn_block(self.columns, self._random(2))
         others = (range(columns.start), range(columns.stop, self._width))
         rows = range(self.rows)

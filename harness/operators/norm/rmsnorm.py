@@ -32,7 +32,7 @@ _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.
 _CANCELLED = 2.0**14
-# The divisor where an element is zero, or nearly.
+# The least divisor of an error: it stands in where the expected element is zero, or nearly.
 _LEAST_ERROR = 1e-30
 # Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
 _PART = 1 << 16
@@ -50,8 +50,8 @@ class RMSNorm(Operator, textures.Textured):
     own_families = ("normal", "small", "spikes", "far-values", "large", "cancelling")
     # The most elements that one check computes, about half a second on one core.
     checked = 1 << 22
-    # The shortest is several blocks of the fewest rows that fill a tile. The columns stay: kernels are written for
-    # them.
+    # The shortest length has several blocks of the fewest rows that fill a tile. The columns stay: kernels are written
+    # for them.
     rows: int = field(metadata=axis(shortest=64, is_uneven=True))
     columns: int
     residual: bool = True
@@ -67,8 +67,8 @@ class RMSNorm(Operator, textures.Textured):
     def work(self) -> Work:
         """The useful work of one call.
 
-        4 FLOPs for every element (square, sum, and two products), 5 with the residual's sum; the few operations per row
-        are not counted. X, R and W read once, Y and H written once.
+        4 FLOPs count for each element (square, sum, and two products), 5 with the residual's sum; the few operations
+        per row do not count. X, R and W are read once, Y and H written once.
         """
         elements = self.rows * self.columns
         arrays = 4 if self.residual else 2
@@ -159,10 +159,10 @@ class RMSNorm(Operator, textures.Textured):
         return tuple(made)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that every row depends on all of its columns, its residual and the weights, and on nothing else."""
+        """Probes: every row must depend on all of its columns, its residual and the weights, and on nothing else."""
         drawn = rmsnorm_probes.Drawn(rows=self.rows, columns=self.columns, residual=self.residual, seed=seed)
         if full:
-            # These inputs were checked last. Small rows are left out: some are zero, and stay zero whatever the factor.
+            # The composite was checked last. Small rows are left out: some are zero, and stay zero whatever the factor.
             family = "composite"
             return tuple(drawn.energy(family, np.flatnonzero(self._kinds(family, seed) != "small"), full=True))
         drawn_probes = [
@@ -261,7 +261,7 @@ class RMSNorm(Operator, textures.Textured):
         return answers
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row, by the largest error of an element, all computed in float32."""
+        """`[rows]`: the largest error in each row, in relative roundings to dtype, computed in float32."""
         relative = np.float32(relative_rounding(self.dtype))
         off = np.empty(self.rows)
         size = max(1, _PART // self.columns)
@@ -282,7 +282,7 @@ class RMSNorm(Operator, textures.Textured):
     def _in_parts(
         self, function: Callable[[Sequence[Values], Rows], Exact], inputs: Sequence[Values], rows: Rows
     ) -> Exact:
-        """`function` of these rows, computed for a few at a time."""
+        """`function` of these rows, computed for a few rows at a time."""
         size = max(1, _PART // self.columns)
         return np.concatenate(
             [function(inputs, rows[start : start + size]) for start in range(0, max(1, len(rows)), size)]

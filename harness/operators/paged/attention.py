@@ -36,8 +36,8 @@ _CHECKED_PAIRS = 3 << 21
 _NARROW_SCORES = 2.0**9
 # Scores of this family go wrong from block to block of keys; short sequences have only one block.
 _OF_SEVERAL_BLOCKS = f"{DRAWN}far"
-# The contents of slots that no sequence has: keys and values of earlier sequences, this many times as large, so that
-# reading them shows.
+# The contents of slots that no sequence has: stale keys and values, this many times as large as the others, so that a
+# kernel that reads them is noticed.
 _STALE = 2.0**8
 # The number of different stale numbers: a prime, so that no two pages hold the same ones in the same places.
 _STALE_NUMBERS = 1_048_573
@@ -56,7 +56,7 @@ class PagedAttention(Operator, Borrowed):
     key and those before it. Sequences may have pages in common.
 
     Nobody reads rows of o from cu_q_lens[num_seqs[0]] on: the array may be longer than the batch. They are not compared
-    and may hold anything, because published kernels leave there whatever they find. No other row depends on such rows
+    and may hold anything, because published kernels leave them unwritten. No other row depends on these rows
     of q, on slots that no sequence has, or on rows and entries of tables beyond a count or a length: these hold any
     finite numbers, or any integers in range.
 
@@ -72,9 +72,9 @@ class PagedAttention(Operator, Borrowed):
     ones do by default. The tolerance is wider by the error that this causes, and scores stay within 2^9: the error of
     such a maximum grows with them, until beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
 
-    Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). It is timed with a
-    decode batch and, if it is ragged, with a mixed one (see `paged_tables.timed`); the latency is the mean. Raises
-    UsageError `bad-problem` for a combination that does not exist.
+    Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). The problem is timed
+    with a decode batch and, if it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is the mean.
+    Raises UsageError `bad-problem` for an invalid combination of fields.
     """
 
     operation = "paged_attention"
@@ -93,7 +93,7 @@ class PagedAttention(Operator, Borrowed):
     update: bool = False
 
     def __post_init__(self) -> None:
-        """Fills in the scale, then refuses problems that do not exist."""
+        """Fills in the scale. Raises UsageError `bad-problem` for invalid fields."""
         require_sizes(self.operation, tokens=self.rows)
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
@@ -147,14 +147,14 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def _kinds(self) -> tuple[str, ...]:
-        """The kinds of tables; decoding leaves no sequence out."""
+        """The kinds of tables; without tokens there is no kind few-sequences, because every sequence has a query."""
         return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind != "few-sequences")
 
     def work(self) -> Work:
-        """The useful work of one call, the mean over the timed calls; for each query and visible key as in Attention.
+        """The useful work of a call, the mean over the timed calls. A query and a visible key count as in Attention.
 
-        Minimum traffic: the queries, keys and values of all sequences and the tables read once, the outputs written,
-        with `update` the newest keys and values too.
+        At least, the tables and the queries, keys and values of all sequences are read once, and the outputs are
+        written once. With `update` the newest keys and values are both read and written.
         """
         pairs = tokens = keys = 0
         for name in self._timed:
@@ -250,7 +250,7 @@ class PagedAttention(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: at the full shape a draw, timed and extreme tables, a composite; else each kind alone."""
+        """The families: at the full shape a draw, timed and extreme tables, and a composite; else each kind alone."""
         if full:
             return (DRAWN + attention_space.ALL, *self._timed, *paged_tables.AT_FULL_SHAPE, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)
@@ -322,7 +322,7 @@ class PagedAttention(Operator, Borrowed):
         return text(attention_space.within(parsed(recipe_text, attention_space.Recipe), _NARROW_SCORES))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each row depends on its slots and queries, and on nothing beyond its sequence and its own key."""
+        """Probes: each row must depend on its slots and queries, and on nothing beyond its sequence and its own key."""
         family = "composite" if full else "any"
         sequences = tuple(self._tables(family, seed).sequences(self.page_size))
         return paged_probes.probes(self._cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
@@ -332,13 +332,13 @@ class PagedAttention(Operator, Borrowed):
         return iter(sorted(Operator.reduced(self), key=lambda small: small.work().flops))
 
     def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """A number of pages that covers most of the sequences' possible need."""
+        """The number of pages: three quarters of those that the sequences can list, and some more."""
         sequences, queries = small["sequences"], small["tokens"] or small["sequences"]
         pages = sequences * small["pages_per_sequence"] * 3 // 4 + sequences + -(-queries // self.page_size)
         return {"pages": min(self.pages, pages)}
 
     def sample_rows(self, seed: int) -> Rows:
-        """All rows if that is cheap; else the first, the last and some evenly spread rows."""
+        """All rows if that is cheap; otherwise the first, the last and some evenly spread rows."""
         return sampled_rows(1, self.rows * self.heads, _CHECKED_PAIRS // self._room.longest, seed)
 
     def unused_rows(self, inputs: Sequence[Values]) -> Rows:
@@ -413,9 +413,9 @@ class PagedAttention(Operator, Borrowed):
         return without_update.reference((inputs[0], *without_update._cache.laid_out(k, v), *tables), rows)
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row, by a checksum of every 32 columns of the values, weights in float32.
+        """`[rows]`: the error of each row in deviations, from checksums of every 32 columns of the values.
 
-        0 in rows that nobody reads.
+        It is 0 in rows that nobody reads.
         """
         off = np.zeros((self.rows, self.heads))
         k, v = self._keys_and_values(inputs)

@@ -21,17 +21,17 @@ class CacheSlots:
     is_newest: bool = False
 
     def some(self, turn: int, step: int) -> "CacheSlots":
-        """Every `step`-th of the slots."""
+        """Every `step`-th of the slots, from slot `turn` on."""
         return replace(self, ranges=(*self.ranges[:-1], self.ranges[-1][turn::step]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """The pages among the inputs from place `_K` on: one array or, if `is_split`, one of keys and one of values.
+    """The pages, which are the inputs from index `_K` on: one array or, if `is_split`, one of keys and one of values.
 
-    Whole: [pages, page_size, 2 kv_heads, head_dim], keys at even heads. Split: [kv_heads, pages, page_size, head_dim].
-    `has_newest`: keys and values of the tokens in q are in an array after that of the pages, [tokens, 2 kv_heads,
-    head_dim], and their slots are overwritten.
+    One array is [pages, page_size, 2 kv_heads, head_dim], with keys at even heads; split arrays are [kv_heads, pages,
+    page_size, head_dim]. `has_newest`: the next input, [tokens, 2 kv_heads, head_dim], has the keys and values of the
+    tokens in q, and a call writes them to their slots.
     """
 
     pages: int

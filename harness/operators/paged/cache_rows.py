@@ -71,8 +71,8 @@ class CacheRows(Formula):
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
         """Pieces of new rows, each in a page of its own; in the timed call they are equally long and successive.
 
-        In other calls they come in any order and with gaps, and the columns that are not counted hold pieces too; but
-        in the family in-order they are as in the timed call, and fill the beginnings of successive pages.
+        In the family in-order they also fill the beginnings of successive pages. In all other calls they come in any
+        order and with gaps, and the columns beyond COUNT hold pieces too.
         """
         is_even = family in (*self.timed, _IN_ORDER)
         count = self.pieces if is_even else int(random.integers(1, self.pieces + 1))

@@ -1,4 +1,4 @@
-"""Latent attention over pages, as a server calls it: tokens' latents and rotary keys are first put into a cache."""
+"""Latent attention over pages, as a server calls it: the latents and rotary keys of new tokens enter a cache first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from harness.operators.space import generator
 from harness.records import Array, Statement, Work
 
 _MOST = 64
-# Families: sequences that begin with the same pages; scores as far below zero as inputs allow.
+# The families that a Formula does not have: see `make_inputs`.
 _SHARED, _IN_ORDER, _EQUAL, _FAR_BELOW = "shared-pages", "in-order", "equal-lengths", "far-below"
 
 
@@ -24,15 +24,16 @@ _SHARED, _IN_ORDER, _EQUAL, _FAR_BELOW = "shared-pages", "in-order", "equal-leng
 class LatentAttention(Formula):
     """O [tokens, heads, latent] of queries Q and Q_ROPE; the CACHE [pages, page_size / 2, 2, latent + padded] changes.
 
-    Sequence i has the tokens from STARTS[i] on, LENS[i] keys including theirs, and the pages AT[i pages_per_sequence
-    ...]. There are COUNTS[2] sequences, which together have all tokens; the first COUNTS[0] have one token each, and
-    all have if there are as many tokens as sequences. First the LATENTS and ROTARY of a sequence's tokens, and zeros up
-    to the padding, are written to its last slots. Then each head of a token attends to the keys up to the token's own:
-    O is the sum of their latents, weighted by softmax(scale * (q . latent + q_rope . rotary)). Inputs are from -64 to
-    64; no zero is negative, because a kernel need not keep a zero's sign.
+    Sequence i has the tokens from STARTS[i] on, LENS[i] keys including those of its tokens, and the pages that AT lists
+    from i pages_per_sequence on. There are COUNTS[2] sequences, which together have all tokens. The first COUNTS[0]
+    have one token each; if there are as many tokens as sequences, all have one. First the LATENTS and ROTARY of a
+    sequence's tokens, filled up with zeros to the padded width, are written to its last slots. Then each head of a
+    token attends to the keys up to the token's own: O is the sum of their latents, weighted by softmax(scale * (q .
+    latent + q_rope . rotary)). Inputs are from -64 to 64; no zero is negative, because a kernel need not keep a zero's
+    sign.
 
-    heads_first: Q and O are [heads, tokens, latent]. lengths_of: all lengths are multiples of it; with 2, no call has a
-    free slot that shares a word with the newest key.
+    heads_first: Q and O are [heads, tokens, latent]. lengths_of: all lengths are multiples of this number; if it is 2,
+    no call has a free slot that shares a 32-bit word with the newest key.
     """
 
     operation = "latent_attention"
@@ -76,11 +77,11 @@ class LatentAttention(Formula):
         return ("decode",) if self.sequences == self.tokens else ("mixed",)
 
     def shortest(self, name: str) -> int:
-        """The stated length, or more if the keys of one sequence's own tokens need more pages."""
+        """The stated shortest length, or a longer one if the tokens of one sequence may need more pages."""
         return max(Formula.shortest(self, name), -(-(self.tokens - self.sequences + 1) // self.page_size))
 
     def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """The number of pages: as many as the sequences of a smaller shape need, and some more."""
+        """The number of pages: as many as the sequences of a smaller shape need, and up to one more for each."""
         spare = self.pages - self.sequences * self.pages_per_sequence
         return {"pages": self.sequences * small["pages_per_sequence"] + min(spare, self.sequences)}
 
@@ -109,7 +110,7 @@ class LatentAttention(Formula):
         return replace(Formula.statement(self), updates=("cache",))
 
     def _keys(self) -> int:
-        """Keys of all sequences in the timed call."""
+        """The number of keys of all sequences in the timed call."""
         return int(self.timing_inputs()[self.timed[0]]["lens"].sum())
 
     def matmul_flops(self) -> int:
@@ -126,7 +127,7 @@ class LatentAttention(Formula):
         return replace(work, minimum_hbm_bytes=work.minimum_hbm_bytes - 2 * unread)
 
     def domain(self, name: str, values: Any) -> Any:
-        """Numbers from -64 to 64, no zero negative; in the cache, zeros in the padding."""
+        """`values` limited to -64 to 64, without negative zeros; in the cache, the padding is zero."""
         values = values.clip(-_MOST, _MOST) + np.float32(0)
         if name == "cache":
             values[..., self.latent + self.rope :] = 0
@@ -136,17 +137,17 @@ class LatentAttention(Formula):
         """As in a Formula, with four more families.
 
         shared-pages: some sequences begin with the same pages, as they also may in drawn families and the composite.
-        in-order: each page is the one after the page before, from sequence to sequence too. equal-lengths: all
-        sequences have the same length, which fills no whole number of pages unless `lengths_of` is that of a page, and
-        numbers of tokens that differ by at most one.
-        far-below: all scores of a query are as far below zero as they can be, those of some queries as far above.
+        in-order: the pages of all sequences, one sequence after another, have successive numbers. equal-lengths: all
+        sequences have the same length, which fills no whole number of pages (unless `lengths_of` is a page's size), and
+        their numbers of tokens differ by at most one.
+        far-below: all scores of a query are as far below zero as the inputs allow; for some queries, as far above.
         """
         inputs = Formula.make_inputs(self, family, seed)
         if family != _FAR_BELOW:
             return inputs
         signs = generator(family, seed).choice([-_MOST, -_MOST, -_MOST, _MOST], (self.tokens, self.heads, 1))
         q = signs.swapaxes(0, 1) if self.heads_first else signs
-        # Slots that are to be overwritten hold something else.
+        # Slots that the call must overwrite hold other numbers.
         stale = (np.full(array.shape, -_MOST, array.dtype) for array in inputs[2:4])
         cache = self.domain("cache", np.full(inputs[4].shape, _MOST, np.float32))
         values = (q, signs, _MOST, _MOST, self._written(*stale, cache, *inputs[5:]))
@@ -157,7 +158,7 @@ class LatentAttention(Formula):
         return (*alike, *inputs[5:])
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
-        """Sequences of any length in any pages; in the timed call at least half of the longest length.
+        """Sequences of any length in any pages; in the timed call, lengths are at least half of the longest.
 
         Pages that sequences have in common hold only keys from before the call. Entries after a sequence's last page
         hold any number in range. In the timed call the last sequence has all tokens that are left; in other calls
@@ -175,7 +176,7 @@ class LatentAttention(Formula):
                 queries, count = self._queries(most, random)
         lens = random.integers(longest // 2 if family in self.timed else 1, longest + 1, self.sequences)
         if family == _EQUAL:
-            # No whole pages: then a mask that is missing would not show.
+            # The length fills no whole pages: if it did, a missing mask would go unnoticed.
             lens[:] = longest - self.lengths_of * random.integers(1, max(self.page_size // self.lengths_of, 2))
         lens = -(-np.maximum(lens, queries) // self.lengths_of) * self.lengths_of
         decoding = int(np.argmax(np.append(queries, 0) != 1))
@@ -199,7 +200,7 @@ class LatentAttention(Formula):
         }
 
     def _queries(self, most: int, random: np.random.Generator) -> tuple[Values, int]:
-        """The tokens of each sequence (one for the first, then up to `most`), and how many sequences have any."""
+        """The number of tokens of each sequence (1 for the first ones, then up to `most`) and of sequences with any."""
         count = self.sequences - int(random.integers(self.sequences // 4 + 1))
         left = self.tokens - count
         several = max(int(random.integers(1, count + 1)), -(-left // (most - 1)))
@@ -236,7 +237,7 @@ class LatentAttention(Formula):
         return (self._written(*inputs[2:]),)
 
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
-        """O, token by token."""
+        """O, computed token by token."""
         q, q_rope, latents, rotary, cache, *tables = inputs
         cache = self._written(latents, rotary, cache, *tables)
         q = q.swapaxes(0, 1) if self.heads_first else q

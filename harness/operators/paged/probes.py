@@ -20,9 +20,8 @@ def probes(
 ) -> tuple[Probe, ...]:
     """The probes of a shape.
 
-    The full shape (the composite family) has one, of all values of a head. A reduced shape also has probes of queries,
-    keys and slots. `seeds` are those that the values of each sequence are drawn from; no two sequences have a page in
-    common.
+    The full shape (the composite family) has one probe, of all values of a head. A reduced shape also has probes of
+    queries, keys and slots. `seeds` are the seeds of the sequences' values; no two sequences may have a page in common.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, rows, cache.pages)))
     drawn = _Drawn(cache, rows, heads, sequences, family, random)
@@ -33,7 +32,7 @@ def probes(
 
 
 class _Drawn:
-    """Probes of some sequences, with places drawn at random."""
+    """Probes of some sequences, with heads, blocks and sequences drawn at random."""
 
     def __init__(
         self, cache: Cache, rows: int, heads: int, sequences: Sequence[Paged], family: str, random: np.random.Generator
@@ -55,7 +54,7 @@ class _Drawn:
         moves: list[Part] = []
         stays = [self._part(range(self._tokens), head) for head in range(self._heads) if head not in readers]
         for sequence, own_seed in zip(self._sequences, seeds, strict=False):
-            # Half a page, so that a page that is left out contains a whole block; borders are drawn.
+            # Blocks of half a page, so that a page that is left out contains a whole block; their borders are drawn.
             size = max(-(-cache.page_size // 2), -(-sequence.length // (cache.head_dim - 1)))
             edges = [0, *range(int(random.integers(1, size + 1)), sequence.length, size), sequence.length]
             blocks = [block for block in spans(edges) if block]
@@ -106,7 +105,7 @@ class _Drawn:
         block = drawn_block(self._tokens, self._random)
         moves = []
         for sequence in self._sequences:
-            # With enough keys the weights depend on the query by far more than any rounding.
+            # With enough keys, a change of the query moves the output by far more than any rounding.
             first = sequence.tokens.start + max(0, ENOUGH_KEYS - 1 - sequence.history)
             moves.append(self._all_heads(range(max(block.start, first), min(block.stop, sequence.tokens.stop))))
         ranges = (block, range(self._heads), range(self._cache.head_dim))
@@ -127,12 +126,12 @@ class _Drawn:
             if middle:
                 for place in self._cache.parts(sequence, range(sequence.history + middle, sequence.length)):
                     regions += self._cache.everywhere(place, DRAWN_TO, LOUD)
-                # A row that sees only one or two of them may by chance give them hardly any weight before and after.
+                # A row that sees only one or two changed keys may give them hardly any weight, before and after.
                 moves.append(self._all_heads(tokens[middle + ENOUGH_KEYS :]))
         return probe("keys and values of each sequence's later queries", self._family, regions, moves, stays)
 
     def _used(self) -> NDArray[np.int64]:
-        """`[pages]`: how many slots of each page a sequence reads."""
+        """`[pages]`: the number of slots of each page that a sequence reads."""
         used = np.zeros(self._cache.pages, np.int64)
         for sequence in self._sequences:
             for place in self._cache.parts(sequence, range(self._cache.in_pages(sequence))):
@@ -150,7 +149,7 @@ class _Drawn:
             yield range(first, tokens.stop, COMPOSITE_PERIOD)
 
     def _part(self, tokens: range, head: int, columns: range | None = None) -> Part:
-        """One head of these tokens."""
+        """The rows of one head at these tokens."""
         heads = self._heads
         rows = range(tokens.start * heads + head, tokens.stop * heads, tokens.step * heads)
         return Part(rows=rows, columns=columns or range(self._cache.head_dim))

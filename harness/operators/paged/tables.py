@@ -1,4 +1,4 @@
-"""Page tables of paged attention: which sequences there are, how long they are, and in which pages their keys lie."""
+"""The page tables of paged attention: the sequences of a batch, their lengths, and the pages of their keys."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from harness.records import Array
 
 Ints = NDArray[np.int32]
 
-# Contents that kernels mishandle, each by itself: see `draw`.
+# Kinds of contents that kernels mishandle, described in `draw`.
 KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages", "equal-lengths", "in-order")
 # Kinds that the full shape gets besides the timed ones: the longest sequences, and the most regular lengths.
 AT_FULL_SHAPE = ("full-table", "equal-lengths")
-# The contents with most work come first: a program is checked against the counts of its run with the first.
+# The contents with the most work come first: an executed program is checked by the counts of its run with the first.
 TIMED = ("mixed", "decode")
 # Share of the sequences in a timed mixed batch that have one query; the last ones share the other queries.
 _DECODING = 7 / 8
@@ -34,12 +34,12 @@ class Room:
 
     @property
     def longest(self) -> int:
-        """The keys of a sequence that has every page it can have."""
+        """The number of keys that fit in the most pages that a sequence can have."""
         return self.pages_per_sequence * self.page_size
 
     @property
     def most_sequences(self) -> int:
-        """The most sequences there can be: each has a query."""
+        """The most sequences that a batch can have, each with at least one query."""
         return min(self.sequences, self.tokens)
 
     def arrays(self) -> tuple[Array, ...]:
@@ -58,7 +58,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """A sequence: its queries are rows `tokens` of q, whose keys are the last of its `length`; `pages` are in order."""
+    """A sequence: `length` keys in `pages`, in order, and its queries, rows `tokens` of q, whose keys come last."""
 
     tokens: range
     length: int
@@ -66,11 +66,11 @@ class Sequence:
 
     @property
     def history(self) -> int:
-        """The keys before the first query's own."""
+        """The number of keys before that of the first query."""
         return self.length - len(self.tokens)
 
     def slots(self, page_size: int) -> tuple[Ints, NDArray[np.int64]]:
-        """Page and slot of each of its keys."""
+        """The page and the slot of each key of the sequence."""
         key = np.arange(self.length)
         return self.pages[key // page_size], key % page_size
 
@@ -88,7 +88,7 @@ class PageTables:
     count: int
 
     def sequences(self, page_size: int) -> Iterator[Sequence]:
-        """The sequences that there are, in order."""
+        """The sequences of the batch, in order."""
         for number in range(self.count):
             length = int(self.kv_lens[number])
             start, stop = self.cu_q_lens[number : number + 2].tolist()
@@ -113,20 +113,20 @@ def timed(room: Room, kind: str) -> PageTables:
 
 
 def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
-    """Random tables of this kind. Pages are permuted, unless in order; unused entries hold any numbers in range.
+    """Random tables of this kind. Pages are in random order, except in-order; unused entries hold any number in range.
 
     any: any lengths and numbers of queries. page-borders: sequences, or their history, end at a border of a page or
     next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
     some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
-    shared-pages: sequences begin with the same pages. equal-lengths: as many sequences as there can be, which differ
-    neither in their number of queries nor in their number of keys, about as many as there are pages for. in-order: each
-    page is the one after the page before, from sequence to sequence too.
+    shared-pages: sequences begin with the same pages. equal-lengths: as many sequences as there can be, all with the
+    same number of queries and the same number of keys, about as many as fit in the pages. in-order: the pages of all
+    sequences, one sequence after another, have successive numbers.
     """
     most = room.most_sequences
     if kind == "equal-lengths":
         queries = np.full(most, 1 if room.is_decode else min(room.tokens // most, room.longest))
         longest = min(room.longest, room.pages // most * room.page_size)
-        # No whole pages: then a mask that is missing would not show.
+        # The length fills no whole pages: if it did, a missing mask would go unnoticed.
         length = longest - int(random.integers(1, max(room.page_size, 2)))
         return _placed(room, queries, np.full(most, length), random)
     few = min(most, 2) if kind == "few-sequences" else most
@@ -144,7 +144,7 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
 
 
 def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """The number of queries of each sequence: one for some, more for others; together all rows of q, or fewer."""
+    """The number of queries of each sequence: one for some, more for others; their sum is at most the rows of q."""
     queries = np.ones(count, np.int64)
     if room.is_decode:
         return queries
@@ -166,11 +166,11 @@ def _placed(
     is_shared: bool = False,
     is_in_order: bool = False,
 ) -> PageTables:
-    """The tables of sequences with these queries and, as far as there are pages, this many keys."""
+    """The tables of sequences with these numbers of queries and keys; with fewer keys if the pages do not suffice."""
     lengths = np.clip(lengths, queries, room.longest)
     needed = -(-lengths // room.page_size)
     while needed.sum() > room.pages:
-        # By whole pages, so that a sequence that ends at a border still does.
+        # Lengths shrink by whole pages, so that a sequence that ends at a border of a page still does.
         longest = int(np.argmax(np.where(lengths > queries, needed, 0)))
         lengths[longest] = max(queries[longest], lengths[longest] - room.page_size * max(1, needed[longest] // 2))
         needed = -(-lengths // room.page_size)
@@ -198,10 +198,10 @@ def _placed(
 
 
 def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.random.Generator) -> None:
-    """Makes rows of `indices` begin with pages of one row, at most those before the first query of both.
+    """Makes rows of `indices` begin with the pages of one row, but only as far as no query's own key is in them.
 
-    `whole` is the number of such pages in each row. The row that is shared has the most, and one other row shares all
-    that it can.
+    `whole` is the number of pages of each row that hold only keys from before its first query. The row with the most of
+    them lends its pages, and one other row takes as many as it can.
     """
     longest = int(np.argmax(whole))
     most = np.where(np.arange(len(whole)) == longest, 0, whole)
@@ -212,5 +212,5 @@ def share_pages(indices: NDArray[Any], whole: NDArray[np.int64], random: np.rand
 
 
 def _split(total: int, parts: int) -> NDArray[np.int64]:
-    """The total in parts that differ by at most one."""
+    """The total, split into parts that differ by at most one."""
     return total // parts + (np.arange(parts) < total % parts)

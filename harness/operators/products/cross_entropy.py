@@ -26,13 +26,12 @@ _OF_VALUES = ("far-values", "cancelling")
 _COMPOSITE = ("normal", "few", "pointed", "few", "sharp", "few", "flat")
 # Logits of N(0, 1) times 2 to a power drawn between these.
 _SHARP = (1.0, 5.0)
-# In `few` rows: the range of the number of words that count, and of how far their logits reach below the largest, which
-# is 0. The tolerance of a loss grows with the size of the logits that count and of the label's logit, and roundings
-# average out over many words: if few words count and their logits are near 0, the tolerance is hardly more than that of
-# the sum.
+# In `few` rows: the range of the number of words that count, and of the distance of their lowest logit from the
+# largest, which is 0. The tolerance of a loss grows with the size of these logits and of the label's logit, and
+# roundings average out over many words: if few words count and their logits are near 0, the tolerance is hardly more
+# than that of the sum.
 _FEW, _APART = (2.0, 8.0), (1.0, 3.0)
-# The logits of all other words are this much below minus the logarithm of the vocabulary: even together they do not
-# count.
+# The logits of all other words are at -log(vocabulary) minus this, so that they do not count even together.
 _BELOW_ALL = 10.0
 # The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every second
 # pointed row it is above the logarithm of the vocabulary by a number in this range, so that all other words together
@@ -46,10 +45,10 @@ _DEEPER = (3, 16)
 _RISING = 40.0
 # A probe makes logits this much larger: their exponentials move a sum of any vocabulary, in every row.
 _LOUDER = 4.0
-# Words computed at a time.
+# The number of words whose logits are computed at a time.
 _COLUMNS = 1024
 
-# Changes values; the second argument says what they are.
+# A function that changes values of a step of the computation, which the second argument names.
 Change = Callable[[NDArray[Any], str], NDArray[Any]]
 
 
@@ -74,8 +73,8 @@ class CrossEntropy(Operator, Borrowed):
     def work(self) -> Work:
         """The useful work of one call.
 
-        2 FLOPs per multiply-add; 3 for each logit (difference, exponential, sum); one exponential each. X, W and the
-        labels read once, the losses written once.
+        2 FLOPs count for each multiply-add, and 3 for each logit (difference, exponential, sum), one of them an
+        exponential. X, W and the labels are read once, and the losses are written once.
         """
         logits = self.tokens * self.vocabulary
         elements = self.model * (self.tokens + self.vocabulary)
@@ -115,7 +114,7 @@ class CrossEntropy(Operator, Borrowed):
         )
 
     def timing_inputs(self) -> Stated:
-        """The labels in the calls that are timed: drawn once, any word as likely as any other."""
+        """The labels in the timed calls, drawn once for all: random words, every fourth next to a border of a block."""
         return {"normal": {"labels": self._labels("normal", 0)}}
 
     def families(self, full: bool) -> tuple[str, ...]:
@@ -127,13 +126,13 @@ class CrossEntropy(Operator, Borrowed):
 
     @property
     def lender(self) -> Matmul:
-        """The product whose values X and W have, apart from their scale."""
+        """The Matmul that gives X and W their values, apart from their scale."""
         return Matmul(m=self.tokens, n=self.vocabulary, k=self.model, dtype=self.dtype)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """X, W and labels of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        W is scaled so that logits of N(0, 1) values are about that large. normal: such logits. sharp: X 2 to 32 times
+        W is scaled so that logits of N(0, 1) values are about N(0, 1). normal: such logits. sharp: X 2 to 32 times
         larger, so that fewer words have a row's weight. few: 2 to 8 words of each row have all of its weight, with
         logits between 0 and -3, and seven of eight labels are one of them. pointed: one word of each row, anywhere or
         next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise from
@@ -191,7 +190,7 @@ class CrossEntropy(Operator, Borrowed):
         lowest = -np.log(self.vocabulary) - _BELOW_ALL
         places = borders(self.vocabulary)
         for position, row in enumerate(rows):
-            # Two words are as likely as many.
+            # The number of words is drawn evenly on a logarithmic scale.
             words = random.integers(self.vocabulary, size=int(np.exp(random.uniform(*np.log(_FEW)))))
             words[:1] = random.choice(places)
             words = np.unique(words)
@@ -211,7 +210,7 @@ class CrossEntropy(Operator, Borrowed):
         return labels
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that rows depend on their own rows of X, on all parts of these, and on the words of any block."""
+        """Probes: each row must depend on its own row of X, on all parts of it, and on a drawn block of words."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=1, seed=seed)
         inner = drawn.inner("x", _X, self.model)
         if full:
@@ -269,9 +268,9 @@ class CrossEntropy(Operator, Borrowed):
         return deviations
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row, relative to the loss, by all losses, computed again in float32.
+        """`[tokens]`: the error of each row, relative to 1 + the loss. All losses are computed again in float32.
 
-        No checksum covers a sum of exponentials.
+        A sum of exponentials has no checksum.
         """
         honest = self._losses(inputs, np.arange(self.tokens), np.float32)[:, 0]
         off: Exact = np.abs(outputs[0][:, 0].astype(np.float64) - honest) / (1 + np.abs(honest))

@@ -21,7 +21,7 @@ from harness.operators.survey import checksum_errors
 from harness.operators.timing import Stated
 from harness.records import Array, Statement, Work
 
-# Each kind of group sizes with values N(0, 1), each kind of values with borders anywhere.
+# Kinds of group sizes, used with values N(0, 1), and kinds of values, used with groups that end anywhere.
 _OF_SIZES = ("equal", "empty-groups", "one-group", "single-rows", "aligned", "crowded")
 _OF_VALUES = ("needles", "far-values", "cancelling")
 _LHS, _RHS = range(2)
@@ -32,16 +32,16 @@ class GroupedMatmul(Operator, space.Borrowed):
     """OUT [m, n]: each row of LHS [m, k] times the matrix of its group in RHS [groups, k, n], all in `dtype`.
 
     The rows are sorted by group: the first group_sizes[0] of them belong to group 0, the next group_sizes[1] to
-    group 1, and so on. Sizes are 0 and more, and sum to m. Products are added up in float32. It is timed with balanced
-    and with skewed sizes (see `group_sizes`), and the latency is their mean. Raises UsageError `bad-problem` for sizes
-    that do not exist.
+    group 1, and so on. Sizes are 0 or more, and sum to m. Products are added up in float32. The problem is timed with
+    balanced and with skewed sizes (see `group_sizes`), and the latency is the mean of both. Raises UsageError
+    `bad-problem` for invalid sizes.
     """
 
     operation = "grouped_matmul"
     # The most multiply-adds that one check computes for its rows, each four times: two seconds on one core.
     checked = 5 << 30
     m: int = field(metadata=axis(is_uneven=True))
-    # Enough for one to be empty, one to be first, one last, one between.
+    # Enough groups that one is empty, one the first, one the last, and one in between.
     groups: int = field(metadata=axis(few=4, fewer=3))
     k: int = field(metadata=axis(is_uneven=True))
     n: int = field(metadata=axis())
@@ -50,8 +50,8 @@ class GroupedMatmul(Operator, space.Borrowed):
     def work(self) -> Work:
         """The useful work of one call, whatever the sizes: 2 FLOPs per multiply-add.
 
-        LHS and the sizes read once, OUT written once, and the matrices of groups that have rows read once: as many as
-        the timed calls have on the average.
+        LHS and the sizes are read once, OUT is written once, and the matrices of groups that have rows are read once:
+        their number is the mean over the timed calls.
         """
         filled = np.mean([np.count_nonzero(make(self.m, self.groups)) for make in group_sizes.TIMED.values()])
         elements = self.m * (self.k + self.n) + math.floor(filled * self.k * self.n)
@@ -91,10 +91,10 @@ class GroupedMatmul(Operator, space.Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """LHS, RHS and the sizes of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        balanced, skewed: as timed. equal, empty-groups, one-group, single-rows, aligned, crowded: such sizes, values
-        N(0, 1). needles, far-values, cancelling: values as in a Matmul, borders of groups anywhere. Drawn families:
-        values as in a Matmul, sizes of any of these kinds. composite: values as in a Matmul, and crowded sizes, because
-        no reduced shape has so many groups.
+        balanced, skewed: sizes as timed, values N(0, 1). equal, empty-groups, one-group, single-rows, aligned, crowded:
+        sizes of this kind (see `group_sizes`), values N(0, 1). needles, far-values, cancelling: values as in a Matmul,
+        groups that end anywhere. Drawn families: values as in a Matmul, sizes of any of these kinds. composite: values
+        as in a Matmul, and crowded sizes, because no reduced shape has so many groups.
         """
         lhs, columns = self.lender.make_inputs(self._values(family), seed)
         # Every group gets some of the columns of each kind.
@@ -114,15 +114,15 @@ class GroupedMatmul(Operator, space.Borrowed):
 
     @property
     def lender(self) -> Matmul:
-        """The product of all rows with the matrices of all groups, from whose space values are drawn."""
+        """The product of all rows with the matrices of all groups; values are drawn from its space."""
         return Matmul(m=self.m, n=self.n * self.groups, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each row depends on its row of LHS, on all parts of k, and on its group's matrix and no other."""
+        """Probes: each row must depend on its row of LHS, on all parts of k, and on its group's matrix and no other."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
-            # In columns far from zero the terms of a part may by chance be lost in the rounding of the sum.
+            # In columns far from zero, the rounding of the sum may by chance hide the terms of a part.
             inner = drawn.inner("lhs", _LHS, self.k, "composite", kinds=even, columns=self.n - self.n // 8)
             return (inner, self._own_matrix("composite", seed))
         return (
@@ -133,11 +133,11 @@ class GroupedMatmul(Operator, space.Borrowed):
         )
 
     def _own_matrix(self, family: str, seed: int) -> Probe:
-        """Changes signs of every group's matrix in different columns: the group's rows move there and nowhere else."""
+        """A probe that negates other columns of every group's matrix: the group's rows move there and nowhere else."""
         sizes = self._group_sizes(family, seed)
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
-        # Neighbouring groups have different columns, in an order that cannot be foreseen.
+        # Neighbouring groups have different columns, in an order that a kernel cannot foresee.
         order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
         for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
@@ -211,7 +211,7 @@ class GroupedMatmul(Operator, space.Borrowed):
     def _by_group(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]
     ) -> Exact:
-        """`function` of the rows of each group and of its matrix."""
+        """`function` of the rows of LHS in each group and of the group's matrix, at these rows of the output."""
         lhs, rhs, sizes = inputs
         group_of = np.repeat(np.arange(self.groups), sizes)[rows]
         result = np.empty((len(rows), self.n))

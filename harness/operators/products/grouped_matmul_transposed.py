@@ -26,9 +26,9 @@ _TURNED = -1.0
 class GroupedMatmulTransposed(GroupedMatmul):
     """OUT [groups, k, n]: for each group its rows of LHS [m, k], transposed, times its rows of RHS [m, n].
 
-    Rows are sorted by group as in a GroupedMatmul, of which this is the gradient of the weights: LHS is its LHS, RHS
-    the gradient of its output. The matrix of a group without rows is zero. Families, sizes and reduced shapes are
-    those of a GroupedMatmul.
+    Rows are sorted by group as in a GroupedMatmul. This is the gradient of that product with respect to its weights:
+    LHS is the same, and RHS is the gradient of its output. The matrix of a group without rows is zero. Families, sizes
+    and reduced shapes are those of a GroupedMatmul.
     """
 
     def work(self) -> Work:
@@ -77,7 +77,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return Matmul(m=self.k, n=self.n, k=self.m, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each matrix depends on every row of LHS and RHS in its group, and on no others."""
+        """Probes: each matrix must depend on every row of LHS and RHS in its group, and on no other rows."""
         if full:
             return (self._every_row("composite", seed), self._own_rows("composite", seed))
         return tuple(
@@ -87,7 +87,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
         )
 
     def _every_row(self, family: str, seed: int) -> Probe:
-        """Changes every block of rows of LHS in different columns: these rows of OUT move in the block's groups."""
+        """A probe that negates each row block of LHS in other columns: these rows of OUT move in the block's groups."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
         parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
         # Where a needle outweighs all other terms of a row, a block without it moves nothing.
@@ -102,7 +102,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
             regions.append(Region(array=_LHS, ranges=(part, columns), factor=_TURNED))
             for group, rows in enumerate(groups):
                 if range(max(rows.start, part.start), min(rows.stop, part.stop)):
-                    # For each kind of row in turn, every `len(pattern)`th column of this block.
+                    # The first column of each kind that weighs all terms alike; the others are `step` apart.
                     evens = [column for column in columns[: len(pattern)] if pattern[column % len(pattern)] == "normal"]
                     moves += [self._part(group, range(column, self.k, step)) for column in evens]
                 else:
@@ -111,10 +111,10 @@ class GroupedMatmulTransposed(GroupedMatmul):
         return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
-        """Changes signs of every group's rows of RHS in different columns: its matrix moves there and nowhere else."""
+        """A probe that negates other columns of every group's rows of RHS: its matrix moves there and nowhere else."""
         count = min(self.groups, self.n)
         columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
-        # Neighbouring groups have different columns, in an order that cannot be foreseen.
+        # Neighbouring groups have different columns, in an order that a kernel cannot foresee.
         order = np.random.default_rng((seed, count)).permutation(count)
         regions, moves, stays = [], [], []
         for group, rows in enumerate(spans([0, *np.cumsum(self._group_sizes(family, seed)).tolist()])):
@@ -155,10 +155,10 @@ class GroupedMatmulTransposed(GroupedMatmul):
     def _by_group(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]
     ) -> Exact:
-        """`function` of the columns of LHS that make these rows of OUT, transposed, and of RHS, in each group's rows.
+        """These rows of OUT: `function` of the group's rows of LHS, transposed, and of RHS.
 
-        `rounding` follows from it as in a GroupedMatmul: an element is a sum over the rows of its group, added up in
-        float32 and rounded once; masked rows add nothing to it.
+        `rounding` follows from this method as in a GroupedMatmul: an element is a sum over the rows of its group, added
+        up in float32 and rounded once; masked rows add nothing to it.
         """
         lhs, rhs, sizes = inputs
         group_of, row_of = np.divmod(rows, self.k)

@@ -1,4 +1,4 @@
-"""Matrix product C = A B: shapes, useful work, exact outputs and what rounding does to them."""
+"""Matrix product C = A B: shapes, useful work, exact outputs and their rounding errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from harness.records import Array, ExpectedCount, Statement, Work
 # Far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
 # Terms that cancel are larger than the rest by the square of this: an accumulator in bfloat16 (8 bits) loses all of the
-# rest; the loss of one in float32 (24 bits) is small beside the rounding of the output.
+# rest; in float32 (24 bits), the loss is small compared with the rounding of the output.
 _CANCELLED = 16.0
 # A needle outweighs the other terms of its row together up to K = 2^16.
 _NEEDLE = 2.0**10
@@ -34,7 +34,7 @@ _COLUMNS = 1024
 
 
 def expected(what: str) -> tuple[ExpectedCount, ...]:
-    """The counts of one product and nothing else, under the name `what`."""
+    """The expected counts of an operation, called `what`, that is one matrix product and nothing else."""
     return (
         ExpectedCount(
             counter="matmul",
@@ -52,7 +52,7 @@ def expected(what: str) -> tuple[ExpectedCount, ...]:
 class Matmul(Operator, textures.Textured):
     """C [m, n] = A [m, k] B [k, n], all in `dtype`, products added up in float32.
 
-    Raises UsageError `bad-problem` for sizes that do not exist.
+    Raises UsageError `bad-problem` for invalid sizes.
     """
 
     operation = "matmul"
@@ -65,7 +65,7 @@ class Matmul(Operator, textures.Textured):
     dtype: str = "bfloat16"
 
     def work(self) -> Work:
-        """The useful work of one call: 2 FLOPs per multiply-add; A and B read once, C written once."""
+        """The useful work of one call: 2 FLOPs for each multiply-add; A and B are read once, C is written once."""
         elements = self.m * self.k + self.k * self.n + self.m * self.n
         return Work(
             matmul_flops=2 * self.m * self.n * self.k,
@@ -93,8 +93,8 @@ class Matmul(Operator, textures.Textured):
 
         normal: all N(0, 1). far-values: N(c, 1) with c near 100 in A's rows and in B's columns, so that sums
         grow evenly and an accumulator that is too narrow stops growing. needles: one term of every row,
-        anywhere or next to a border of a block along k, outweighs all others. cancelling: large terms of the first
-        half of k meet their opposites in the second half, so that the roundings in between are all that is left.
+        anywhere or next to a border of a block along k, outweighs all others. cancelling: large terms in the first
+        quarter of k meet their opposites in the last, so that a narrow accumulator loses the terms in between.
         composite: needles and cancelling by row, far values by column.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -113,7 +113,7 @@ class Matmul(Operator, textures.Textured):
             a += random.uniform(*_OFFSETS, (self.m, 1)).astype(np.float32)
         self._cancel(a, b, np.flatnonzero(kinds == "cancelling"))
         rows = np.flatnonzero(kinds == "needles")
-        # Half of them at borders of blocks, half anywhere: a kernel may also leave out less than a block.
+        # Half of the needles are at borders of blocks, half anywhere: a kernel may also leave out less than a block.
         at_borders, positions = rows[::2], borders(self.k)
         a[at_borders, positions[random.integers(len(positions), size=len(at_borders))]] = _NEEDLE
         a[rows[1::2], random.integers(self.k, size=len(rows[1::2]))] = _NEEDLE
@@ -126,7 +126,7 @@ class Matmul(Operator, textures.Textured):
         return self.n // 8
 
     def _cancel(self, a: NDArray[Any], b: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Mirrors a part of k in B, and with the opposite sign in these rows of A."""
+        """Mirrors the first quarter of k into the last: in B unchanged, in these rows of A with opposite signs."""
         count = self.k // 4
         if not len(rows) or not count:
             return
@@ -136,11 +136,11 @@ class Matmul(Operator, textures.Textured):
         a[rows, self.k - count :] = -a[rows, :count][:, ::-1]
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that rows depend on their rows of A, columns on their columns of B, and all on every part of k."""
+        """Probes: rows must depend on their rows of A, columns on their columns of B, and all on every part of k."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
-            # In columns far from zero the terms of a part may by chance be lost in the rounding of the sum.
+            # In columns far from zero, the rounding of the sum may by chance hide the terms of a part.
             return (drawn.inner("a", 0, self.k, "composite", kinds=even, columns=self.n - self._far_columns),)
         return (drawn.inner("a", 0, self.k), drawn.some_rows("a", 0, self.k), drawn.some_columns("b", 1, self.k))
 
@@ -155,7 +155,7 @@ class Matmul(Operator, textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        It is that of the output's own rounding and of the float32 sum over k (`product_deviation`).
+        It follows from the rounding of the output and of the float32 sum over k (`product_deviation`).
         """
         return self._by_columns(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 

@@ -1,4 +1,4 @@
-"""Probes of a product, or of rows made of products: which inputs each output depends on."""
+"""Probes of a product, or of outputs that are computed from products: which inputs each output depends on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from harness.operators.blocks import BLOCK, blocks, drawn_block, shifted_blocks, spans
 from harness.operators.probes import Part, Probe, Region, probe
 
-# A change of sign keeps every magnitude, so that nothing a kernel may branch on changes.
+# A change of sign keeps every magnitude: kernels may branch on magnitudes.
 _TURNED = -1.0
 
 
@@ -30,14 +30,14 @@ class Drawn:
         kinds: Sequence[bool] = (True,),
         columns: int | None = None,
     ) -> Probe:
-        """Every part of the length that is summed over, each changed in different rows: one run shows every part.
+        """A probe of every part of the axis that is summed over, each in different rows: one run tests every part.
 
         Every changed row must move in each block of columns: if a part is left out for some rows or columns, nothing
         moves there. This is required only of elements that weigh all terms evenly enough: rows `r` for which
         `kinds[r % len(kinds)]` is true, and the first `columns` columns (None: all). `len(kinds)` is a power of two.
         """
-        # Half of a kernel's smallest block, so that a block that is left out contains a whole part. The parts' borders
-        # are drawn, so that they are not the kernel's.
+        # Parts have half the size of a kernel's smallest block, so that a block that is left out contains a whole part.
+        # Their borders are drawn, so that they differ from the kernel's.
         parts = shifted_blocks(length, max(2, self.rows // 8), BLOCK // 2, self._random(array, length, 1))
         # An odd period, so that every part is changed in rows of every kind; rows without a part stay unchanged.
         period = len(parts) | 1
@@ -59,7 +59,7 @@ class Drawn:
         )
 
     def some_rows(self, name: str, array: int, length: int) -> Probe:
-        """A block of rows of the input that the output's rows depend on."""
+        """A probe of a block of rows of the input: exactly these rows of the output move."""
         rows = drawn_block(self.rows, self._random(array, self.rows))
         region = Region(array=array, ranges=(rows, range(length)), factor=_TURNED)
         others = (range(rows.start), range(rows.stop, self.rows))
@@ -68,7 +68,7 @@ class Drawn:
         return probe(named, "normal", [region], self._everywhere(rows), stays)
 
     def some_columns(self, name: str, array: int, length: int) -> Probe:
-        """A block of columns of the input that the output's columns depend on."""
+        """A probe of a block of columns of the input: exactly these columns of the output move."""
         columns = drawn_block(self.columns, self._random(array, self.columns))
         region = Region(array=array, ranges=(range(length), columns), factor=_TURNED)
         some = (columns, range(columns.start), range(columns.stop, self.columns))
@@ -76,7 +76,7 @@ class Drawn:
         return probe(f"columns {columns.start} to {columns.stop - 1} of {name}", "normal", [region], [moves], stays)
 
     def parts(self, name: str, array: int, length: int) -> Probe:
-        """Every part of the length that a last product sums over, each in different columns."""
+        """A probe of every part of the axis that a last product sums over, each in different columns."""
         parts = shifted_blocks(length, max(2, self.columns // 8), BLOCK // 2, self._random(array, length, 1))
         edges = [part * self.columns // len(parts) for part in range(len(parts) + 1)]
         columns = tuple(spans(edges))
@@ -86,7 +86,7 @@ class Drawn:
         return probe(f"rows of {name}, each of {len(parts)} blocks in columns of its own,", "normal", regions, moves)
 
     def _everywhere(self, rows: range, columns: int | None = None) -> tuple[Part, ...]:
-        """These rows in each block of the first `columns` columns (None: all) by itself."""
+        """A part for each block of the first `columns` columns (None: all), at these rows."""
         length = columns or self.columns
         return tuple(Part(rows=rows, columns=part) for part in blocks(length, length))
 

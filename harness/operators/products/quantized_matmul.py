@@ -21,11 +21,12 @@ from harness.operators.space import DRAWN, RECIPE, Borrowed, generator
 from harness.operators.survey import checksum_errors
 from harness.records import Array, Statement, Work
 
-# Types of eight bits and their largest number; -128 has no opposite, and quantisers leave it out.
+# The types of eight bits and their largest numbers; quantizers do not use -128, which has no opposite.
 _LARGEST = {"int8": 127, "float8_e4m3fn": 448}
 _NARROW = {"int8": np.dtype(np.int8), "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn)}
 _A, _Q, _SCALES, _ROW_SCALES = range(4)
-# Factors of scales outside of `normal`: signs, and powers of two down to 1e-11, below what quantisers clamp scales to.
+# Scales outside of `normal` are multiplied by powers of two down to 1e-11, below the least scale to which quantizers
+# clamp.
 _SMALLEST = 36
 _BYTES = {name: dtype.itemsize for name, dtype in (_NARROW | DTYPES).items()}
 
@@ -34,11 +35,11 @@ _BYTES = {name: dtype.itemsize for name, dtype in (_NARROW | DTYPES).items()}
 class QuantizedMatmul(Operator, Borrowed):
     """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, one float32 scale for each column.
 
-    `weights` is the type of Q, int8 or float8_e4m3fn. `activations` is the type of A: `dtype`, or the type of Q; then
-    rows of C are also scaled, by float32 `row_scales` [m, 1]. Numbers of int8 are -127 to 127, never -128, which has no
-    opposite. Scales have any sign and size, and may be 0. The products are added up in float32 or int32 and scaled at
-    the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Scales stay in float32, and `forbidden`
-    holds kernels to that. Raises UsageError `bad-problem` for sizes and types that do not exist.
+    `weights` is the type of Q, int8 or float8_e4m3fn. `activations` is the type of A: either `dtype` or the type of Q.
+    In the second case, rows of C are also scaled, by float32 `row_scales` [m, 1]. Numbers of int8 are -127 to 127,
+    never -128, which has no opposite. Scales have any sign and size, and may be 0. The products are added up in float32
+    or int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled weight is not. Scales stay in
+    float32, which `forbidden` checks. Raises UsageError `bad-problem` for invalid sizes and types.
     """
 
     operation = "quantized_matmul"
@@ -52,7 +53,7 @@ class QuantizedMatmul(Operator, Borrowed):
     weights: str = "int8"
 
     def __post_init__(self) -> None:
-        """Fills in the type of A, then refuses problems that do not exist."""
+        """Fills in the type of A. Raises UsageError `bad-problem` for invalid fields."""
         self.require_fields()
         self.fill(activations=self.dtype)
         if self.weights not in _NARROW:
@@ -70,7 +71,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return self.activations == self.weights
 
     def work(self) -> Work:
-        """The useful work of one call: 2 FLOPs per multiply-add, 1 per element and scale; each array moved once."""
+        """The useful work of one call: 2 FLOPs per multiply-add, 1 per element and scale; each array is moved once."""
         arrays = (*self._inputs, self._output)
         return Work(
             matmul_flops=2 * self.m * self.n * self.k,
@@ -107,15 +108,15 @@ class QuantizedMatmul(Operator, Borrowed):
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families of a Matmul; narrow activations add far values at the full shape, whose sums are the largest."""
+        """The families of a Matmul; with narrow activations also far-values at the full shape, for the largest sums."""
         far = ("far-values",) if full and self._has_row_scales else ()
         return (*self.lender.families(full), *far)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """A Matmul's inputs of this family, with each column of B, and each row of a narrow A, scaled to its type.
+        """A Matmul's inputs of this family; each column of B, and each row of a narrow A, is scaled to the narrow type.
 
-        In all families except `normal`, half of the scales are negative. In those that are not drawn, scales of columns
-        also have all sizes and some are 0; in the composite none is 0, because its probe moves each column.
+        In all families except `normal`, half of the scales are negative. Except in drawn families, scales of columns
+        also have all sizes, and some are 0. In the composite none is 0, because its probe must move every column.
         """
         a, b = self.lender.make_inputs(family, seed)
         q, scales = _quantized(b, 0, self.weights)
@@ -132,15 +133,15 @@ class QuantizedMatmul(Operator, Borrowed):
 
     @property
     def lender(self) -> Matmul:
-        """The product whose matrices these are, apart from their rounding to narrow types."""
+        """The Matmul that gives A and Q their values before these are rounded to narrow types."""
         return Matmul(m=self.m, n=self.n, k=self.k, dtype=self.dtype)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that rows depend on their rows of A, columns on those of Q and scales, and all on every part of k."""
+        """Probes: rows must depend on their rows of A, columns on those of Q and scales, and all on every part of k."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
-            # In columns far from zero the terms of a part may by chance be lost in the rounding of the sum.
+            # In columns far from zero, the rounding of the sum may by chance hide the terms of a part.
             return (drawn.inner("a", _A, self.k, "composite", kinds=even, columns=self.n - self.n // 8),)
         return (
             drawn.inner("a", _A, self.k),
@@ -178,11 +179,11 @@ class QuantizedMatmul(Operator, Borrowed):
         return self._of_rows(inputs, rows, np.float32, deviation)
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error `[len(rows), n]` of rounding scales to bfloat16: those of columns, of rows, both, or their product.
+        """The errors `[len(rows), n]` of rounding scales to bfloat16: of columns, of rows, both, or their product.
 
         Each is about as large as the error of rounding the output once, so the tolerance lets it through. But it does
         not average out: all elements of a column, or of a row, have the same relative error. Empty for float32, where
-        the tolerance refuses such errors: they are hundreds of deviations.
+        the tolerance refuses these errors, because they are hundreds of deviations.
         """
         if self.dtype == "float32":
             return {}
@@ -197,7 +198,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return {name: scaled * error for name, error in errors.items()}
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: scales left out, or one for all; fewer bits; sums that are not kept wide."""
+        """Wrong answers by name: scales left out, one scale for all, fewer bits, and sums in bfloat16."""
 
         def with_inputs(place: int, change: Callable[[Values], Values]) -> Answer:
             return lambda inputs, rows: self.reference(
@@ -236,7 +237,7 @@ class QuantizedMatmul(Operator, Borrowed):
 
 
 def _quantized(values: Values, axis: int, dtype: str) -> tuple[Values, Values]:
-    """`values` in steps that map the largest along the axis to the largest of the type, and these float32 steps."""
+    """The values in steps, rounded to `dtype`, and the float32 steps: the axis's largest value / the type's largest."""
     wide, most = values.astype(np.float32), _LARGEST[dtype]
     largest = np.abs(wide).max(axis=axis, keepdims=True)
     steps = np.where(largest > 0, largest / np.float32(most), np.float32(1 / 3)).astype(np.float32)

@@ -25,7 +25,7 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _COMPOSITE = (1.0, 10.0, 1.0, 50.0)
 # Far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
-# Hidden columns computed at a time.
+# The number of hidden columns that are computed at a time.
 _COLUMNS = 1024
 
 
@@ -35,7 +35,7 @@ class SwiGLU(Operator, textures.Textured):
 
     X [tokens, model], Wg, Wu [model, hidden], Wd [hidden, model]; silu(g) = g / (1 + exp(-g)).
     Products are added up in float32, and gate and up values stay in float32 until they are multiplied: the fusion
-    exists so that they need not be rounded, and `forbidden` holds kernels to that. Raises UsageError `bad-problem`.
+    exists so that they need not be rounded, and `forbidden` checks that they are not. Raises UsageError `bad-problem`.
     """
 
     operation = "swiglu"
@@ -61,9 +61,9 @@ class SwiGLU(Operator, textures.Textured):
     def work(self) -> Work:
         """The useful work of one call.
 
-        2 FLOPs per multiply-add of two products, three with `down`; 5 for every hidden value (exponential, sum,
-        division, and two products); one exponential each. X and the weights read once, Y written once: hidden
-        values need not leave the chip.
+        2 FLOPs count for each multiply-add of two products (three with `down`), and 5 for each hidden value
+        (exponential, sum, division, and two products), one of them an exponential. X and the weights are read once and
+        Y is written once, because hidden values need not leave the chip.
         """
         values = self.tokens * self.hidden
         weights = (3 if self.down else 2) * self.model * self.hidden
@@ -143,7 +143,7 @@ class SwiGLU(Operator, textures.Textured):
         up[:, self.hidden - count :] += offsets * np.float32(self.model**-0.5)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that rows depend on their rows of X, columns on their columns of weights, and all on every part."""
+        """Probes: rows must depend on their rows of X, columns on their columns of weights, and all on every part."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
         if full:
             even = tuple(kind == 1.0 for kind in turned(_COMPOSITE, seed, self.tokens))
@@ -217,7 +217,7 @@ class SwiGLU(Operator, textures.Textured):
         return np.maximum(np.sqrt(variance), tiny)
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: one of the two products, or the sigmoid, left out; the activation of another unit."""
+        """Wrong answers by name: a product or the sigmoid left out, or another activation."""
         hidden: dict[str, Any] = {
             "the gate left out": lambda gate, up: up,
             "the up value left out": lambda gate, up: gate * _sigmoid(gate),
@@ -232,7 +232,7 @@ class SwiGLU(Operator, textures.Textured):
         return {name: answer(change) for name, change in hidden.items()}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row in deviations, by one column of every 128, with Wd by checksums.
+        """`[tokens]`: the error of each row in deviations, from one column of every 128; with Wd, from checksums.
 
         Without Wd an output needs only its own column of the weights, and a row that is wrong over a tile's width is
         wrong in one of these columns. With Wd every output needs all hidden values, which are computed as in `honest`.
@@ -259,10 +259,10 @@ class SwiGLU(Operator, textures.Textured):
         return off
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error `[len(rows), columns]` of each rounding to dtype that the statement rules out, by its place.
+        """The error `[len(rows), columns]` of each rounding to dtype that the statement forbids, by the rounded value.
 
-        To first order: the rounding error of a value, times what it is multiplied by. Each is about as large as
-        rounding the output once, so that no bound on the size of errors can tell the two apart.
+        To first order, it is the rounding error of the value times its factor in the output. Each error is about as
+        large as that of rounding the output once, so that no bound on the size of errors can tell the two apart.
         """
         dtype = DTYPES[self.dtype]
 

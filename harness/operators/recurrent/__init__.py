@@ -1,4 +1,4 @@
-"""Recurrences over time: what a step computes depends on a state that the steps before it left."""
+"""Recurrences over time: each step depends on a state that the steps before it have left."""
 
 # The module that defines each operator.
 OPERATORS = {"GatedDelta": "gated_delta"}

@@ -1,4 +1,4 @@
-"""Delta rules and gated linear attention: a state that decays, forgets what it holds under a key, and takes a value."""
+"""Delta rules and gated linear attention: each step, a state decays, forgets a key's old value and takes a new one."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,11 +21,12 @@ _GATES = {
     "gated linear attention": {"g": True},
     "delta rule": {"b": False},
 }
-# The family whose decays are the fastest allowed, step after step: the inverse of 16 steps together overflows float32.
-# In some columns stretches of this many such steps alternate with stretches of steps that hardly decay.
+# The family with successive steps of the fastest decay that is allowed: the inverse of the decay of 16 such steps
+# overflows float32. In some columns, runs of this many such steps alternate with runs of steps that hardly decay.
 _STEEP, _STRETCH = "steep", 32
 _FASTEST = 8.0
-# The families in which padding makes some rows of each input zero: which share, and the shortest block of steps.
+# The families in which some rows of each input are zero, as padding makes them; the share of such rows, and the fewest
+# steps of a block of zeros.
 _WITH_EMPTY_ROWS, _EMPTY, _EMPTY_STEPS = ("spikes", "composite"), 0.0625, 64
 
 
@@ -33,9 +34,9 @@ _WITH_EMPTY_ROWS, _EMPTY, _EMPTY_STEPS = ("spikes", "composite"), 0.0625, 64
 class GatedDelta(Formula):
     """O of Q, K, V, all [time, heads, dim]: at each step S = e^G S, S = S + K (W V - (B K) S), O = Q S / sqrt(dim).
 
-    S is 0 at first. G is from -8 to 0, B and W are from 0 to 1, float32; keys have length 1, or are zero in padding.
-    Without G nothing decays. Without W, W is B; without W and B, as in gated linear attention, nothing is forgotten and
-    all is written.
+    S is 0 at first. G is from -8 to 0, B and W are from 0 to 1, all float32; keys have length 1, or are zero in
+    padding. A kind without G has no decay, and in a kind without W, W is B. Gated linear attention has neither B nor W:
+    nothing is forgotten, and values are written in full.
     """
 
     operation = "gated_delta"
@@ -62,7 +63,7 @@ class GatedDelta(Formula):
         return (q, replace(q, name="k"), replace(q, name="v"), *gates), (replace(q, name="o"),)
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: a draw and a composite at the full shape, as each takes long; else each kind and two draws."""
+        """The families: only a draw and a composite at the full shape, where checks are slow; else kinds and draws."""
         if full:
             return ("drawn-outliers", "composite")
         decays = "g" in _GATES[self.kind]
@@ -70,12 +71,12 @@ class GatedDelta(Formula):
         return (*alone, "drawn-scales", "drawn-outliers")
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """As in a Formula, with one more family, and with zeros after `domain`.
+        """As in a Formula, with one more family, and with rows that are made zero after `domain` was applied.
 
         spikes, composite: some rows of each input, and a block of steps of all inputs, are zero, as padding makes them;
-        in the composite in the first half of the steps.
-        steep: in about two thirds of the columns of G the fastest decays follow each other, in all steps or in every
-        second stretch of steps; in the composite they do so in the second half of the steps.
+        in the composite only in the first half of the steps.
+        steep: about two thirds of the columns of G have the fastest decay, in all steps or in every second run of 32
+        steps. The composite has such decays in the second half of its steps.
         """
         inputs = Formula.make_inputs(self, family, seed)
         if family in _WITH_EMPTY_ROWS:
@@ -85,7 +86,7 @@ class GatedDelta(Formula):
             return inputs
         g, random = inputs[3 + gates.index("g")], generator(f"decays of {family}", seed)
         step = np.arange(self.time).reshape(-1, *[1] * (g.ndim - 1))
-        # How each column decays: as it does already, or fast in all stretches, or in every second one.
+        # 0: the column's decays stay as they are; 1: they are the fastest in all runs of steps; 2: in every second run.
         period = random.integers(3, size=g.shape[1:])
         period.flat[random.integers(period.size)] = 1
         is_fast = (period > 0) & (step // _STRETCH % np.maximum(period, 1) == 0)
@@ -93,7 +94,7 @@ class GatedDelta(Formula):
         return inputs
 
     def _empty_rows(self, inputs: tuple[Values, ...], family: str, seed: int) -> None:
-        """Makes rows zero, in all inputs the same block: with others in each, all outputs might be zero."""
+        """Makes single rows and a block of each input zero, in all the same block: else all outputs might be zero."""
         stop = self.time // 2 if family == "composite" else self.time
         random = generator(f"empty rows of {family}", seed)
         block = empty_block(stop, _EMPTY_STEPS, random)
@@ -112,7 +113,7 @@ class GatedDelta(Formula):
         return 1 / (1 + np.exp(-values.clip(-80, 80))) if name in ("b", "w") else values
 
     def matmul_flops(self) -> int:
-        """The FLOPs of the output: a product with the state in each step."""
+        """The FLOPs of the products Q S, one in each step."""
         return 2 * self.time * self.heads * self.dim**2
 
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:

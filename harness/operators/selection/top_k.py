@@ -1,4 +1,4 @@
-"""The k largest elements of each row and where they stand, as routers and samplers need: exact, ties by a rule."""
+"""The k largest elements of each row and their columns, as routers and samplers need them, compared exactly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,15 +20,16 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, Statement, Work
 
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
-# Columns this far apart lie in the same lane of the chip's registers.
+# Columns this far apart are in the same lane of the chip's vector registers.
 _LANES = 128
-# Masked elements: above the least number of float32 and of bfloat16, with which a kernel may replace elements.
+# The value of masked elements. The least number of float32 and of bfloat16 is lower, so that a kernel may write it over
+# elements that it has chosen.
 _MASKED = -3e38
-# Whole numbers up to this: a row has each of them many times.
+# The largest of the whole numbers in rows of ties: a row has each of them many times.
 _LEVELS = 4
-# Rows are larger or smaller by a power of two up to this: the three bfloat16 parts of an element stay normal numbers.
+# The largest exponent of the powers of two that scale rows: the three bfloat16 parts of an element stay normal numbers.
 _WIDE = 60
-# Made this much larger, an element of N(0, 1) exceeds all others of its row.
+# Multiplied by this, an element drawn from N(0, 1) exceeds all others of its row.
 _LOUD = 2.0**40
 
 
@@ -37,8 +38,8 @@ class TopK(Operator, ExactAnswers, textures.Textured):
     """The `k` largest elements of each row of x [rows, columns], the largest first, and their columns.
 
     Outputs: values [rows, k] in `dtype`, indices [rows, k] int32. If elements are equal, the lower column comes
-    first. Both are compared exactly. x has no negative zero, which some hardware takes for less than zero, and is above
-    the least number of its dtype. Raises UsageError `bad-problem` where k is more than the columns.
+    first. Both outputs are compared exactly. x has no negative zero, which some hardware takes for less than zero, and
+    its elements are above the least number of its dtype. Raises UsageError `bad-problem` if k exceeds the columns.
     """
 
     operation = "top_k"
@@ -57,7 +58,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             raise UsageError("bad-problem", f"top_k: expected k of at most {self.columns} columns, got {self.k}")
 
     def work(self) -> Work:
-        """One comparison for each element, the fewest that any choice needs; x read once, both outputs written."""
+        """One comparison for each element, the fewest that suffice; x is read and both outputs are written once."""
         elements, chosen, size = self.rows * self.columns, self.rows * self.k, DTYPES[self.dtype].itemsize
         return Work(matmul_flops=0, vector_flops=elements, minimum_hbm_bytes=elements * size + chosen * (size + 4))
 
@@ -122,7 +123,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         return values
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that each row depends on its own elements and no others; one makes single elements the largest."""
+        """Two probes that each row depends on its own elements alone; the first makes single elements the largest."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.rows)))
         order = np.resize(random.permutation(self.columns), self.rows)
         x = self.make_inputs("normal", seed)[0].astype(np.float32)

@@ -1,4 +1,4 @@
-"""Attention forward by the flash attention that comes with JAX: what an experiment changes.
+"""Attention forward by the flash attention that comes with JAX; experiments change this file.
 
 Wraps: jax.experimental.pallas.ops.tpu.flash_attention:flash_attention
 """
@@ -8,7 +8,7 @@ from jax.experimental.pallas.ops.tpu.flash_attention import BlockSizes, flash_at
 KERNEL_NAME = "flash_attention of JAX"
 PROBLEM_DESCRIPTION = "attention forward"
 
-# Rows of q, and rows of k and v that are fetched and computed with at once.
+# Rows of q in a block, rows of k and v fetched at once, rows of k and v computed with at once, and batch entries.
 BLOCK_Q = 512
 BLOCK_K_MAJOR = 512
 BLOCK_K = 512

@@ -1,4 +1,4 @@
-"""Attention forward by the splash attention that comes with JAX: what an experiment changes.
+"""Attention forward by the splash attention that comes with JAX; experiments change this file.
 
 Wraps: jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha_single_device
 Wraps: jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel:make_splash_mha_single_device
@@ -13,7 +13,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 KERNEL_NAME = "splash_attention of JAX"
 PROBLEM_DESCRIPTION = "attention forward"
 
-# Rows of q, and rows of k and v that are fetched and computed with at once.
+# Rows of q in a block, rows of k and v fetched at once, and rows of k and v computed with at once.
 BLOCK_Q = 512
 BLOCK_KV = 512
 BLOCK_KV_COMPUTE = 512
@@ -37,5 +37,5 @@ def kernel_fn(q, k, v):
     sizes = splash.BlockSizes(block_q=BLOCK_Q, block_kv=BLOCK_KV, block_kv_compute=BLOCK_KV_COMPUTE)
     heads = masks.MultiHeadMask([mask] * len(q))
     attend = splash.make_splash_mha_single_device(heads, block_sizes=sizes, attn_logits_soft_cap=SOFT_CAP)
-    # It has no scale of its own.
+    # The kernel has no argument for the scale.
     return attend(q * SCALE, k, v).reshape(shape)

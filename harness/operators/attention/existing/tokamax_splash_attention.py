@@ -1,4 +1,4 @@
-"""Attention forward by the splash attention of the package tokamax: what an experiment changes.
+"""Attention forward by the splash attention of the package tokamax; experiments change this file.
 
 Wraps: tokamax._src.ops.experimental.tpu.splash_attention:make_splash_mha_single_device
 Wraps: tokamax._src.ops.experimental.tpu.splash_attention.splash_attention_kernel:make_splash_mha_single_device
@@ -15,18 +15,18 @@ from tokamax._src.ops.experimental.tpu.splash_attention import splash_attention_
 KERNEL_NAME = "splash_attention of tokamax"
 PROBLEM_DESCRIPTION = "attention forward"
 
-# Rows of q, and rows of k and v that are fetched and computed with at once.
+# Rows of q in a block, rows of k and v fetched at once, and rows of k and v computed with at once.
 BLOCK_Q = 512
 BLOCK_KV = 512
 BLOCK_KV_COMPUTE = 512
 CAUSAL = False
-WINDOW = None  # of the keys that causal attention sees, the last so many; None: all
+WINDOW = None  # number of keys that a query sees: the last of those that causal attention sees; None: all of these
 SOFT_CAP = None
 SCALE = 1.0
 
 
 def visible(queries, keys):
-    """The mask of one head: which of the keys each query sees."""
+    """The mask of one head, from the numbers of its queries and keys."""
     first = keys - queries
     if WINDOW is not None:
         return masks.LocalMask((queries, keys), window_size=(WINDOW - 1, 0), offset=first)
@@ -47,6 +47,6 @@ def kernel_fn(q, k, v):
         attn_logits_soft_cap=SOFT_CAP,
         q_prescaled_log2e=True,
     )
-    # It has no scale of its own, and powers of two: both factors are multiplied into q at once, which is rounded once.
+    # The kernel has no argument for the scale, and computes powers of two: q takes both factors and is rounded once.
     q = (q.astype(jnp.float32) * (SCALE * math.log2(math.e))).astype(q.dtype)
     return splash.make_splash_mha_single_device(mask, config=config)(q, k, v).reshape(shape)

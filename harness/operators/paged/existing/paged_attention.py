@@ -1,4 +1,4 @@
-"""Paged attention, one query for each sequence, by the kernel that comes with JAX: what an experiment changes.
+"""Paged attention, one query for each sequence, by the kernel that comes with JAX; experiments change this file.
 
 Wraps: jax.experimental.pallas.ops.tpu.paged_attention:paged_attention
 Wraps: jax.experimental.pallas.ops.tpu.paged_attention.paged_attention_kernel:paged_attention
@@ -11,14 +11,14 @@ PROBLEM_DESCRIPTION = "attention of one query of each sequence over keys and val
 
 # Pages of one sequence that are fetched and computed with at once.
 PAGES_PER_COMPUTE_BLOCK = 8
-# Whether one step of the grid has all of a sequence's pages.
+# True: one grid step loops over all pages of a sequence.
 INLINE_SEQ_DIM = True
 SCALE = 1.0
 
 
 def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
     """Attention of q [sequences, heads, d] over the pages of each sequence."""
-    # It has no scale of its own.
+    # The kernel has no argument for the scale.
     q = (q * SCALE).astype(q.dtype)
     return paged_attention(
         q,

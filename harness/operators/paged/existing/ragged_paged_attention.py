@@ -1,4 +1,4 @@
-"""Ragged paged attention by the kernel that comes with JAX: what an experiment changes.
+"""Ragged paged attention by the kernel that comes with JAX; experiments change this file.
 
 Wraps: jax.experimental.pallas.ops.tpu.ragged_paged_attention:ragged_paged_attention
 Wraps: jax.experimental.pallas.ops.tpu.ragged_paged_attention.kernel:ragged_paged_attention
@@ -9,7 +9,7 @@ from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_
 KERNEL_NAME = "ragged_paged_attention of JAX"
 PROBLEM_DESCRIPTION = "attention of many sequences over keys and values in pages"
 
-# Rows of q, and pages of one sequence that are fetched and computed with at once. JAX's own choice asks the device.
+# Rows of q in a block, and pages of one sequence fetched at once. JAX's defaults depend on the attached device.
 NUM_QUERIES_PER_BLOCK = 32
 NUM_KV_PAGES_PER_BLOCK = 8
 # How much VMEM the compiler may give the kernel, in bytes; None: its default.

@@ -1,4 +1,4 @@
-"""Ragged paged attention with the update of its cache by version 3 of tpu-inference: what an experiment changes.
+"""Ragged paged attention with the update of its cache by version 3 of tpu-inference; experiments change this file.
 
 Wraps: tpu_inference.kernels.ragged_paged_attention.v3.kernel:ragged_paged_attention
 """
@@ -9,8 +9,8 @@ from tpu_inference.kernels.ragged_paged_attention.v3.kernel import ragged_paged_
 KERNEL_NAME = "ragged_paged_attention v3 of tpu-inference"
 PROBLEM_DESCRIPTION = "attention of many sequences over keys and values in pages, the newest written there first"
 
-# Queries and keys that are fetched at once, then those that are computed with at once, for sequences that decode and
-# for all others; None: the package's choice, which asks for the chip.
+# Queries and keys fetched at once, then queries and keys computed with at once: for sequences that decode, and for all
+# others. None: the package's choice, which depends on the attached chip.
 D_BLOCK_SIZES = None
 M_BLOCK_SIZES = None
 # How much VMEM the compiler may give the kernel, in bytes; None: all that the chip has.
@@ -23,9 +23,9 @@ def kernel_fn(q, kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs):
     packing = 4 // kv_pages.dtype.itemsize
     pages, size, combined, d = kv_pages.shape
     cache = kv_pages.reshape(pages, size, combined // packing, packing, d)
-    # A key beside its value, as the package lays them out again: XLA sees that it need not part them.
+    # Each key is next to its value, as in the package's own layout, so XLA sees that it need not separate the two.
     newest = new_kv.reshape(len(new_kv), -1, 2 * d)
-    # Sequences with one query come first, as far as they do.
+    # `decoding` is the number of sequences with one query that come before all others.
     place = jnp.arange(len(kv_lens), dtype=jnp.int32)
     is_decoding = (cu_q_lens[1:] - cu_q_lens[:-1] == 1) & (place < num_seqs[0])
     decoding = jnp.min(jnp.where(is_decoding, len(kv_lens), place))

@@ -1,4 +1,4 @@
-"""Grouped matmul by JAX's megablox: what an experiment changes.
+"""Grouped matmul by JAX's megablox; experiments change this file.
 
 Wraps: jax.experimental.pallas.ops.tpu.megablox.gmm:gmm
 """

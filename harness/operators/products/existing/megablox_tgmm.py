@@ -1,4 +1,4 @@
-"""Transposed grouped matmul by JAX's megablox: what an experiment changes.
+"""Transposed grouped matmul by JAX's megablox; experiments change this file.
 
 Wraps: jax.experimental.pallas.ops.tpu.megablox.gmm:tgmm
 """
@@ -15,6 +15,6 @@ TILE_N = 512
 
 
 def kernel_fn(lhs, rhs, group_sizes):
-    """LHS [m, k] and RHS [m, n] to [groups, k, n]; it takes LHS transposed, which XLA does before."""
+    """[groups, k, n] of LHS [m, k] and RHS [m, n]; tgmm takes LHS transposed, so XLA transposes it first."""
     tiling = (TILE_M, TILE_K, TILE_N)
     return tgmm(lhs.T, rhs, group_sizes, preferred_element_type=lhs.dtype, tiling=tiling)

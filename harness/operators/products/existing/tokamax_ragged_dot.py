@@ -1,4 +1,4 @@
-"""Grouped matmul by the ragged dot of the package tokamax: what an experiment changes.
+"""Grouped matmul by the ragged dot of the package tokamax; experiments change this file.
 
 Wraps: tokamax:ragged_dot
 Wraps: tokamax._src.ops.ragged_dot.api:ragged_dot
@@ -20,6 +20,6 @@ INPUT_BUFFER_COUNT = 2
 def kernel_fn(lhs, rhs, group_sizes):
     """LHS [m, k], the rows of each group times its matrix in RHS [groups, k, n]."""
     config = Config(tile_m=TILE_M, tile_k=TILE_K, tile_n=TILE_N, input_buffer_count=INPUT_BUFFER_COUNT)
-    # Traced for a chip that is not there, it would ask in vain which device this is.
+    # The kernel is traced for a chip that is not attached, so a check of the device would fail.
     ragged_dot = PallasMosaicTpuRaggedDot(config=config, bypass_device_check=True)
     return ragged_dot(lhs, rhs, group_sizes=group_sizes)

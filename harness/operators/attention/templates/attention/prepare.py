@@ -13,13 +13,13 @@ KV_HEADS = 8  # query head h reads key/value head h // 4
 SEQUENCE = 2048
 #: attention-suite
 OPERATION = "attention"  # softmax(scale Q K^T) V of the keys up to each query, forward: the prefill of a language model
-HEADS = 8  # one of four chips' share of 32 heads, with 8 of keys and values
+HEADS = 8  # one chip's share if four chips divide 32 query heads and 8 key/value heads
 KV_HEADS = 2
 #: end
 HEAD_DIM = 128
 #: attention-suite
 SEQUENCES = (1024, 2048, 4096)  # the lengths of prompts, each a member of the suite
-WEIGHTS = (1, 2, 1)  # how often each comes
+WEIGHTS = (1, 2, 1)  # how often each length occurs
 MAY_LOSE = 0.01  # no length may take more time than the champion by more than this share
 #: end
 DTYPE = "bfloat16"
@@ -28,9 +28,9 @@ CAUSAL = False
 #: attention-causal attention-packed
 CAUSAL = True  # query i sees the keys 0 to i
 #: attention-packed
-SEGMENTS = 8  # sequences that are packed, at most; a query sees keys of its own alone
+SEGMENTS = 8  # packed sequences, at most; a query sees only keys of its own sequence
 #: attention-causal attention-packed
-WINDOW = None  # of these it sees the last so many; None: all
+WINDOW = None  # a number of keys: a query sees only the last of these keys; None: all of them
 SOFT_CAP = None  # scores become SOFT_CAP tanh(score / SOFT_CAP)
 #: not attention-suite
 SCALE = HEAD_DIM**-0.5  # of the softmax
@@ -39,7 +39,7 @@ CHIP = "v5e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
 #: not attention-suite
     from harness.operators import Attention
 #: attention-suite

@@ -8,7 +8,7 @@ CHIPS = 4  # in a mesh with the axis "x"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import AllGatherMatmul
 
     return AllGatherMatmul(m=M, n=N, k=K, dtype=DTYPE, chips=CHIPS)

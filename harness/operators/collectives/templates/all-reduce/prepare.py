@@ -6,7 +6,7 @@ CHIPS = 4  # in a mesh with the axis "x"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import AllReduce
 
     return AllReduce(rows=ROWS, columns=COLUMNS, chips=CHIPS)

@@ -9,7 +9,7 @@ CHIPS = 4  # in a mesh with the axis "x"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import RingAttention
 
     return RingAttention(sequence=SEQUENCE, head_dim=HEAD_DIM, heads=HEADS, kv_heads=KV_HEADS, dtype=DTYPE, chips=CHIPS)

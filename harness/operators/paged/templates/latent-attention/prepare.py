@@ -9,16 +9,16 @@ PAGES = 144
 PAGE_SIZE = 64
 PAGES_PER_SEQUENCE = 8
 SCALE = 0.1
-# Queries and O of [heads, tokens, latent] instead of [tokens, heads, latent], which the kernel to start from has.
+# True: Q and O are [heads, tokens, latent]; the template's kernel is for [tokens, heads, latent].
 HEADS_FIRST = False
-# All lengths are multiples of it.
+# All lengths are multiples of this.
 LENGTHS_OF = 1
 DTYPE = "bfloat16"
 CHIP = "v6e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import LatentAttention
 
     return LatentAttention(

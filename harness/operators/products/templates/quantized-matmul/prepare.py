@@ -8,7 +8,7 @@ CHIP = "v5e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import QuantizedMatmul
 
     return QuantizedMatmul(m=M, n=N, k=K, dtype=DTYPE, weights=WEIGHTS)

@@ -1,14 +1,14 @@
 OPERATION = "swiglu"  # Y [TOKENS, HIDDEN] = silu(X Wg) * (X Wu)
 TOKENS = 4096
 MODEL = 4096
-HIDDEN = 3584  # 14336 over four chips
+HIDDEN = 3584  # one chip's share if four chips divide 14336
 DOWN = False  # True: Y [TOKENS, MODEL] = (silu(X Wg) * (X Wu)) Wd
 DTYPE = "bfloat16"
 CHIP = "v5e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import SwiGLU
 
     return SwiGLU(tokens=TOKENS, model=MODEL, hidden=HIDDEN, down=DOWN, dtype=DTYPE)

@@ -1,7 +1,7 @@
 OPERATION = "gated_delta"  # O_t = Q_t S_t / sqrt(dim) of a state S that decays, forgets and takes a value in each step
-# What the state does: "gated delta rule" (g and b for each head; the kernel to start from is of this kind), "delta
-# attention" (g for each dimension of a key), "gated delta rule 2" (g, b and w for each dimension), "gated linear
-# attention" (g so), "delta rule" (b for each head).
+# The kind of recurrence: "gated delta rule" (g and b for each head; the template's kernel is of this kind), "delta
+# attention" (g for each dimension of a key, b for each head), "gated delta rule 2" (g, b and w for each dimension),
+# "gated linear attention" (g for each dimension), or "delta rule" (b for each head).
 KIND = "gated delta rule"
 TIME = 512
 HEADS = 4
@@ -11,7 +11,7 @@ CHIP = "v6e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import GatedDelta
 
     return GatedDelta(kind=KIND, time=TIME, heads=HEADS, dim=DIM, dtype=DTYPE)

@@ -1,4 +1,4 @@
-OPERATION = "top_k"  # the K largest elements of each row, the largest first, and their columns; of equals the lower one
+OPERATION = "top_k"  # the K largest elements of each row and their columns, largest first; equals by rising column
 ROWS = 8192
 COLUMNS = 256
 K = 8
@@ -7,7 +7,7 @@ CHIP = "v5e"
 
 
 def problem():
-    """What the judge computes, checks and credits; the kernel has no say in it."""
+    """The problem as the judge computes, checks and credits it; kernel.py cannot change it."""
     from harness.operators import TopK
 
     return TopK(rows=ROWS, columns=COLUMNS, k=K, dtype=DTYPE)

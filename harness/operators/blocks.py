@@ -23,10 +23,11 @@ SHORTEST = 2 * BLOCK
 
 
 def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
-    """The first and last row of every group of `length` rows, and three rows of each of equal spans of the group.
+    """The first and last row of every group of `length` rows, and more rows, spread evenly over the group.
 
-    A span gives one random row, and the first and last row of the block of 128 that contains it. There are as many
-    spans as blocks, or fewer, so that a group has about `budget` rows. All rows if a group has no more than that.
+    The group is cut into equal spans. Each gives a random row, and the first and last row of the block of 128 that
+    contains that row. There are as many spans as blocks, or fewer, so that a group has about `budget` rows. If `length`
+    is at most `budget`, all rows.
     """
     if length <= budget:
         return np.arange(groups * length)

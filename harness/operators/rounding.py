@@ -1,4 +1,4 @@
-"""The error of rounding to a dtype: its deviation relative to a value, and the distance of neighbouring numbers."""
+"""The error of rounding to a dtype: its standard deviation relative to a value, and the distance between neighbours."""
 
 import math
 from typing import Any

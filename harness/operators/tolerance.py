@@ -57,7 +57,7 @@ class Divided(Protocol):
     """A problem whose inputs divide the rows into parts of different sizes. Kernels go wrong at the parts' borders."""
 
     def border_rows(self, inputs: Sequence[Values]) -> Rows:
-        """The first and last row of each part, sorted and distinct; compared in addition to `sample_rows`."""
+        """The first and last row of each part, sorted and distinct; they are compared in addition to `sample_rows`."""
 
 
 @runtime_checkable
@@ -149,7 +149,7 @@ class ExactErrors(Errors):
 
     @cached_property
     def differs(self) -> NDArray[np.bool_]:
-        """The elements that are another number than expected, or a zero of the other sign."""
+        """True for elements that differ from the expected number, or are a zero of the other sign."""
         return differing(self.got, self.expected)
 
     @property
@@ -223,7 +223,7 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
 def with_shared(
     problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors
 ) -> Errors:
-    """These errors with those that many rows may share, if the root mean square is outside its tolerance."""
+    """These errors, with the errors that many rows may share if the root mean square is outside its tolerance."""
     if not isinstance(problem, Sharing) or output_errors.rms_ratio <= 1:
         return output_errors
     return replace(output_errors, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))

@@ -168,7 +168,7 @@ class Children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 
     def yield_to_others(self, child: Child, niceness: int) -> None:
-        """Gives other processes priority over this child and its threads; a `niceness` of 0 takes it back.
+        """Gives other processes priority over this child and its threads; a `niceness` of 0 ends this.
 
         Linux divides cores among sessions first, and each child has a session of its own. Between sessions only their
         niceness counts (autogroup, see sched(7)); a Linux kernel may lack this feature.

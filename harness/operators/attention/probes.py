@@ -20,7 +20,8 @@ _CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
 # This factor makes logits of N(0, 1) inputs about 4096 N(0, 1): some exceed the 10000 that some kernels subtract from a
 # masked score instead of replacing it.
 DRAWN_TO = 2.0**12
-# With two visible keys or more the weights depend on the query; with eight, a change of it exceeds any rounding by far.
+# With two visible keys or more the weights depend on the query. With eight, a changed query moves the output by far
+# more than any rounding does.
 ENOUGH_KEYS = 8
 
 _Q, _K, _V = range(3)

@@ -20,7 +20,7 @@ BLOCK_Q = 512
 BLOCK_KV = 512
 BLOCK_KV_COMPUTE = 512
 CAUSAL = False
-WINDOW = None  # number of keys that a query sees: the last of those that causal attention sees; None: all of these
+WINDOW = None  # a number: each query sees only the last WINDOW of the keys that CAUSAL leaves; None: all of these
 SOFT_CAP = None
 SCALE = 1.0
 

@@ -30,7 +30,7 @@ CAUSAL = True  # query i sees the keys 0 to i
 #: attention-packed
 SEGMENTS = 8  # packed sequences, at most; a query sees only keys of its own sequence
 #: attention-causal attention-packed
-WINDOW = None  # a number of keys: a query sees only the last of these keys; None: all of them
+WINDOW = None  # a number: each query sees only the last WINDOW of these keys; None: all of them
 SOFT_CAP = None  # scores become SOFT_CAP tanh(score / SOFT_CAP)
 #: not attention-suite
 SCALE = HEAD_DIM**-0.5  # of the softmax

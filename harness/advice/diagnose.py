@@ -15,6 +15,7 @@ from harness.advice.source_names import name_lines
 from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
+from harness.records.titles import taken_back
 
 # The families of inputs whose scores are beyond 2^14.
 _LARGE_SCORES = ("drawn-far", "drawn-all")
@@ -162,6 +163,10 @@ def observe(
         seconds=latency_seconds,
         call=calls[0] if len(calls) == 1 else None,
         run=name_lines(evidence, finished_run(evidence)),
-        previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
+        previous=tuple(
+            row
+            for row, fate in zip(previous, taken_back(previous), strict=True)
+            if fate != "revoked" and (row.source, row.chip) == (report.source, report.chip)
+        ),
         ceilings=tuple(ceilings),
     )

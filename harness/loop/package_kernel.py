@@ -14,8 +14,8 @@ from harness.candidate import KERNEL, Candidate, constants
 from harness.errors import RatchetError
 from harness.loop.block_constants import with_settings
 from harness.loop.untried_advice import Known
-from harness.records import Evidence, Hint
-from harness.workbench.hlo.copies import around_a_kernel, copied_array
+from harness.records import Array, Evidence, Hint, Statement
+from harness.workbench.hlo.copies import Copy, around_a_kernel, copied_array
 
 # A grid of more axes takes too long.
 _MOST_NAMES = 3
@@ -93,9 +93,25 @@ def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
     # An output that is read too early, or an input that is written, is copied without a change of its layout.
     is_in_place = any(copy.kind == "defensive" for copy in moved)
     remedies = [part for part in hint.suggestion.split("; ") if is_in_place or part != OUTPUT_READ]
+    if columns := _copied_columns(moved, evidence.problem):
+        rows = columns.shape[0]
+        # This replaces the advice to pass arrays as they come: nothing changes the layout outside the kernel.
+        remedies = [
+            f"{columns.name} uses one of 128 lanes: let the kernel write it along the lanes, with out_shape "
+            f"(1, {rows}) and blocks (1, ...), and return {columns.name}.reshape({rows}, 1)"
+        ]
     return replace(
         hint, observation=f"{hint.observation}; copied: {arrays}{more}", suggestion="; ".join(remedies) or DO_WITHOUT
     )
+
+
+def _copied_columns(moved: Sequence[Copy], problem: Statement) -> Array | None:
+    """The output [rows, 1] that all of these copies bring into the layout of the program's result, if they do."""
+    outputs = [output for output in problem.outputs if len(output.shape) == 2 and output.shape[1] == 1]
+    are_columns = all(copy.kind == "relayout" and copy.consumers == ("the result",) for copy in moved)
+    sizes = {copy.shape.partition("[")[2].rstrip("]") for copy in moved}
+    same = [output for output in outputs if sizes == {",".join(map(str, output.shape))}]
+    return same[0] if are_columns and len(same) == 1 else None
 
 
 def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest: int, who_tried: Known) -> str:

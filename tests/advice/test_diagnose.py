@@ -107,6 +107,10 @@ def test_a_spill_cliff_points_back_to_the_last_good_attempt() -> None:
     assert "cliff" not in text(spilling, (earlier(3, seconds=3e-3),))
     assert "cliff" not in text(spilling, (earlier(3, spills=1_000_000),))
     assert "cliff" not in text(spilling)
+    # A kernel that was revoked is no place to go back to, and a time on another scale is not comparable.
+    revoke = earlier(4, kind="revoke", revokes=(3,), holder=2, seconds=None)
+    assert "cliff" not in text(spilling, (earlier(2, spills=None), earlier(3), revoke))
+    assert "cliff" not in text(spilling, (earlier(3), earlier(4, "reject", seconds=3e-3, key_digest="newer")))
 
 
 def test_short_steps() -> None:

@@ -31,13 +31,14 @@ _FEW_BUNDLES = 0.01
     "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
 )
 def spill_cliff(seen: Observed) -> RuleCase | None:
-    """Spills jumped against an earlier attempt that was faster."""
+    """Spills jumped against an earlier attempt that was faster, and whose time is on the scale of the newest one."""
     if seen.run is None:
         return None
     now = seen.run.executed_spills
     good = [
         row
         for row in seen.previous
+        if row.key_digest == seen.previous[-1].key_digest
         if row.outcome != "failed" and row.seconds is not None and row.seconds < seen.seconds
         if row.spills is not None and now >= _CLIFF_FACTOR * row.spills + _CLIFF_SPILLS
     ]

@@ -22,6 +22,7 @@ from harness.loop.bench import Bench, policy_here
 from harness.loop.ledger_advice import advice_here
 from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Edit, Evidence, Failure, Hint, Report, Row, Table
+from harness.records.titles import taken_back
 from harness.records.whatif import Factors
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
@@ -195,12 +196,19 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
 
 
 def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
-    """The attempts before `number`, all of them for kernel.py as it stands; none where there is no ledger yet."""
+    """The attempts before `number` that were not revoked later; all of them for kernel.py as it stands.
+
+    Empty if there is no ledger yet.
+    """
     try:
         rows, _ = history.rows(place_of(folder))
     except RatchetError:
         return ()
-    return tuple(row for row in rows if number is None or row.number < number)
+    return tuple(
+        row
+        for row, fate in zip(rows, taken_back(rows), strict=True)
+        if number is None or (row.number < number and fate != "revoked")
+    )
 
 
 def _ceilings(folder: Path, evidence: Evidence, target: Chip) -> tuple[tuple[Ceiling, ...], str]:

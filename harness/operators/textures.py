@@ -95,9 +95,10 @@ class Recipe:
 def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     """A recipe of this kind for `matrices` matrices. Raises ValueError for a kind that does not exist.
 
-    scales: rows and columns of different scales. outliers: spikes and large columns. offsets: means that are not zero,
-    and terms that cancel. even: all elements of a row of the first matrix are equal, so that roundings of equal terms
-    do not average out. empty: rows and columns of zeros between others. mixture: any of the first three together.
+    scales: rows and columns of different scales. outliers: spikes and large columns, rows of different scales, and a
+    few rows and columns of zeros. offsets: means that are not zero, and terms that cancel. even: all elements of a row
+    of the first matrix are equal, so that roundings of equal terms do not average out. empty: rows and columns of zeros
+    between others. mixture: any of the first three together.
     """
     if kind not in KINDS:
         raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
@@ -110,6 +111,7 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
         }
         if matrix == 0:
             outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
+            outliers |= {"row_spread": random.uniform(0, 8)}
         offsets: dict[str, Any] = {"row_offset": random.uniform(0, 100), "column_offset": random.uniform(0, 100)}
         even: dict[str, Any] = {}
         if kind == "even" and matrix == 0:
@@ -117,6 +119,8 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
         empty: dict[str, Any] = {}
         if kind == "empty":
             empty = {"empty_rows": random.uniform(0.05, 0.3), "empty_columns": random.uniform(0.05, 0.3)}
+        if kind == ALL:
+            outliers |= {"empty_rows": random.uniform(0.01, 0.05), "empty_columns": random.uniform(0.01, 0.05)}
         made = {"scales": scales, "outliers": outliers, "offsets": offsets, "even": even, "empty": empty}.get(kind)
         if made is None:
             made = {

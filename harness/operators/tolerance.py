@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from harness.operators.exact import differing, is_exact, is_float, numpy_dtype
 from harness.operators.outputs import as_read, by_itself, element, in_rows, row_count, spans
 from harness.operators.problem import Exact, Problem, Rows, Values
+from harness.operators.rounding import relative_rounding
 from harness.operators.state import check_state
 from harness.operators.survey import standing_out
 from harness.operators.wrong_parts import wrong_parts
@@ -39,6 +40,12 @@ RMS_FACTOR = 1.5
 FORBIDDEN_SHARE = 0.5
 # The smallest such size for which shares count. The limit is then 6 times what the share of an honest kernel may be.
 _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
+# The limit for the relative error of whole rows or columns, in relative roundings: it is 1 in the root mean square if
+# their factor is rounded to the output's dtype. If the factor is exact, rounding N elements of a row makes it about
+# 1 / sqrt(N).
+_FACTOR_SHARE = 0.5
+# The mean square of so many rows or columns exceeds its expectation by this factor once in 10^7 times.
+_LEAST_SLICES, _BY_CHANCE = 16, 4.0
 # The number of rows that are refined at a time, and the most rows outside their tolerance that are refined at all.
 # Eight rows of 16384 keys cost 2.5 s, of 512 keys a thirtieth of that.
 _REFINED_AT_ONCE, _MOST_REFINED = 8, 64
@@ -50,6 +57,18 @@ class Forbidding(Protocol):
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
         """The error that each of these roundings alone would make, `[len(rows), columns]`, by the value's name."""
+
+
+@runtime_checkable
+class Scaling(Protocol):
+    """A problem that multiplies whole rows or columns of its output by factors, which must not be rounded to bfloat16.
+
+    The error of such a rounding is as small as that of rounding the output, but all elements of a row or column share
+    it, in whatever unit the factor is rounded.
+    """
+
+    def factors(self) -> dict[str, Literal[0, 1]]:
+        """The axis along which each factor is the same, by its name: 0 for factors of columns, 1 for those of rows."""
 
 
 @runtime_checkable
@@ -269,6 +288,12 @@ def check(
         made = _forbidden(problem, inputs, rows, every[0])
         if made[0]:
             judged.append(_is_forbidden(made, every[0].got.size, expected[0], family, mode, seed))
+    if isinstance(problem, Scaling) and all(output_check.passed for output_check, _ in judged):
+        for name, axis in problem.factors().items():
+            off, limit = _of_slices(every[0], axis, expected[0].dtype)
+            if off > limit:
+                judged.append(_is_factor(name, axis, (off, limit), every[0], expected[0], family, mode, seed))
+                break
     states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
     judged += states
     # The output nearest to its limit is recorded, with the number of elements of all outputs.
@@ -366,6 +391,56 @@ def _is_forbidden(
     message = (
         f"forbidden rounding: the statement keeps {what} in float32, but the error of {output.name} is that of "
         f"rounding {what} to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
+    )
+    return check, Failure(stage="correctness", kind="wrong-result", message=message)
+
+
+def _of_slices(output_errors: Errors, axis: Literal[0, 1], dtype: str) -> tuple[float, float]:
+    """The root mean square of the relative errors of whole columns (`axis` 0) or rows, and its limit.
+
+    The relative error of a slice is the factor by which its elements are off, less 1, fitted by least squares in
+    deviations. Slices that honest rounding may move by half as much as the rounding of a factor are left out. (0, inf)
+    if the others are too few, and for float32, where the tolerance refuses such an error.
+    """
+    rounding = relative_rounding(dtype)
+    along = output_errors.expected / output_errors.deviation
+    sizes = np.square(along).sum(axis=axis)
+    products = ((output_errors.got - output_errors.expected) / output_errors.deviation * along).sum(axis=axis)
+    tells = sizes * rounding**2 > 4
+    if dtype == "float32" or tells.sum() < _LEAST_SLICES:
+        return 0.0, np.inf
+    by_chance = np.sqrt(_BY_CHANCE * (1 / sizes[tells]).mean())
+    return _rms(products[tells] / sizes[tells]), max(_FACTOR_SHARE * rounding, float(by_chance))
+
+
+def _is_factor(
+    name: str,
+    axis: Literal[0, 1],
+    off_and_limit: tuple[float, float],
+    output_errors: Errors,
+    output: Array,
+    family: str,
+    mode: Mode,
+    seed: int,
+) -> tuple[Check, Failure]:
+    """The check of a rounded factor, and its failure."""
+    off, limit = off_and_limit
+    check = Check(
+        family=family,
+        mode=mode,
+        shape=output.shape,
+        seed=seed,
+        elements=output_errors.got.size,
+        criterion="root mean square",
+        error=off,
+        honest_error=0.0,
+        tolerance=limit,
+        passed=False,
+    )
+    message = (
+        f"forbidden rounding: the statement keeps {name} in float32, but all elements of a {('column', 'row')[axis]} "
+        f"of {output.name} have the same relative error, {off:.3%} in the root mean square (limit {limit:.3%}; inputs: "
+        f"{family}, seed {seed})"
     )
     return check, Failure(stage="correctness", kind="wrong-result", message=message)
 

@@ -37,6 +37,8 @@ ROUNDED: dict[str, tuple[QuantizedMatmul, Scale]] = {
     "both": (BOTH, lambda sums, columns, rows: sums * rounded(columns) * rounded(rows)),
     "their product": (BOTH, lambda sums, columns, rows: sums * rounded(columns * rows)),
     "scales of float8": (FLOAT8, lambda sums, columns, rows: sums * rounded(columns) * rows),
+    "scales in steps of 1/127": (COLUMNS, lambda sums, columns: sums * (rounded(columns * 127) / 127)),
+    "scales of rows in steps of 1/3": (BOTH, lambda sums, columns, rows: sums * columns * (rounded(rows * 3) / 3)),
     "scales of rows of float8": (FLOAT8, lambda sums, columns, rows: sums * columns * rounded(rows)),
 }
 
@@ -65,7 +67,8 @@ def test_rounded_scales_are_refused_in_every_draw(name: str, family: str) -> Non
     assert None not in [judged(problem, scale, family, seed) for seed in SEEDS]
 
 
-@pytest.mark.parametrize("name", ROUNDED)
+# Two roundings together are outside the tolerance.
+@pytest.mark.parametrize("name", [name for name in ROUNDED if name != "both"])
 def test_some_draws_are_refused_only_because_the_rounding_is_forbidden(name: str) -> None:
     problem, scale = ROUNDED[name]
     families = problem.families(full=False)
@@ -74,7 +77,7 @@ def test_some_draws_are_refused_only_because_the_rounding_is_forbidden(name: str
 
 
 # The product of two numbers of bfloat16 has more digits than bfloat16.
-@pytest.mark.parametrize("name", [name for name in ROUNDED if "product" not in name])
+@pytest.mark.parametrize("name", [name for name in ROUNDED if "product" not in name and "steps" not in name])
 def test_scales_that_are_numbers_of_bfloat16_may_be_rounded(name: str) -> None:
     problem, scale = ROUNDED[name]
     assert judged(problem, scale, "normal", 0, change=rounded) is None

@@ -100,8 +100,8 @@ class RMSNorm(Operator, textures.Textured):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
 
-        normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is a hundredth to a
-        hundred times eps. spikes: eight columns of every row, different in each, have nearly all of the sum.
+        normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is 10^-10 to a hundred
+        times eps. spikes: eight columns of every row, different in each, have nearly all of the sum.
         far-values: rows N(c, 1) with c near 100; a kernel must not subtract the mean. large: squares near 2^28.
         cancelling: r is nearly -x, so that h is far smaller than either; in some columns both are large and r is
         exactly -x. composite: all of these, by row.
@@ -117,7 +117,7 @@ class RMSNorm(Operator, textures.Textured):
         w = 1 + random.standard_normal(self.columns, dtype=np.float32) / 2
         kinds = self._kinds(family, seed)
         small = np.flatnonzero(kinds == "small")
-        scale = np.float32(self.eps**0.5) * 10 ** random.uniform(-1, 1, (len(small), 1)).astype(np.float32)
+        scale = np.float32(self.eps**0.5) * 10 ** random.uniform(-5, 1, (len(small), 1)).astype(np.float32)
         scale[::4] = 0
         x[small] *= scale
         r[small] *= scale

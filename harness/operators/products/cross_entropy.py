@@ -22,8 +22,8 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _X, _W, _LABELS = range(3)
 _OWN = ("normal", "sharp", "few", "pointed", "rising", "flat", "deep")
 _OF_VALUES = ("far-values", "cancelling")
-# The kind of each row of the composite, by its position modulo 7, counted from a drawn place.
-_COMPOSITE = ("normal", "few", "pointed", "few", "sharp", "few", "flat")
+# The kind of each row of the composite, by its position modulo 9, counted from a drawn place.
+_COMPOSITE = ("normal", "few", "pointed", "few", "sharp", "rising", "few", "deep", "flat")
 # Logits of N(0, 1) times 2 to a power drawn between these.
 _SHARP = (1.0, 5.0)
 # In `few` rows: the range of the number of words that count, and of the distance of their lowest logit from the
@@ -138,8 +138,7 @@ class CrossEntropy(Operator, Borrowed):
         next to a border of a block, outweighs all others, and every second label is that word. rising: logits rise from
         word to word, so that a maximum of those so far changes in every block. flat: every second row of X is zero, so
         that all words are alike; all labels are the same word. deep: no logit is near zero, and those of every second
-        row are far below it. far-values, cancelling, drawn: as in a Matmul. composite: normal, sharp, few, pointed and
-        flat, by row.
+        row are far below it. far-values, cancelling, drawn: as in a Matmul. composite: all but the last three, by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -167,7 +166,9 @@ class CrossEntropy(Operator, Borrowed):
             labels[:] = labels[0]
         few = np.flatnonzero(kinds == "few")
         if len(few):
-            self._weigh_few(x, w, labels, few, random)
+            common = self._weigh_few(x, w, labels, few, random)
+        if family == "composite":
+            self._lift(x, w, kinds, common, random)
         if family in ("rising", "deep"):
             ends = (0.0, _RISING) if family == "rising" else (_DEEP, _DEEP)
             w += np.linspace(*ends, self.vocabulary, dtype=np.float32) / self.model
@@ -178,11 +179,11 @@ class CrossEntropy(Operator, Borrowed):
 
     def _weigh_few(
         self, x: NDArray[Any], w: NDArray[Any], labels: NDArray[Any], rows: Rows, random: np.random.Generator
-    ) -> None:
-        """Sets these rows of X so that a few words have all of the weight, and most of their labels to such words.
+    ) -> NDArray[np.float32]:
+        """The vector `[model]` that is added to all words of W, whose product with a row moves all logits of the row.
 
-        A vector that is added to all words of W moves all logits of a row alike, so that the logits of all other words
-        can be far below 0 without any being far above it.
+        Sets these rows of X so that a few words have all of the weight, and most of their labels to such words. Because
+        of the vector, the logits of all other words can be far below 0 without any being far above it.
         """
         scale = 2.0 ** -round(np.log2(self.model) / 2)
         common = random.choice(np.array([-scale, scale], dtype=np.float32), self.model)
@@ -201,6 +202,26 @@ class CrossEntropy(Operator, Borrowed):
             x[row] = parts @ vectors
             if position % 8:
                 labels[row, 0] = random.choice(words)
+        return common
+
+    def _lift(
+        self, x: NDArray[Any], w: NDArray[Any], kinds: NDArray[Any], common: NDArray[Any], random: np.random.Generator
+    ) -> None:
+        """Moves all logits of `deep` rows far below zero, and lets those of `rising` rows rise from word to word.
+
+        Both add a multiple of a vector of +/-2^e to the rows: the `common` one, or one whose product with the words
+        rises from 0 to its own square.
+        """
+        square = np.square(common).sum()
+        deep = np.flatnonzero(kinds == "deep")
+        depths = np.full((len(deep), 1), _DEEP)
+        depths[::2] *= np.exp2(random.integers(*_DEEPER, (len(depths[::2]), 1)))
+        x[deep] += (depths / square * common).astype(np.float32)
+        rising = common * random.choice(np.array([-1, 1], np.float32), self.model)
+        heights = np.linspace(0, 1, self.vocabulary, dtype=np.float32)
+        for columns in self._spans():
+            w[:, columns] += rising[:, None] * heights[columns]
+        x[np.flatnonzero(kinds == "rising")] += np.float32(_RISING / square) * rising
 
     def _labels(self, family: str, seed: int) -> NDArray[np.int32]:
         """Random words, every fourth next to a border of a block."""

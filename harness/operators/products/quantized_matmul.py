@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -39,7 +39,7 @@ class QuantizedMatmul(Operator, Borrowed):
     In the second case, rows of C are also scaled, by float32 `row_scales` [m, 1]. Numbers of int8 are -127 to 127,
     never -128, which has no opposite. Scales have any sign and size, and may be 0. The products are added up in float32
     or int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled weight is not. Scales stay in
-    float32, which `forbidden` checks. Raises UsageError `bad-problem` for invalid sizes and types.
+    float32, which `factors` and `forbidden` check. Raises UsageError `bad-problem` for invalid sizes and types.
     """
 
     operation = "quantized_matmul"
@@ -115,12 +115,17 @@ class QuantizedMatmul(Operator, Borrowed):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """A Matmul's inputs of this family; each column of B, and each row of a narrow A, is scaled to the narrow type.
 
-        In all families except `normal`, half of the scales are negative. Except in drawn families, scales of columns
-        also have all sizes, and some are 0. In the composite none is 0, because its probe must move every column.
+        Scales are up to twice as large as the narrow type needs, so that they are round numbers in no unit. In all
+        families except `normal`, half of the scales are negative. Except in drawn families, scales of columns also have
+        all sizes, and some are 0. In the composite none is 0, because its probe must move every column.
         """
         a, b = self.lender.make_inputs(family, seed)
+        random = generator(f"sizes of scales of {family}", seed)
         q, scales = _quantized(b, 0, self.weights)
+        scales *= random.uniform(1, 2, scales.shape).astype(np.float32)
         rounded, row_scales = _quantized(a, 1, self.weights) if self._has_row_scales else (a, None)
+        if row_scales is not None:
+            row_scales *= random.uniform(1, 2, row_scales.shape).astype(np.float32)
         if family != "normal":
             random = generator(f"scales of {family}", seed)
             scales *= random.choice(np.array([-1, 1], np.float32), scales.shape)
@@ -179,23 +184,22 @@ class QuantizedMatmul(Operator, Borrowed):
         return self._of_rows(inputs, rows, np.float32, deviation)
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The errors `[len(rows), n]` of rounding scales to bfloat16: of columns, of rows, both, or their product.
+        """The error `[len(rows), n]` of rounding the products of the scales of rows and of columns to bfloat16.
 
-        Each is about as large as the error of rounding the output once, so the tolerance lets it through. But it does
-        not average out: all elements of a column, or of a row, have the same relative error. Empty for float32, where
-        the tolerance refuses these errors, because they are hundreds of deviations.
+        It is about as large as the error of rounding the output once, so the tolerance lets it through. Empty for
+        float32, where the tolerance refuses this error, because it is hundreds of deviations, and without row scales.
         """
-        if self.dtype == "float32":
+        if self.dtype == "float32" or not self._has_row_scales:
             return {}
-        scales = inputs[_SCALES]
-        errors = {"scales": _relative_error(scales)}
-        if self._has_row_scales:
-            of_rows = inputs[_ROW_SCALES][rows]
-            errors["row_scales"] = _relative_error(of_rows)
-            errors["scales and row_scales"] = errors["scales"] + errors["row_scales"]
-            errors["scales * row_scales"] = _relative_error(scales * of_rows)
-        scaled = self._of_rows(inputs, rows, np.float32, lambda a, q, factors: (a @ q) * factors)
-        return {name: scaled * error for name, error in errors.items()}
+        error = _relative_error(inputs[_SCALES] * inputs[_ROW_SCALES][rows])
+        return {
+            "scales * row_scales": self._of_rows(inputs, rows, np.float32, lambda a, q, factors: (a @ q) * factors)
+            * error
+        }
+
+    def factors(self) -> dict[str, Literal[0, 1]]:
+        """The scales, which multiply whole columns (axis 0), and the row scales, which multiply whole rows (axis 1)."""
+        return {"scales": 0, "row_scales": 1} if self._has_row_scales else {"scales": 0}
 
     def controls(self) -> dict[str, Answer]:
         """Wrong answers by name: scales left out, one scale for all, fewer bits, and sums in bfloat16."""

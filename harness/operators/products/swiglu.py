@@ -21,8 +21,9 @@ from harness.operators.space import DRAWN, RECIPE, generator
 from harness.operators.survey import block_sums, drawn_columns, random_signs, root_mean_square
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# The factor of a row of X in the composite, by its position modulo 4, counted from a drawn place.
-_COMPOSITE = (1.0, 10.0, 1.0, 50.0)
+# The factor and the offset of a row of X in the composite, by its position modulo 5, counted from a drawn place.
+_EVEN, _FAR = (1.0, 0.0), (1.0, 1.0)
+_COMPOSITE = (_EVEN, (10.0, 0.0), _EVEN, (50.0, 0.0), _FAR)
 # Far from zero, and different in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
 # The number of hidden columns that are computed at a time.
@@ -129,7 +130,9 @@ class SwiGLU(Operator, textures.Textured):
         if family in ("gates-x10", "gates-x50"):
             x *= 10 if family == "gates-x10" else 50
         elif family == "composite":
-            x *= np.resize(np.array(turned(_COMPOSITE, seed, self.tokens), dtype=np.float32), self.tokens)[:, None]
+            pattern = np.array(turned(_COMPOSITE, seed, self.tokens), dtype=np.float32)
+            factors, offsets = np.resize(pattern, (self.tokens, 2)).T[:, :, None]
+            x = x * factors + offsets
         if family in ("far-values", "composite"):
             self._move_away(weights[1], random, all_columns=family == "far-values")
         if family == "far-values":
@@ -146,7 +149,7 @@ class SwiGLU(Operator, textures.Textured):
         """Probes: rows must depend on their rows of X, columns on their columns of weights, and all on every part."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
         if full:
-            even = tuple(kind == 1.0 for kind in turned(_COMPOSITE, seed, self.tokens))
+            even = tuple(kind == _EVEN for kind in turned(_COMPOSITE, seed, self.tokens))
             return (drawn.inner("x", 0, self.model, "composite", kinds=even),)
         drawn_probes = [drawn.inner("x", 0, self.model), drawn.some_rows("x", 0, self.model)]
         if self.down:

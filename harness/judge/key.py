@@ -33,7 +33,7 @@ from harness.sandbox.environment import environment
 
 _PACKAGE = Path(harness.__file__).parent
 _MODULES = "harness."
-# Modules that are started as processes, by their names, are entry points of their own.
+# Modules that run as processes are started by name, so no import leads to them: each is a separate entry point.
 _OF_TIMING = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.latency",
@@ -70,8 +70,8 @@ _OPERATORS = (*(f"harness.operators.{home}" for home in OPERATORS.values()), "ha
 # The modules that run a prepare.py to get its problem, and the ways to import without an import statement.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
-# Modules that compute nothing. `harness` holds the version, the two sandbox modules import early the modules that a
-# forked child will need, and `harness.operators` re-exports names of its modules.
+# Modules that compute nothing. `harness` holds the version, the two sandbox modules import in advance the modules that
+# a forked child will need, and `harness.operators` re-exports names of its modules.
 _NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
 # The title of a problem, and the counts that reports expect, change no time.
 _NOT_TIMED = ("title", "expected")
@@ -130,7 +130,7 @@ def checks_digest(key: Key) -> str:
 
 
 def key_difference(old: Key, new: Key) -> str:
-    """The fields in which two keys differ, in words."""
+    """A description of the fields in which two keys differ, and of the key (timing or checks) that they change."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
     # The hash of the whole judge differs if one of the two keys does. If both records have these keys, only they count.
     names = [name for name in names if name != "judge" or not (old.timing and new.timing)]
@@ -322,7 +322,7 @@ def _kept_graph(of_bytes: str) -> _Graph:
     Reading the imports of 200 files takes a second, and every verb that shows the state of a contest needs them.
     """
     folder = files.cache_directory()
-    # Without a home directory, the path cannot exist, and nothing is kept.
+    # Without a home directory the path lies below os.devnull and cannot exist, so nothing is kept.
     kept = (folder or Path(os.devnull)) / f"keys-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(kept.read_bytes(), type=dict[str, _SourceModule])
@@ -394,7 +394,7 @@ def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
 
 
 def _resolved(module: str, name: str | None = None) -> Iterator[str]:
-    """The module that `from module import name` takes `name` from, or that `import module` loads."""
+    """The module from which `from module import name` takes `name`, or which `import module` loads."""
     part = None if name is None else present_name(f"{module}.{name}")
     if part is not None and _path(part) is not None:
         yield part
@@ -429,7 +429,7 @@ def _homes(package: Path) -> dict[str, tuple[str, str]]:
     }
 
 
-# --- what counts of a file ---------------------------------------------------------------------
+# --- the code of a file that counts ------------------------------------------------------------
 
 
 def _code_digest(source: bytes) -> str:

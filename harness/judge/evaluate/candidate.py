@@ -65,9 +65,9 @@ _second_shape: TracedKernel | None = None
 _runs: dict[tuple[str, int], Callable[..., Any]] = {}
 # The contents of memory after the last run of each program in TPU interpret mode.
 _left: dict[str, Left] = {}
-# The position in `transfers.MOST_UNDER_WAY` that the last interpreted run needed: the next run hardly needs less.
+# The position in `transfers.MOST_UNDER_WAY` that the last interpreted run needed: few later runs need a smaller limit.
 _room = 0
-# The candidate's files as they were handed over, without those that it writes into its folder later.
+# The candidate's files as the judge wrote them; files that the candidate writes into its folder later do not count.
 _sources: dict[str, bytes] = {}
 # The traced function's name, the function, the state that this process must be left in, and the program's digest.
 _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
@@ -146,7 +146,7 @@ def trace(request: TraceRequest) -> TraceReply:
 
 
 def trace_smaller(request: ShapesRequest) -> ShapesReply:
-    """Traces the candidate a second time, and for smaller shapes; meanwhile the chip's program may be compiled.
+    """Traces the candidate a second time, and for smaller shapes, possibly while the chip's program is compiled.
 
     Raises Rejected.
     """
@@ -216,13 +216,13 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
         raise Rejected(
             "static",
             "not-deterministic",
-            "expected kernel.py to give the same program each time it is loaded, got two different ones: does a "
+            "expected kernel.py to give the same program each time it is loaded, got two different programs: does a "
             "constant come from a clock, from random numbers or from id()?",
         )
 
 
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
-    """Raises Rejected `flop-claim` or `work-outside-pallas`."""
+    """Raises Rejected `flop-claim` for a wrong claim, `work-outside-pallas` for too much work outside kernels."""
     if claims.flops not in (None, statement.work.flops):
         raise Rejected(
             "static",
@@ -237,7 +237,8 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
             "static",
             "work-outside-pallas",
             f"{work.outside:,} floating-point operations outside Pallas calls{moved}, more than {_OUTSIDE_SHARE:.0%} "
-            f"of the useful {statement.work.flops:,}: only cheap elementwise work may stay outside",
+            f"of the useful {statement.work.flops:,}: only cheap elementwise work may stay outside; move the rest into "
+            "the kernel",
         )
     if work.outside_in_loops:
         raise Rejected(
@@ -252,8 +253,8 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
 def unchecked_warnings(closed: Any) -> tuple[str, ...]:
     """A sentence for each line that makes a Pallas call without some of the compiler's checks."""
     sentences = (
-        f"{packages.place_of(equation)}{' and '.join(options)}: timed as shipped, without these checks of the "
-        "compiler, but also checked with them"
+        f"{packages.place_of(equation)}{' and '.join(options)}: the kernel is timed as shipped, without these checks "
+        "of the compiler, and is also checked with them"
         for equation in jaxprs.pallas_calls(closed.jaxpr)
         if (options := semantics.checks_left_out(equation))
     )
@@ -348,9 +349,9 @@ def interpret(request: InterpretRequest) -> Done:
         raise Rejected(
             "correctness",
             "left-memory",
-            f"{_where(request)}expected the same results from a second call on the same inputs, got different ones: "
-            "the kernel reads memory that it has not written, and finds there what an earlier call or another program "
-            "left",
+            f"{_where(request)}expected the same results from a second call on the same inputs, got different "
+            "results: the kernel reads memory that it has not written, and finds values there that an earlier call or "
+            "another program left; write the memory before reading it",
         )
     for another in ("first", request.seed) if had_choice and is_first and request.shape != "full" else ():
         if not _are_equal(request, outputs, _interpreted(request, another).outputs):
@@ -358,7 +359,7 @@ def interpret(request: InterpretRequest) -> Done:
                 "correctness",
                 "transfer-order",
                 f"{_where(request)}expected the same results for every order in which transfers end, got different "
-                "ones for another order: does a wait count the bytes of one copy on a semaphore that two copies "
+                "results for another order: does a wait count the bytes of one copy on a semaphore that two copies "
                 "signal?",
             )
     arrays.save(Path(request.outputs), outputs)
@@ -405,8 +406,8 @@ def _interpreted_once(
         run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
-    # One run at each shape takes the steps backwards; the full shape has only this run. The same draw always gives the
-    # same order.
+    # One run at each shape takes the steps backwards; the full shape has only this run. Other runs draw the order from
+    # the request's seed, so a repeated request has the same order.
     families = traced.problem.families(full=False)
     is_backwards = request.shape == "full" or request.family == families[0]
     watched = WatchedRun(

@@ -1,4 +1,4 @@
-"""From a kernel.py to its evidence: every stage, in child processes that leave nothing behind."""
+"""Evaluates a kernel.py: runs every stage in child processes, leaves none of them behind, and returns the evidence."""
 
 import errno
 import pickle
@@ -28,7 +28,7 @@ from harness.sandbox.strip_paths import strip_paths
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
 
-# The file beside the dumps with the hash of the candidate that they were made from.
+# The file next to the dumps with the hash of the candidate that they were made from.
 _STAMP = "kernel.sha256"
 _NOBODY = Listener()
 
@@ -59,8 +59,8 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     if suite is not None and where != "simulated":
         raise RatchetError(
             "suite-not-timed",
-            f"expected simulated times for a suite, got {where} ones; use --on simulated, or time one member on a "
-            "device in a contest of its own",
+            f"expected simulated times for a suite, got {where} times; use --on simulated, or time one member on a "
+            "device in its own contest",
         )
     if not _is_out_of_reach(policy):
         request = replace(request, programs=None)
@@ -126,7 +126,7 @@ def _require_dtypes(problem: Problem, chip: Chip) -> None:
 
 
 def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
-    """The timing inputs in the form in which the simulator reads them beside the dumps."""
+    """The timing inputs in the form in which the simulator reads them from the folder of the dumps."""
     positions = {array.name: position for position, array in enumerate(problem.statement().inputs)}
     return tuple(
         timing_tables.timing_tables(name, {positions[table]: values for table, values in contents.items()})
@@ -135,12 +135,12 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _is_out_of_reach(policy: Policy) -> bool:
-    """True if every child can write only to the files that it is allowed to."""
+    """True if the machine confines every child to the files that it may write."""
     return confinement.isolation(policy.is_confined).landlock is not None
 
 
 def _keep(plan: Plan, state: State) -> None:
-    """Keeps the results of compiler and simulator, unless a latency is missing: the time limit may be the reason."""
+    """Caches the results of compiler and simulator, unless a latency is missing, perhaps because of the time limit."""
     programs, evidence = plan.request.programs, state.evidence
     if programs is None or state.seen is not None:
         return
@@ -161,7 +161,7 @@ def is_of(work: Path, candidate: Candidate) -> bool:
 
 
 def stamp(work: Path, candidate: Candidate) -> None:
-    """Records in `work` which candidate its files belong to."""
+    """Records in `work` the candidate from which its files are made."""
     (work / _STAMP).write_text(candidate.sha256, encoding="utf-8")
 
 

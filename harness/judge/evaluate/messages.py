@@ -45,7 +45,7 @@ class ShapesRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapesReply:
-    """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
+    """The shapes to check. `reduced` is the position of the reduced shape in `problem.reduced()`; None: the full shape.
 
     `has_second`: the kernel was also traced for the second shape, which is then interpreted instead of the reduced one.
     `interpret_full` asks for the full shape to be interpreted as well; `difference` is the place where the
@@ -63,8 +63,8 @@ class ShapesReply:
 TracedShape = Literal["full", "reduced", "second"]
 
 
-# The content of unwritten memory: this number, NaN (None), a marked NaN (comparisons with it are reversed), or all of
-# these in turn.
+# The content of unwritten memory: this number; NaN (None); a marked NaN, with which comparisons give the opposite
+# result; or "mixed", these kinds in turn from element to element.
 Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 
 
@@ -72,7 +72,7 @@ Fill: TypeAlias = float | Literal["marked", "mixed"] | None
 class ExportRequest:
     """Write to `artifact` the CPU reference program that is made from the trace for `shape`.
 
-    Memory that nothing wrote holds `fill`.
+    In this program unwritten memory holds `fill`.
     """
 
     artifact: str
@@ -96,10 +96,10 @@ class InterpretRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """Check a program's outputs: those of running `artifact` here, or without an artifact those in the file `outputs`.
+    """Check the outputs of running the program `artifact`, or if there is none, the outputs in the file `outputs`.
 
-    `reduced` is the position in `problem.reduced()` of the shape, None is the full shape;
-    `is_second` asks for the second shape near the reduced shape. `over` is the chip of a program over a mesh.
+    `reduced` is the position of the shape in `problem.reduced()`, or None for the full shape; `is_second` asks for the
+    second shape near the reduced shape. `over` is the chip of a program over a mesh.
     """
 
     problem: str
@@ -138,7 +138,7 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReply:
-    """The checks up to the first that did not pass, and its failure."""
+    """The checks up to the first check that did not pass, and its failure (None if all passed)."""
 
     checks: tuple[Check, ...]
     failure: Failure | None
@@ -176,7 +176,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileReply:
-    """Counters of the compiled module."""
+    """The counts of operations in the compiled module's HLO and in its kernels' Mosaic."""
 
     hlo: HloCounts
     mosaic: MosaicCounts
@@ -212,7 +212,7 @@ class ResimulateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResimulateReply:
-    """Seconds of the module on each machine; None if unknown."""
+    """The simulated seconds on each machine, in the order of the request's names; None if unknown."""
 
     seconds: tuple[float | None, ...]
 

@@ -1,4 +1,4 @@
-"""The paths that each child of a judgement may read and write, besides installed files and its own folder."""
+"""The paths that each child of a judgement may use, in addition to installed files and the child's own folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.sandbox.confinement import Confinement
 
 
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
-    """The paths that this child may use; None for the timer on a device, whose driver needs more than can be listed.
+    """The paths that this child may use; None for the timer on a device, whose driver needs paths unknown in advance.
 
     The candidate reads the problem and writes to its own folder; its results are moved out of there. No other child
     runs kernel.py, but all of them handle data from it.
@@ -56,9 +56,9 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
         failure,
         kind="differs-at-full-shape",
         message=(
-            "expected the kernel at the full shape to differ from the one at reduced shapes only in sizes, got another "
-            f"difference ({difference}), and it could not be interpreted in time: {unknown}; write one body for all "
-            "lengths, or use larger blocks"
+            "expected the kernel at the full shape to differ from the kernel at reduced shapes only in sizes, got "
+            f"another difference ({difference}), and the full shape could not be interpreted in time: {unknown}; write "
+            "one body for all lengths, or use larger blocks"
         ),
     )
 

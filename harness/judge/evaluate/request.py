@@ -37,12 +37,12 @@ class Request:
     chip, deadline_seconds=...)` is a function at the top level of a module. `on` chooses the source of the latency
     (None: a device of the chip, if there is one).
 
-    If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with
-    anything: the evidence can carry no verdict, and the contest's kernel.hlo.txt stays. The cost of each source
-    line is then computed only if `with_lines`. `draws` are repeated, besides fresh ones, if a program of their shape
-    exists. A program in the cache `programs` is not compiled or simulated again; a new program is added if children are
-    confined. Without a cache, everything is compiled and simulated anew. `stubs` are the modules that the contest
-    replaces by stand-ins, `assumption` its statement on branches that depend on unknown values.
+    If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with a
+    reference: the evidence can support no verdict, the contest's kernel.hlo.txt is not replaced, and the cost of each
+    source line is computed only if `with_lines`. `draws` are repeated, in addition to fresh draws, if a program of
+    their shape exists. A program in the cache `programs` is not compiled or simulated again; a new program is added if
+    children are confined. Without a cache, everything is compiled and simulated anew. `stubs` are the modules that the
+    contest replaces by stand-ins, `assumption` is its statement on branches that depend on unknown values.
     """
 
     directory: Path
@@ -90,7 +90,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A request for one problem (the contest's, or a member of its suite), and the places of its files.
+    """A request for one problem (the contest's problem, or a member of its suite), and the paths of its files.
 
     `source` is the source of the latency, which follows from `request.on` and the machine.
     """

@@ -63,7 +63,7 @@ _FULL_INTERPRETATION = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceProgram:
-    """The candidate's traced program for the CPU, kept where the candidate cannot write, and the traced shape."""
+    """The CPU reference program for one traced shape, in a file to which the candidate cannot write."""
 
     path: Path
     shape: TracedShape
@@ -236,7 +236,7 @@ def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Tak
 
 def _without_checks(plan: Plan, state: State, answer: StageAnswer) -> State:
     failure: Failure = answer.reply
-    message = f"whether the checks that the kernel leaves out would pass: {failure.kind}: {failure.message}"
+    message = f"the checks that the kernel leaves out could not be run: {failure.kind}: {failure.message}"
     return _with_offences(state, (Offence(kind="check-unknown", op="the program with all checks", what=message),))
 
 
@@ -306,7 +306,7 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The full shape's families for the CPU reference program, without the first if the interpreter runs it."""
+    """The families for the CPU reference program at the full shape; the first is left out if it is interpreted."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
@@ -454,12 +454,12 @@ def _measured(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 
 def _trace_of(state: State) -> TraceReply:
-    assert state.trace is not None, "asked for after the trace only"
+    assert state.trace is not None, "expected a stage after the trace"
     return state.trace
 
 
 def _shapes_of(state: State) -> ShapesReply:
-    assert state.shapes is not None, "asked for after the trace of smaller shapes only"
+    assert state.shapes is not None, "expected a stage after the trace for smaller shapes"
     return state.shapes
 
 
@@ -468,7 +468,7 @@ def _of_checks(policy: Policy) -> float:
 
 
 def left_out(plan: Plan, state: State) -> tuple[str, ...]:
-    """The names of the checks at the full shape, as their records would state them."""
+    """The names of the checks at the full shape, as their records would state them if they were run."""
     problem = plan.problem
     families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))

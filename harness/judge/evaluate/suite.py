@@ -1,4 +1,4 @@
-"""Judges a suite: all members advance step by step together, so that cheap checks of all come before expensive ones."""
+"""Judges a suite: all members take each step together, so that cheap checks of all members precede expensive checks."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Li
 
 
 def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
-    """The evidence about a suite, from the evidence of its members in their order; the last may have failed."""
+    """The evidence about a suite, from the evidence of its first members in order; the last of them may have failed."""
     names = [member.name for member in suite.members or ()]
     named = [*zip(names, members, strict=False)]
     first, failure = members[0], members[-1].failure

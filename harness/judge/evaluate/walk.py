@@ -1,4 +1,4 @@
-"""Walks the table of stages for one candidate: a stage begins when its inputs exist, until the outcome is certain.
+"""Walks the table of stages for one candidate: a stage begins once its inputs exist; a certain outcome ends the walk.
 
 Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
 the lowest rank counts, once all requests below it have been answered.
@@ -24,7 +24,7 @@ _MANY_CORES = 4
 
 
 class Evaluation:
-    """One candidate under evaluation: `state` is the knowledge about it so far."""
+    """One candidate under evaluation: `state` holds the findings about it so far."""
 
     def __init__(self, plan: Plan, children: Children, listener: Listener) -> None:
         self.plan = plan
@@ -98,7 +98,7 @@ class Evaluation:
                     self._workers.ask(stage, request)
 
     def _work_off(self) -> None:
-        """Takes every answer and starts the requests that it makes possible, until no further answer can count."""
+        """Takes answers, and sends the requests that they make possible, until no further answer can count."""
         while True:
             self._begin_waiting()
             for name in self._workers.drop(self.state.last):

@@ -9,14 +9,14 @@ from harness.records import Change, Evidence
 
 # The unit and number of each figure, by its name.
 Figures = dict[str, tuple[Literal["", "B", "cycles"], float | None]]
-# A smaller change explains nothing that decides a verdict (the minimum effect is 1 %).
+# A smaller change cannot explain a verdict, because the minimum effect is 1 %.
 _NOTABLE_CHANGE = math.log(1.01)
 
 
 def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
-    """Changes of more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first.
+    """Changes of more than 1 % from champion to candidate in traffic, steps, cycles, spills and copies, largest first.
 
-    For a suite, the changes of each member, with its name.
+    For a suite, the changes of each member, with the member's name.
     """
     if candidate.members:
         each = (

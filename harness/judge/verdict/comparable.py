@@ -1,4 +1,4 @@
-"""Reasons why evidence cannot support a verdict, and whether the evidence of two programs can be compared."""
+"""Tests evidence: reasons why it cannot support a verdict, and a refusal of two programs that are not comparable."""
 
 from harness.hardware import Chip
 from harness.judge.verdict import roofline, schedule_checks
@@ -6,7 +6,7 @@ from harness.records import Evidence, Latency, Source
 
 
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
-    """A doubt if the low end of a measured time is faster than `chip` can be: then the clock may be wrong throughout.
+    """A doubt if the low end of a measured time's interval is shorter than `chip` can reach: the clock may be wrong.
 
     A simulated time needs no such lower limit: the chip can issue its schedule, and an error of the simulator is no
     reason to call the schedule impossible.
@@ -62,7 +62,7 @@ def label(source: Source, chip: Chip) -> str:
 
 
 def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:
-    """Raises ValueError that names the first difference, if any: then the caller must evaluate the champion again."""
+    """Raises a ValueError that names the first difference, if any: then the caller must evaluate the champion again."""
     sources = (latency(candidate).source, champion.latency.source if champion.latency else latency(candidate).source)
     pairs: list[tuple[str, object, object]] = [
         ("chip", candidate.chip, champion.chip),

@@ -19,8 +19,8 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
     This function is called after each batch of a running paired benchmark, and again on the record of a finished one:
     the same pairs give the same ruling. Each end of the interval misses the true ratio with probability
     `sign_test.look_error`. The control is judged with the error of a first attempt. This is the largest error, so the
-    control is at least as sharp as any verdict. It gives a false alarm in at most `policy.false_accept_rate` of the
-    paired benchmarks.
+    control's interval is no wider than that of a verdict on the same samples. The control gives a false alarm in at
+    most `policy.false_accept_rate` of the paired benchmarks.
     """
     try:
         unusable = _unusable(paired, policy)

@@ -1,4 +1,4 @@
-"""Tests a simulated gain on every machine that the chip might be, not only on the nominal one."""
+"""Tests a simulated gain on every machine variant (one uncertain constant changed), not only on the nominal machine."""
 
 import math
 from dataclasses import replace
@@ -33,7 +33,7 @@ def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulate
 
 
 def summary(resimulated: tuple[Resimulation, ...]) -> str:
-    """One line on the machine on which the gain is smallest; "" if there are no other machines."""
+    """One line on the machine variant on which the gain is smallest; "" if there are no variants."""
     ratios = {run: run.time_ratio for run in resimulated if run.name != NOMINAL}
     known_ratios = {run: ratio for run, ratio in ratios.items() if ratio is not None}
     if not known_ratios:
@@ -46,7 +46,7 @@ def summary(resimulated: tuple[Resimulation, ...]) -> str:
 
 
 def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
-    """The reason why the runs say nothing about the two judged times, else ""."""
+    """The reason why the runs say nothing about the two judged times; "" if they do."""
     nominal = next((run for run in resimulated if run.name == NOMINAL), None)
     if nominal is None or len(resimulated) < 2:
         return (
@@ -66,7 +66,7 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
 
 
 def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
-    """A sentence on the machine on which the gain is lost or unknown; "" if there is none."""
+    """A sentence on a machine on which the gain is unknown or lost; "" if the gain holds on all machines."""
     for run in resimulated:
         if run.time_ratio is None:
             return (
@@ -90,7 +90,7 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
 
 
 def _members_lost(candidate: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
-    """A sentence on a member that loses too much on one of the machines; "" if there is none."""
+    """A sentence on a member that loses too much on one of the machines; "" if no member does."""
     for run in resimulated:
         for sentence in members.losers(candidate.problem, run.members, f"simulated under {run.name}"):
             return f"the loss of a member depends on an uncertain constant of the simulator: {sentence}"

@@ -99,7 +99,7 @@ def rule(
 
 
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
-    """One standard deviation of the pair's time ratio as a fraction of it, or None if a record does not say.
+    """One standard deviation of the pair's time ratio, as a fraction of the ratio; None if a record does not state it.
 
     For a suite it is the weighted mean of its members' deviations: the simulator errs in the same way at all shapes, so
     errors do not average out. If a member's program is the champion's program, its uncertainty is zero.
@@ -124,7 +124,7 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 
 
 def _relative(run: Simulation) -> float:
-    """The uncertainty of a run; for a mean over timing inputs the largest one, because their errors have one sign."""
+    """The uncertainty of a run; for a mean over timing inputs, the largest: their errors have the same sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
 
 

@@ -1,7 +1,7 @@
 """Compares the scored program's work with the checked program's, by counts that both programs have.
 
-The checked program (the CPU reference) and the compiled and simulated program (the TPU's) are made from one trace and
-handed over as two files.
+The checked program (the CPU reference) and the scored program (compiled for the TPU and simulated) are made from one
+trace, but come as two files.
 """
 
 import math
@@ -21,10 +21,10 @@ def failure(evidence: Evidence) -> Failure | None:
     """The Failure `static`, `program-differs` if the compiled program lacks work of the checked one, else None.
 
     Only missing matrix products, exponentials and transfers count: no compiler leaves them out, and a kernel that
-    passed the checks needs them. Exponentials count only as far as the trace has them, because there are other ways to
-    compute an exponential. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for
-    float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has less
-    arithmetic than the useful matmul FLOPs, because it then has loops of unknown trip count.
+    passed the checks needs them. Only as many exponentials are required as the trace has, because there are other ways
+    to compute an exponential. Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes
+    for float32 only add work. Unknown counts are ignored. Products and exponentials are ignored too if the trace has
+    less arithmetic than the useful matmul FLOPs, because it then has loops of unknown trip count.
     """
     trace = evidence.trace
     if trace is None:

@@ -1,4 +1,4 @@
-"""The members of a suite, champion next to candidate: their times, and the members that lose more than they may."""
+"""The members of a suite: champion's and candidate's time for each, and the members that lose more than they may."""
 
 from collections.abc import Iterable, Mapping
 

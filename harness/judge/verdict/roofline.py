@@ -1,4 +1,4 @@
-"""The published formulas: utilisation, score, regime, intensity, the two floors of the time and the gap above them."""
+"""The published formulas: utilisation, score, regime, the lower bounds on a time, and the gap above them."""
 
 import math
 from typing import Literal
@@ -17,7 +17,7 @@ TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 # low, say both under 30 %").
 LOW_UTILISATION = 0.30
 
-# Published bandwidths are rounded to three digits or four.
+# Published bandwidths are rounded to three or four digits, so a program may seem to exceed one by up to 0.2 %.
 _ROUNDED_PEAK = 1.002
 
 # The published method calls a gap small under 10 % of the actual time and large over 30 %.
@@ -42,7 +42,7 @@ def peak(work: Work, chip: Chip) -> float:
 
 
 def utilisation(flops: int, latency_seconds: float, peak_flops_per_second: float) -> float:
-    """Useful `flops` of one call as a fraction of the FLOPs that the chip could do in that time."""
+    """The useful `flops` of one call as a fraction of the FLOPs that the chip could do in `latency_seconds`."""
     return flops / (latency_seconds * peak_flops_per_second)
 
 
@@ -69,7 +69,7 @@ def memory_only_seconds(hbm_bytes: int, chip: Chip) -> float:
 
 
 def least_memory_seconds(work: Work, chip: Chip) -> float:
-    """The time of the minimum traffic at full HBM bandwidth, less the bytes that fit into a cache."""
+    """The time of the minimum traffic, less the bytes that fit into a cache, at full HBM bandwidth."""
     return memory_only_seconds(max(0, work.minimum_hbm_bytes - chip.cache_bytes), chip)
 
 
@@ -111,7 +111,7 @@ def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
 
 
 def gap_size(gap_fraction: float) -> GapSize:
-    """The published word for a gap of that share of the actual time."""
+    """The published word for a gap that is this fraction of the actual time."""
     if gap_fraction < SMALL_GAP:
         return "small"
     return "large" if gap_fraction > LARGE_GAP else "moderate"

@@ -28,7 +28,7 @@ _EXPECTED: dict[OffenceKind, str] = {
 
 
 def failure(evidence: Evidence) -> Failure | None:
-    """The Failure of the stage `latency`, with the kind of the offence, if the program's execution offends; else None.
+    """The Failure (stage `latency`, with the kind of the offence) if the executed program breaks a rule; else None.
 
     The simulator executes the compiled program at the contest's shape, which is the program that is timed. The earlier
     checks see other programs made from the same trace: the CPU's, in which transfers take no time and indices past the
@@ -44,7 +44,7 @@ def failure(evidence: Evidence) -> Failure | None:
 
 
 def doubts(evidence: Evidence) -> tuple[str, ...]:
-    """The reason why it is unknown whether the program runs to its end and does what was checked; empty if it is known.
+    """Reasons why it is unknown if the program runs to its end and does what was checked; empty if it is known.
 
     The interpreter looks for races as well, and a race there fails the attempt. If only the schedule has a race, the
     simulator or the interpreter is wrong.

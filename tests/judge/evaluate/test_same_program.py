@@ -100,7 +100,7 @@ def other_place(x: Any, o: Any, kept: Any, rows: int) -> None:
         (rounds_at_full_length, ""),
         (other_factor, "an operand of mul"),
         (other_operand, "the source of"),
-        (late_step, "the number in eq, which only a large grid may reach"),
+        (late_step, "the number in eq, which perhaps only a large grid reaches"),
         (other_place, "get"),
     ],
 )

@@ -1,9 +1,9 @@
 """Derives the CPU's program from the traced one, without kernel.py, and proves that the compiled program is the same.
 
-kernel.py can change anything in the process that traces it: that process could hand over two unrelated programs, or
-change JAX's rules of lowering. So it hands over the traced program as data. From this data, the program that is
-checked on the CPU is derived here, by JAX's own rules. The program for the chip comes from the candidate's process,
-which knows the lines of kernel.py. It must equal the lowering of the traced program that is made here, operation by
+kernel.py can change anything in the process that traces it: that process could deliver two unrelated programs, or
+change JAX's lowering rules. So it delivers the traced program as data. From this data, the program that is checked on
+the CPU is derived here, by JAX's unchanged rules. The program for the chip comes from the candidate's process, which
+knows the lines of kernel.py. This program must equal the lowering of the traced program that is made here, operation by
 operation, kernels included. Around its kernels the traced program must be lowered to the same operations on both
 platforms.
 """
@@ -48,7 +48,7 @@ def certify(request: CertifyRequest) -> Certificate:
     """The certificate that the program for the chip is the traced program; also writes the program to check on the CPU.
 
     Raises Rejected `forged-result` if the report is not true, `program-differs` if the program for the chip is not the
-    traced one, `not-interpretable`, and the kinds of `traced.refuse_unfit`.
+    traced program, `not-interpretable`, and the kinds of `traced.refuse_unfit`.
     """
     chip = request.chip
     for_chip = jax.export.deserialize(bytearray(Path(request.for_chip).read_bytes()))
@@ -94,7 +94,7 @@ def _require_sound(closed: Any, chip: Chip) -> None:
             with jax_core.extend_axis_env_nd(chip.mesh):
                 jax_core.check_jaxpr(program)
         except Exception as error:
-            message = f"expected a program whose types are those of its values: {type(error).__name__}: {error}"
+            message = f"expected a program whose values have their stated types: {type(error).__name__}: {error}"
             raise Rejected("static", "forged-result", message.splitlines()[0]) from error
 
 

@@ -22,10 +22,10 @@ _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in d
 
 
 def compile_for_chip(request: CompileRequest) -> CompileReply:
-    """Compiles the program, writes its HLO and Mosaic text, and returns the counters of both.
+    """Compiles the program, writes its HLO and Mosaic text, and returns the counts of operations in both.
 
     Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule` or
-    `work-outside-pallas`, and the kinds of the counters for text that they do not understand; RatchetError
+    `work-outside-pallas`, and the kinds with which `hlo` and `mosaic` refuse text that they cannot read; RatchetError
     `wrong-topology`.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())

@@ -1,8 +1,8 @@
 """A cache on disk of the compiler's and the simulator's results, keyed by everything that they depend on.
 
-Both are functions of the exported program, the compiler and its flags, the chip and the judge's code, so equal inputs
-always give equal results. Nothing about correctness is kept. An entry is a file in a folder of the user that no child
-process may write to. If children are not confined, nothing is kept or read.
+The results depend only on the exported program, the compiler and its flags, the chip and the judge's code, so equal
+inputs always give equal results. Nothing about correctness is kept. An entry is a file in a folder of the user that no
+child process may write to. If children are not confined, nothing is kept or read.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import msgspec
 from harness.judge.evaluate.messages import CompileReply
 from harness.records import Simulation
 
-# The entry of a kernel with 65 thousand bundles takes some MB.
+# The limits on all entries together and on one entry. The entry of a kernel with 65 thousand bundles takes some MB.
 _MOST_BYTES = 512 << 20
 _MOST_BYTES_OF_ONE = 64 << 20
 # The largest size of an entry that is unpacked: a larger entry is damaged, or was not written here.
@@ -104,7 +104,7 @@ class SeenPrograms:
                 state = path.stat()
                 entries.append((state.st_mtime_ns, state.st_size, path))
         total = sum(size for _, size, _ in entries)
-        # Temporary files of killed processes count as entries, and are dropped like them.
+        # Temporary files of killed processes count as entries, and are dropped like entries.
         for _, size, path in sorted(entries, key=lambda entry: entry[:2]):
             if total <= self.most_bytes:
                 return

@@ -19,16 +19,14 @@ _BOTH_CORES = {"chip_config_name": "megacore"}
 
 
 def described_device(chip: Chip) -> jax.Device:
-    """A device of `chip` with all its cores; raises RatchetError `wrong-topology` if libtpu reports another number."""
+    """A device with all cores of `chip`. Raises RatchetError `wrong-topology` if libtpu reports another number."""
     return _described_devices(chip)[0]
 
 
 def described_shapes(inputs: Sequence[Array], chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these inputs on the device of `chip`, or split over its mesh.
+    """The shapes of these inputs on the device of `chip`, or split over its mesh, whose chips are in order of number.
 
     Raises RatchetError `wrong-topology`.
-
-    A mesh has the chips of its slice in the order of their numbers.
     """
     devices = _described_devices(chip)
     sizes, names = asked_device.axes(chip)

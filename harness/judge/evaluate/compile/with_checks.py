@@ -11,7 +11,7 @@ from harness.judge.evaluate.messages import CompileReply, CompileRequest
 
 
 def compile_with_checks(request: CheckedCompileRequest) -> CompileReply:
-    """Compiles the program with all checks. Raises what `compile_for_chip` raises."""
+    """Compiles the program with all checks. Raises the same errors as `compile_for_chip`."""
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     artifact = Path("candidate.checked")
     checked = replace(exported, mlir_module_serialized=with_checks(exported.mlir_module_serialized))

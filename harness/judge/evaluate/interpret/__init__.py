@@ -1,1 +1,1 @@
-"""The kernel executed step by step on the CPU, as the chip would: its memory, its cores, its transfers."""
+"""Executes a kernel step by step on a CPU as the chip would, with its memory, cores and transfers."""

@@ -1,4 +1,4 @@
-"""Rewrites kernels with inputs aliased to outputs, for which JAX's interpreter for any platform makes two arrays."""
+"""Rewrites kernels with inputs aliased to outputs, for which `interpret=True` makes two arrays."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -13,8 +13,8 @@ def with_one_memory(equation: Equation, vmem_bytes: int) -> Jaxpr:
     """The kernel of a Pallas call, with each input in HBM that is aliased to an output replaced by that output.
 
     On a chip both are one array, so that a write to either can be read from both. The interpreter's array for the
-    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM: then
-    windows with equal blocks are parts of one array as well.
+    output begins with the input's contents. XLA may keep an array of at most `vmem_bytes` in VMEM: then an input window
+    and an output window with equal blocks are parts of one array, and the input is replaced too.
     """
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     first, inputs = mapping.num_index_operands, mapping.num_inputs
@@ -59,7 +59,7 @@ def _renamed(jaxpr: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
 def _within(equation: Equation, part: Jaxpr, outputs: Mapping[Any, Any]) -> Jaxpr:
     """An inner program of `equation` after `_renamed`, with its own variables for these inputs and outputs."""
     if equation.primitive.name == "while" and part is equation.params["cond_jaxpr"].jaxpr:
-        return part  # no condition of a loop reads these
+        return part  # no condition of a loop reads aliased inputs or outputs
     # An inner program's operands are the last ones of the equation, after predicates and those of other programs.
     parameters = part.constvars or part.invars
     operands = zip(equation.invars[-len(parameters) :], parameters, strict=True)

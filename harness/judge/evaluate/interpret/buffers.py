@@ -2,7 +2,7 @@
 
 - A window has two buffers that are used in turn: after a block was written to HBM, the next step finds other contents.
 - A block is fetched while an earlier step runs: it misses the values that this step writes to the same array in HBM.
-- Memory in front of an array is not its end: JAX's interpreter counts negative indices from the end, as numpy does.
+- A negative index leads to memory in front of an array: JAX's interpreter counts it from the end, as numpy does.
 
 JAX writes by swapping values, so a read of the value that a write replaces is not seen here: see
 `jaxprs.uses_replaced_values`.
@@ -27,7 +27,7 @@ from harness.judge.evaluate.interpret.left_memory import IN_HBM, is_unwritten
 _METHODS = ("get_buffer_content", "store_buffer_content", "swap_buffer_content")
 # The bytes of the largest integers that a chip computes with.
 _LARGEST_INTEGER = 4
-# The functions that call these methods, each with the parameter that is used here.
+# The functions that call these methods, each with its parameter that names the input or output of a block's copy.
 _FUNCTIONS = {"get": "input_name", "store": "output_name"}
 
 
@@ -41,17 +41,17 @@ class _Memory:
     # The arrays in HBM from which blocks were fetched, and their contents before something was written to them.
     fetched: set[Any] = field(default_factory=set)
     before: dict[Any, NDArray[Any]] = field(default_factory=dict)
-    # For each buffer that begins without contents: JAX's object, and an array that is true where something was written.
+    # For each buffer that begins unwritten: JAX's object, and an array that is true where something was written.
     buffers: dict[Any, Any] = field(default_factory=dict)
     written: dict[Any, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Buffers:
-    """The buffers of a run. `comes_early`: a block that is fetched misses all writes of this call to its array.
+    """The buffers of a run. `comes_early`: a fetched block misses all writes of the same call to its array in HBM.
 
-    `in_front` is the error of an access in front of a buffer. It also ends the runs of the other chips, whose errors
-    may hide it.
+    `in_front` is the error of an access in front of a buffer. It is kept because it also ends the runs of the other
+    chips, whose errors may hide it.
     """
 
     comes_early: bool
@@ -71,7 +71,7 @@ class Buffers:
 
 
 class _Access(threading.local):
-    """The purpose of the current access: the interpreter's copies of blocks state the name of the input or output."""
+    """The purpose of this thread's current access ("fetch", "write back", "window" or ""), and its chip and core."""
 
     purpose: str = ""
     core: tuple[int, int] = (0, 0)
@@ -83,7 +83,7 @@ _run: Buffers | None = None
 
 @contextlib.contextmanager
 def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
-    """A context in which interpreted programs run with such buffers, one program at a time.
+    """A context in which interpreted programs run with the buffers of a chip, one program at a time.
 
     Afterwards buffers hold numbers drawn with `seed` wherever nothing was written.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
@@ -97,7 +97,7 @@ def as_on_chip(*, comes_early: bool, seed: int) -> Iterator[Buffers]:
         for name, parameter in _FUNCTIONS.items()
     ):
         raise NotImplementedError(
-            "this JAX's TPU interpret mode is not known to the judge: its buffers stay as they are"
+            "the judge does not know the TPU interpret mode of this version of JAX, so its buffers cannot be changed"
         )
     _run = Buffers(comes_early=comes_early)
     for name, method in methods.items():
@@ -169,7 +169,7 @@ def _replacement(name: str, method: Any) -> Any:
 def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
     """Writes random numbers wherever the run wrote nothing, as if another program had left them for the next run.
 
-    Outside VMEM, integers stay as they are: an input of integers that all have the value of unwritten memory looks like
+    Integers in HBM and SMEM stay as they are: an input whose integers all equal the interpreter's filler looks like
     unwritten memory.
     """
     for key, written in buffers.written.items():
@@ -180,7 +180,10 @@ def _leave_anything(buffers: _Memory, random: np.random.Generator) -> None:
 
 
 def _anything(like: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """Numbers of this shape and dtype, a third each zeros, ones and others; `like` for dtypes without numbers."""
+    """Zeros, ones and other numbers at random, a third each, in the shape and dtype of `like`; or `like` itself.
+
+    Returns `like` for dtypes that are neither floats, integers of at most 32 bits nor booleans.
+    """
     turn = random.integers(3, size=like.shape)
     others: NDArray[Any]
     if jnp.issubdtype(like.dtype, jnp.floating):
@@ -208,7 +211,7 @@ def _read(run: Buffers, memory: Any, buffers: _Memory, key: Any, where: Any, res
 
 
 def _note_read(run: Buffers, buffers: _Memory, key: Any, where: Any) -> None:
-    """Records that unwritten memory was read, if it was."""
+    """Sets `run.reads_unwritten` if this access reads unwritten memory."""
     if key in buffers.written and _access.purpose == "":
         with contextlib.suppress(IndexError):
             run.reads_unwritten |= not buffers.written[key][where].all()

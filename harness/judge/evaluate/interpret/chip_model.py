@@ -1,5 +1,6 @@
-"""Rewrites the program that is checked on a CPU so that it computes what a TPU computes, also where XLA would not.
-docs/SEMANTICS.md lists each rewrite and its reason. Each model here is one entry of kind `modelled` there.
+"""Rewrites the program that is checked on a CPU so that it computes the chip's results where XLA on a CPU differs.
+
+docs/SEMANTICS.md lists each rewritten operation, with kind `modelled`, and the reason for the rewrite.
 """
 
 import math
@@ -53,16 +54,17 @@ _FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
-# The models of these operations consist of operations that have models themselves; all other models are complete.
+# The models of these operations consist of operations that have models themselves. All other models are final: their
+# operations are not replaced again.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
 
 Model = Callable[..., Any]
 
 
 def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
-    """The same kernel with every operation that `chip` computes differently replaced by a model of it.
+    """The same kernel, with a model in place of every operation that `chip` computes differently than XLA on a CPU.
 
-    Every computed bfloat16 is rounded, and no conversion is left out (`_and_rounded`).
+    Every computed bfloat16 value is rounded, and XLA leaves out no conversion (`_and_rounded`).
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -79,7 +81,7 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
 
 
 def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program; conversions outside kernels are written so that XLA leaves none out (`_and_rounded`)."""
+    """The same program, with conversions outside kernels written so that XLA leaves none of them out."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation) and not is_pallas_call(equation):
@@ -89,7 +91,7 @@ def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _to_eight_bits(steps: list[Equation]) -> list[Equation]:
-    """The steps of a model, with conversions to 8-bit integers rounded; bfloat16 results are rounded already."""
+    """The steps of a model, with `_and_rounded` applied to conversions to 8-bit integers; the model rounds bfloat16."""
     return [each for step in steps for each in (_and_rounded(step) if _is_to_eight_bits(step) else [step])]
 
 
@@ -99,11 +101,11 @@ def _is_to_eight_bits(equation: Equation) -> bool:
 
 
 def _and_rounded(equation: Equation) -> list[Equation]:
-    """The operation; a result of a type that XLA does not round is rounded once more to eight significant bits.
+    """The operation, followed by a rounding to eight significant bits if XLA might not round the result to its type.
 
-    The rounding changes no number of these types, and XLA does not remove it. Without it, XLA computes bfloat16 in
-    float32. On a CPU it also leaves out a conversion to bfloat16, int8 or uint8 before a sum (jaxlib 0.10.2, 0.12.0).
-    The compilers of TPUs keep this conversion.
+    The added rounding changes no bfloat16, int8 or uint8 number, and XLA does not remove it. Without it, XLA computes
+    bfloat16 in float32. On a CPU it also leaves out a conversion to bfloat16, int8 or uint8 before a sum (jaxlib
+    0.10.2, 0.12.0). The compilers of TPUs keep this conversion.
     """
     before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
     equations = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
@@ -135,7 +137,7 @@ def _rounding(value: Any, out: Any) -> Equation:
 
 
 def _rounded(value: Any) -> Any:
-    """A float32 value rounded to bfloat16, still as float32."""
+    """A float32 value rounded to bfloat16 precision; its type stays float32."""
     return lax.reduce_precision(value, exponent_bits=8, mantissa_bits=7)
 
 
@@ -156,7 +158,7 @@ def _constant(value: float) -> float:
 
 
 def _dot(equation: Equation, _: Chip) -> Model | None:
-    """Models products: DEFAULT rounds float32 to bfloat16, HIGH adds three products of parts, HIGHEST is exact.
+    """Models products: DEFAULT rounds float32 to bfloat16, HIGH adds three products of parts, HIGHEST rounds nothing.
 
     HIGH and HIGHEST subtract from each number its first part, which turns an infinite number into NaN.
     """
@@ -211,7 +213,7 @@ def _exp2(equation: Equation, _: Chip) -> Model | None:
 
 
 def _power_of_two(exponent: Any) -> Any:
-    """2^exponent in float32, rounded to bfloat16 at once: comparisons of programs count it as a bfloat16 operation."""
+    """2^exponent, computed in float32 and immediately rounded to bfloat16."""
     return _narrow(_rounded(lax.exp_p.bind(lax.mul(exponent, _LN_2), accuracy=None)))
 
 
@@ -288,11 +290,11 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
-    """The sum in float32, rounded once; if the chip adds in bfloat16, the sum in the order of its schedules.
+    """Models sums of bfloat16: in float32, rounded once, or if the chip adds in bfloat16, in its schedules' order.
 
-    In that order, whole registers are added one after the other, and each sum is rounded. Then the lanes of one
-    register are added (we assume in pairs), and each sum is rounded. Then its rows are added in float32, and the sum is
-    rounded once.
+    In that order, whole registers are added one after the other, and each sum is rounded. Then the lanes of the
+    remaining register are added (we assume in pairs), and each sum is rounded. Then the rows of the register are added
+    in float32, and this sum is rounded once.
     """
     if not _is_bfloat16(equation.invars[0]):
         return None
@@ -303,7 +305,7 @@ def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
-    """The sum of bfloat16 numbers along `axes`, still as float32."""
+    """The sum of bfloat16 numbers along `axes`, in the order of the schedules; `x` and the sum have type float32."""
     tiled = {rank - 2: _TILE_ROWS, rank - 1: _LANES}
     lengths: list[int] = []
     outer: list[int] = []
@@ -360,7 +362,7 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _rem(equation: Equation, _: Chip) -> Model | None:
-    """Models the compiled form for floats: |x| - floor(|x| (1 / |y|)) |y| with the sign of x; 0 where that is |y|."""
+    """Models the compiled form for floats: |x| - floor(|x| (1 / |y|)) |y| with the sign of x; 0 if this equals |y|."""
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         return divided(equation)
@@ -375,7 +377,7 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
     return model if dtype == jnp.float32 else None
 
 
-# The greater and the smaller of numbers.
+# Maxima and minima.
 
 
 def _extreme(equation: Equation, _: Chip) -> Model | None:
@@ -400,7 +402,7 @@ def divided(equation: Equation) -> Model | None:
     primitive = equation.primitive
 
     def model(x: Any, y: Any) -> Any:
-        # Either operand may have axes of size one where the other is longer.
+        # An axis of either operand may have length one if the other operand's axis is longer.
         x, y = jnp.broadcast_arrays(x, y)
         is_zero = lax.eq(y, lax.full_like(y, 0))
         safe = lax.select(is_zero, lax.full_like(y, 1), y)
@@ -410,7 +412,7 @@ def divided(equation: Equation) -> Model | None:
 
 
 def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
-    """The exact reciprocal if division uses the same instruction; otherwise rounded to bfloat16, to be pessimistic."""
+    """Models an approximate reciprocal: exact if division uses the same instruction, otherwise rounded to bfloat16."""
     if not equation.params["approx"]:
         return None
     if chip.divides_by_exact_reciprocal:
@@ -468,13 +470,13 @@ def _gather(equation: Equation, _: Chip) -> Model:
 
 
 def _multiple_of(equation: Equation, _: Chip) -> Model:
-    """The value without its remainder: the compiler may treat it as the multiple that the kernel promises."""
+    """Rounds the value down to a multiple, because the compiler may rely on the multiple that the kernel promises."""
     factor = int(np.lcm.reduce(equation.params["values"]))
     return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
 
 
 def _keeps_low_bits(equation: Equation) -> bool:
-    """True for conversions between integers of 8 bits or more: one instruction for both signs packs their low bits."""
+    """True for conversions between integers of 8 bits or more: the chip packs their low bits, signed or unsigned."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     return all(jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits >= _FEWEST_PACKED for dtype in (old, new))
 
@@ -517,7 +519,7 @@ def _words(value: Any) -> Any:
 
 
 def _packed(equation: Equation, _: Chip) -> Model | None:
-    """The low bits of integers, or floats rounded to bfloat16, packed into words with the first operand lowest."""
+    """Models packing: integers keep their low bits, floats are rounded to bfloat16; the first operand is lowest."""
     packed_dtype = jnp.dtype(equation.params["packed_dtype"])
     is_float = packed_dtype == jnp.bfloat16
     bits = 16 if is_float else jnp.iinfo(packed_dtype).bits
@@ -537,7 +539,7 @@ def _packed(equation: Equation, _: Chip) -> Model | None:
 
 
 def _unpacked(equation: Equation, _: Chip) -> Model | None:
-    """One of the packed numbers, with its sign; how the chip unpacks unsigned numbers is not published."""
+    """Models unpacking of floats and signed integers. No source says how the chip unpacks unsigned integers."""
     new, packed_dtype = jnp.dtype(equation.params["unpacked_dtype"]), jnp.dtype(equation.params["packed_dtype"])
     place, width = equation.params["index"], 8 * new.itemsize
     is_float = packed_dtype == jnp.bfloat16 and new == jnp.float32

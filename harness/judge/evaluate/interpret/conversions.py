@@ -1,4 +1,4 @@
-"""Tests whether XLA on this CPU makes the conversions of a checked program, which it leaves out of other programs."""
+"""Tests that XLA on this CPU performs the conversions of checked programs; in other programs it leaves some out."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,7 +11,7 @@ from jax.extend import core
 from harness.judge.evaluate.interpret import chip_model
 from harness.sandbox.messages import Rejected
 
-# The conversions that XLA is known to leave out. Others are covered by tests, not in every evaluation.
+# XLA is known to leave out conversions to these types. Conversions to other types are covered by tests only.
 _DTYPES = ("bfloat16", "int8", "uint8")
 # XLA computes smaller sums in another way.
 _SHAPE = (256, 256)
@@ -19,7 +19,7 @@ _SHAPE = (256, 256)
 
 @cache
 def require_conversions() -> None:
-    """Raises Rejected `unsound-cpu` if numbers are added up without their conversion."""
+    """Raises Rejected `unsound-cpu` if XLA adds up numbers without converting them first."""
     if skipped := skipped_conversions(_DTYPES):
         raise Rejected(
             "correctness",

@@ -12,8 +12,8 @@ from jax._src.pallas.mosaic.interpret import shared_memory
 DEADLOCK = "DEADLOCK"
 # The interval at which a waiting core checks whether the others have ended.
 _LOOK_SECONDS = 0.05
-# The longest time for which the late core lets the others run ahead. A core that polls a semaphore never waits, so
-# after this time no core of this kernel is held back any more.
+# The longest time for which the late core lets the others run ahead. A core that polls a semaphore never waits, so the
+# late core would be held back for ever; after this time it is no longer held back in this kernel.
 _LATE_SECONDS = 10.0
 _LATE_LOOK_SECONDS = 0.001
 
@@ -23,9 +23,9 @@ def deadlocks_found() -> Iterator[None]:
     """Within this context a wait raises RuntimeError if its signal can never come.
 
     On one core only copies under way can signal during a wait. They are completed here; if the count is still too low,
-    the wait raises. On several cores a wait raises when every core waits in this way or has ended. A core that waits
-    elsewhere, as in a collective of XLA, may still signal: then only the time limit of the check ends the waits. If
-    this version of JAX has other semaphores, nothing is changed.
+    the wait raises. On several cores a wait raises if every core has ended or is in a wait that no copy under way can
+    end. A core that waits elsewhere, as in a collective of XLA, may still signal: then only the time limit of the check
+    ends the waits. If this version of JAX has other semaphores, nothing is changed.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
@@ -54,7 +54,7 @@ def deadlocks_found() -> Iterator[None]:
 
 
 def wait_with_others(semaphore: Any, value: int, core: int) -> None:
-    """Waits until the semaphore holds `value` on this core, and meanwhile runs the copies that raise it.
+    """Waits until the semaphore holds `value` on this core, and meanwhile runs the copies that signal it.
 
     Raises RuntimeError if no core can go on.
     """
@@ -110,9 +110,10 @@ class _Waits:
         del self.of_cores[core]
 
     def stuck(self, memory: Any) -> str:
-        """Text that says what each core waits for if no core can go on; "" if a core can, or if this is not known.
+        """A text that says what each core waits for; "" if a core can go on, or if this is not known.
 
-        A core that continues ends its wait first, so if no wait ended in between, all cores waited all the time.
+        A core that goes on first ends its wait. So if no wait has ended since the start of this call, all cores waited
+        during the whole call.
         """
         ended, stuck = self.ended, self._stuck()
         if len(stuck) + _at_barriers(memory) < memory.num_devices or ended != self.ended:
@@ -128,7 +129,7 @@ class _Waits:
         return len(stuck.keys() - {late}) + _at_barriers(memory) < memory.num_devices - 1 or ended != self.ended
 
     def _stuck(self) -> dict[int, str]:
-        """The cores whose semaphore is too low and has no copy under way, each with its wait in words."""
+        """The cores whose semaphore is too low and has no copy under way, each with a description of its wait."""
         stuck = {}
         for core, (semaphore, value) in list(self.of_cores.items()):
             count = int(semaphore.count_by_core[core])

@@ -12,8 +12,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from numpy.typing import NDArray
 
-# JAX draws the order in the program that it interprets: compiling that draw takes 0.3 s for each new length of an axis,
-# and all runs of the program have the same order.
+# JAX draws the order within the interpreted program: compiling the draw takes 0.3 s for each new length of an axis, and
+# all runs of the program have the same order.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
@@ -26,8 +26,8 @@ def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if it is None.
 
     If an axis has several steps, its first step never runs first. A kernel must not rely on the order of steps that it
-    declares parallel. The CPU reference program runs the steps forwards and another run runs them backwards, so each of
-    any two steps comes first once. If this version of JAX draws the order in another way, its own order stays.
+    declares parallel. The CPU reference program runs the steps forwards and another run runs them backwards, so of any
+    two steps each comes first in one run. If this version of JAX draws the order in another way, JAX's order stays.
     """
     global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)

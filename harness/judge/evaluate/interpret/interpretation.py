@@ -56,7 +56,7 @@ def runnable(
 
 
 def get_ready_for(chip: Chip) -> None:
-    """Loads the modules that JAX loads when it lowers, so that what they set does not count as kernel.py's changes."""
+    """Loads the modules that JAX loads when it lowers, so that their settings do not count as changes by kernel.py."""
     importlib.import_module("jax._src.pallas.mosaic.pallas_call_registration")
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
@@ -66,9 +66,9 @@ def get_ready_for(chip: Chip) -> None:
 def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
     """Parameters with which TPU interpret mode finds races, reads out of bounds, and reads of unwritten memory (NaN).
 
-    On a GPU no program of the grid may rely on another: there each of the `steps` programs gets its own core, so that
-    memory that two programs share is a race. Beyond 16 steps, the programs share 16 cores, and only programs on
-    different cores can race. At most `most_under_way` transfers may be under way at a time.
+    On a GPU no program of the grid may rely on another program. So each of the `steps` programs gets its own core, and
+    an access of memory that two programs share is a race. Beyond 16 steps, the programs share 16 cores, and only races
+    between programs on different cores are found. At most `most_under_way` transfers may be under way at a time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
@@ -104,10 +104,10 @@ def reset() -> None:
 def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context unwritten memory of an interpreted kernel holds `value`.
 
-    None: JAX fills it with NaN, which shows in nearly every kernel that reads it. NaN does not show in a kernel that
-    tests for NaN, to replace it or because NaN is its own mark; on a chip such a kernel finds the values that the last
-    kernel left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": that NaN, a plain NaN,
-    and a large number of either sign, in turn from element to element.
+    None: JAX fills it with NaN, which shows in nearly every kernel that reads it. NaN does not show if the kernel tests
+    for NaN, to replace it or because the kernel itself uses NaN as a tag; on a chip such a kernel finds the values that
+    the last kernel left. "marked": the NaN that `undefined.with_flipped_comparisons` recognises. "mixed": that NaN, a
+    plain NaN, and a large number of either sign, in turn from element to element.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
@@ -161,11 +161,11 @@ def export(
 ) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
-    For `tpu` or `cuda` its kernels are compiled. For `cpu` they are interpreted: they compute what `chip` computes, and
-    unwritten memory holds `fill` (None: NaN; "marked": comparisons with it are also reversed). Over a mesh its results
-    are split as `results` says.
+    For `tpu` or `cuda` its kernels are lowered for the device. For `cpu` they are interpreted: they compute what `chip`
+    computes, and unwritten memory holds `fill` (None: NaN; a text: comparisons with marked memory are also reversed).
+    Over a mesh the results are split according to `results`.
     """
-    # JAX does not promise that another version can run these calls; this version runs them.
+    # JAX does not promise that other versions can run these custom calls. Here the same version runs them.
     named = [_LAYOUT_CALL, *([kernels.TRITON_CALL] if platform == "cuda" else [])]
     unchecked = [jax.export.DisabledSafetyCheck.custom_call(name) for name in named]
     if platform != "cpu":
@@ -198,7 +198,7 @@ def reference_program(
     except NotImplementedError as error:
         raise not_interpretable(error) from error
     except ValueError as error:
-        # JAX's interpreter uses these words for references that it cannot follow.
+        # JAX's interpreter uses these words in errors about references that it cannot turn into values.
         if " Ref " not in str(error) and "discharged" not in str(error):
             raise
         scopes = (equation for equation in jaxprs.equations(closed.jaxpr) if equation.primitive.name == "run_scoped")
@@ -208,7 +208,7 @@ def reference_program(
 
 
 def not_interpretable(error: object) -> Rejected:
-    """The failure of a kernel that JAX's interpreter does not know how to run."""
+    """The Rejected for a kernel that JAX's interpreter cannot run."""
     return Rejected(
         "correctness",
         "not-interpretable",

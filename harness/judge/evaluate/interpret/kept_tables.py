@@ -1,7 +1,7 @@
 """Lets a grid step read the values that earlier steps wrote to a table in scalar memory, as on a chip.
 
-JAX's `interpret=True` gives every step the table as it was handed over. Here the first step of such a kernel copies the
-table to scratch memory, and all steps use the copy. TPU interpret mode needs no copy.
+JAX's `interpret=True` gives every step the table as the caller passed it. Here the first step of a kernel that writes
+to a table copies the table to scratch memory, and all steps use the copy. TPU interpret mode needs no copy.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _WHOLE = tree_util.tree_structure(())
 
 
 def with_kept_tables(equation: Equation) -> dict[str, Any]:
-    """The changed parameters of this Pallas call: its kernel has a scratch copy of each table that it changes."""
+    """The changed parameters of this Pallas call: its kernel uses a scratch copy of each table that it writes to."""
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     tables = written_tables(equation)
     if not tables:

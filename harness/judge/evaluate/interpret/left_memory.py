@@ -1,4 +1,4 @@
-"""Memory as the last run left it, which a kernel finds on a chip wherever it has written nothing.
+"""Lets unwritten memory hold what the last run left there, as a kernel on a chip finds it.
 
 Where the last run wrote nothing either, `buffers` has put random numbers.
 """
@@ -26,13 +26,16 @@ def memory_left(left: Left, *, is_found: bool, number: float | None = None) -> I
     """Within this context an interpreted program runs once; afterwards `left` holds what it leaves in memory.
 
     If `is_found`, unwritten memory begins with the contents of `left`, which the last run of the same program left.
-    Elsewhere floats in unwritten memory are `number`, unless it is None.
+    Floats in other unwritten memory are `number`, unless `number` is None.
     Raises NotImplementedError if this version of JAX's interpreter is unknown here.
     """
     memory = shared_memory.SharedMemory
     allocate = memory.allocate_buffer
     if not {"self", "key", "value"} <= {*inspect.signature(allocate).parameters}:
-        raise NotImplementedError("this JAX's TPU interpret mode is not known to the judge, so memory cannot be left")
+        raise NotImplementedError(
+            "the judge does not know the TPU interpret mode of this version of JAX, so memory cannot be kept from run "
+            "to run"
+        )
     before = dict(left) if is_found else {}
     # Each call has a memory of its own, which is kept alive here so that it stays distinct from later ones.
     calls: list[Any] = []

@@ -1,7 +1,7 @@
-"""Rewrites loops whose condition reads references: JAX's interpreter for any platform reads them only before the loop.
+"""Rewrites loops whose condition reads references, which `interpret=True` would read only before the loop.
 
-`interpret=True` (jax 0.10.2, 0.12.0) turns references into values, and gives the condition of every iteration their
-values from before the loop. Here the condition is computed before the loop, and again at the end of each iteration.
+`interpret=True` (jax 0.10.2, 0.12.0) turns references into values, and in every iteration the condition gets the values
+from before the loop. Here the condition is computed before the loop, and again at the end of each iteration.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def _loop(equation: Equation) -> list[Equation]:
         equation.invars[of_condition + of_body :],
     )
     before, goes_on = _with_operands(condition, [*first, *values])
-    # A reference has one name within the body, so that the condition reads what the body wrote.
+    # In the body each reference has one variable, so that the condition reads the values that the body wrote.
     inside = dict(zip(map(id, constants), body.invars[:of_body], strict=True))
     others = {id(operand): (operand, core.Var(operand.aval)) for operand in first if id(operand) not in inside}
     names = [inside[id(operand)] if id(operand) in inside else others[id(operand)][1] for operand in first]

@@ -1,4 +1,4 @@
-"""Removes the chip's memories from the types of arrays outside kernels: on a CPU these are arrays like any other."""
+"""Removes the chip's memory spaces from the types of arrays outside kernels: on a CPU all arrays are in one memory."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ _OF_A_CHIP = (pallas_core.MemorySpace, pltpu.MemorySpace)
 
 
 def without_memory_spaces(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program; outside its kernels no constraint and no type names a memory of the chip.
+    """The same program; outside its kernels no constraint and no type names a memory space of the chip.
 
-    JAX computes with two arrays only if both are in the same memory, and its interpreters place a kernel's arrays in
-    no memory. References keep their memory: a kernel may be written for it.
+    JAX computes with two arrays only if both have the same memory space, and its interpreters give a kernel's arrays
+    none. References keep their memory space, because a kernel may depend on it.
     """
     plain: dict[Any, Any] = {}
 

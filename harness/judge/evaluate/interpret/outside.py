@@ -1,4 +1,5 @@
-"""Puts a mark in place of the undefined results of operations outside kernels. docs/SEMANTICS.md lists them.
+"""Puts a mark in place of the undefined results of operations outside kernels, which docs/SEMANTICS.md lists.
+
 XLA on a CPU and on a chip may differ in these results, and both are right.
 """
 
@@ -37,7 +38,7 @@ Model = Callable[..., Any]
 
 
 def _sort(equation: Equation) -> Model | None:
-    """Unless the sort is stable, values of equal keys come in any order: if they differ, all of them are marked."""
+    """Models a sort that is not stable: values with equal keys come in any order, so if they differ they are marked."""
     params, count = equation.params, equation.params["num_keys"]
     is_exact = all(jnp.issubdtype(var.aval.dtype, jnp.integer) for var in equation.invars[:count])
     if params["is_stable"] or (count == len(equation.invars) and is_exact):
@@ -86,14 +87,14 @@ def _bits(array: Any) -> Any:
 
 
 def _from_bits(bits: Any, dtype: Any) -> Any:
-    """The array of type `dtype` that has these `_bits`."""
+    """The array of type `dtype` whose `_bits` are `bits`."""
     if not jnp.issubdtype(dtype, jnp.floating):
         return bits.astype(dtype)
     return lax.bitcast_convert_type(bits.astype(jnp.dtype(f"int{8 * dtype.itemsize}")), dtype)
 
 
 def _scatter(equation: Equation) -> Model | None:
-    """Any of several updates of one element may be the last: if their bits differ, the element is marked."""
+    """Models a scatter: of several updates of an element, any may be the last; if their bits differ, it is marked."""
     indices, params = equation.invars[1], equation.params
     if all(size == 1 for size in indices.aval.shape[:-1]):
         return None
@@ -105,7 +106,8 @@ def _scatter(equation: Equation) -> Model | None:
         def most(bits: Any) -> Any:
             return lax.scatter_max(beyond, indices, bits, params["dimension_numbers"], mode=params["mode"])
 
-        # One scatter for both: XLA on a CPU (jaxlib 0.10.2) ends the process if it fuses several scatters of rows.
+        # One scatter for maximum and minimum: XLA on a CPU (jaxlib 0.10.2) crashes if it fuses several scatters of
+        # rows.
         largest, smallest = jax.vmap(most)(jnp.stack((bits, lax.bitwise_not(bits))))
         smallest = lax.bitwise_not(smallest)
         # Where nothing was written, the largest is less than the smallest.

@@ -1,4 +1,4 @@
-"""Interprets the Pallas calls of a traced program on a CPU, with the chip's results, under JAX's interpreters."""
+"""Rewrites a traced program's Pallas calls so that JAX's interpreters on a CPU compute the chip's results."""
 
 import dataclasses
 from typing import Any
@@ -22,7 +22,7 @@ from harness.judge.evaluate.interpret import (
 from harness.judge.evaluate.trace import grids
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
 
-# Functions with custom derivatives, in which JAX allows only effects that it knows.
+# Functions with custom derivatives: JAX allows no effects of interpret mode in them.
 _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
@@ -32,8 +32,8 @@ def with_interpret(
     """The same program with every Pallas call's `interpret` set: False for the compiler, otherwise a mode.
 
     An interpreted kernel computes what `chip` computes. `is_flipped` reverses its comparisons of unwritten memory. With
-    `joins_windows`, the windows of aliased arrays that fit into VMEM share their memory, but not in TPU interpret mode.
-    In TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function
+    `joins_windows`, the windows of aliased arrays that fit into VMEM share their memory (not in TPU interpret mode).
+    In TPU interpret mode a call has effects, and so has everything around it: loops, branches, functions. A function
     with custom derivatives must not have effects, so it is called without its derivatives.
     """
     effects = pallas_core.get_interpret_effects(interpret)

@@ -1,6 +1,6 @@
 """Lowers copies whose size is known only at run time (such as the last block of an inner pipeline) for a CPU.
 
-XLA has no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here a loop along each
+XLA has no dynamic sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here a loop along each
 axis of unknown size copies one index after the other.
 """
 
@@ -18,7 +18,7 @@ from jax._src.state.types import ReshapeTransform
 
 @dataclass(frozen=True, slots=True)
 class _CopiedPart:
-    """`sizes` elements of `whole` from `starts` on, along each axis; the copied array lacks `squeezed` axes."""
+    """The part of `whole` with `sizes` elements from `starts` on along each axis, without the `squeezed` axes."""
 
     whole: Any
     starts: tuple[Any, ...]
@@ -82,14 +82,14 @@ def _part(x: Any, transforms: Sequence[Any], read: Any) -> _CopiedPart:
     sliced = discharge._maybe_convert_to_dynamic_slice(last) if isinstance(last, indexing.NDIndexer) else None
     if _is_sized(before) or sliced is None:
         raise NotImplementedError(
-            "a copy whose size is known only at run time, of a reference that is indexed again after this"
+            "a copy whose size is known only at run time, from or to a reference that is indexed again after that index"
         )
     starts, sizes, squeezed = sliced
     return _CopiedPart(read(x, before), tuple(starts), tuple(sizes), tuple(squeezed))
 
 
 def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
-    """The whole target after the copy; elements beyond the sizes keep their values."""
+    """The whole target after the copy; elements outside the copied part keep their values."""
     kept = [axis for axis in range(source.whole.ndim) if axis not in source.squeezed]
     free = [axis for axis in range(target.whole.ndim) if axis not in target.squeezed]
     if len(kept) != len(free):

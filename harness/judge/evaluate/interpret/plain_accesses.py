@@ -1,11 +1,11 @@
 """Rewrites reads and writes that JAX's interpreters (0.10.2, 0.12.0) cannot perform, as steps that they can perform.
 
 If a reference is indexed, then reshaped or reinterpreted, then indexed again, TPU interpret mode handles only the first
-indices. Here everything that these indices select is read, and thus checked for races. A write through a reinterpreted
-reference writes everything that they select, with the old values around the new ones. For a write under a mask, TPU
-interpret mode takes the length of a later axis for that of the first axis, and reports an access out of bounds;
-`interpret=True` cannot handle a constant index. Here everything is read, and written back with the values that the mask
-selects.
+indices. Here a read reads everything that the first indices select, which is then checked for races; a write through a
+reinterpreted reference writes everything that they select, with the old values around the new values. For a write under
+a mask, TPU interpret mode uses the length of a later axis as that of the first axis, and reports an access out of
+bounds; `interpret=True` cannot handle a constant index. Here the whole part is read, and written back with the new
+values where the mask is true.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ FAR = 1 << 24
 
 
 def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; every transform after the first indices of a read is applied to the values read."""
+    """The same kernel; the transforms that follow the first indices of a read are applied to the values read."""
     return _rewritten(jaxpr, "get", _plain_read)
 
 
@@ -39,7 +39,7 @@ def with_plain_bitcasts(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def with_plain_writes(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel with a read ahead of each write under a mask."""
+    """The same kernel; each write under a mask becomes a read, a selection by the mask, and a plain write."""
     return _rewritten(jaxpr, "masked_swap", _plain_write)
 
 
@@ -102,10 +102,10 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
 def _bounded(
     transforms: Sequence[Any], later: int, shape: tuple[int, ...], equation: Equation
 ) -> tuple[list[Equation], tuple[Any, ...]]:
-    """The transforms before position `later`, which select `shape`, and before them the equations that they need.
+    """Equations, and the transforms before position `later`, which select `shape` and use the equations' results.
 
-    These transforms point far out of bounds if a later transform points out of bounds. Applied to values, such an index
-    would be moved back within bounds; on a chip it reaches other memory.
+    The returned transforms point far out of bounds if a later transform points out of bounds. Applied to values, such
+    an index would be moved back within bounds; on a chip it reaches other memory.
     """
     rest, tree = tree_util.tree_flatten(tuple(transforms[later:]))
     first = tuple(transforms[:later])

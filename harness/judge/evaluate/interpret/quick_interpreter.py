@@ -1,9 +1,10 @@
 """JAX's TPU interpret mode with less bookkeeping; its results, findings and messages are unchanged.
 
-Two parts of it took ten times as long as all others at 1,024 grid steps. To find races, JAX compares every access of a
-buffer with all earlier accesses. Nearly all of these either are ordered, which the maximum of many clocks shows at
-once, or touch other memory; here JAX sees only the rest. JAX also converts the arguments of each callback to its own
-arrays, which all of its callbacks convert back to numbers or numpy arrays; here the arguments are not converted.
+Two parts of that mode took ten times as long as all others at 1,024 grid steps. To find races, JAX compares every
+access of a buffer with all earlier accesses. Nearly all pairs either are ordered, which the maximum of many clocks
+shows at once, or touch different memory; here JAX sees only the other pairs. JAX also converts the arguments of each
+callback to JAX arrays, and all of its callbacks convert them back to numbers or numpy arrays; here the arguments are
+not converted.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ class _Block:
     entries: list[Any] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     latest: Clock | None = None
-    # The clocks as rows of a matrix, as many as there were when the matrix was last needed.
+    # The clocks as rows of a matrix; clocks that were added since the matrix was last needed are missing.
     rows: Clock | None = None
 
     def matrix(self) -> Clock:
@@ -68,7 +69,7 @@ class Accesses:
                 continue
             rows = block.matrix()
             not_later, not_earlier = (rows <= clock).all(axis=1), (rows >= clock).all(axis=1)
-            # Ordered clocks differ in some component: nothing orders two accesses with equal clocks.
+            # Two accesses with equal clocks are not ordered.
             is_ordered = (not_later | not_earlier) & (rows != clock).any(axis=1)
             entries += [block.entries[place] for place in np.flatnonzero(~is_ordered)]
         return entries
@@ -80,7 +81,7 @@ def _is_before(clock: Clock, other: Clock) -> bool:
 
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """Within this context TPU interpret mode does less, as described above; parts that this JAX lacks are skipped."""
+    """Within this context TPU interpret mode does less bookkeeping; a part that this version of JAX lacks stays."""
     state: Any = getattr(interpret_pallas_call, "RaceDetectionState", None)
     called: Any = getattr(callback, "io_callback_impl", None)
     has_state, has_called = is_known(state), _is_known_call(called)
@@ -102,7 +103,7 @@ def _called_with_its_arrays(*arrays: Any, callback: Any, **_: Any) -> Any:
 
 
 def _is_known_call(function: Any) -> bool:
-    """True if `function` is the one that JAX calls with a callback's arguments when a program runs."""
+    """True if `function` has the parameters of the function that JAX calls with a callback's arguments at run time."""
     expected = ["args", "result_avals", "callback", "sharding", "ordered"]
     return inspect.isfunction(function) and list(inspect.signature(function).parameters) == expected
 
@@ -159,9 +160,9 @@ def _places(check: Any) -> dict[str, int]:
 
 
 def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
-    """The accesses whose ranges overlap `where`; the last item but one of an access is its ranges.
+    """The accesses whose ranges overlap `where`; the ranges of an access are its last item but one.
 
-    An empty range, such as that of a copy of no rows, overlaps nothing here; JAX treats it as memory like any other.
+    An empty range, such as that of a copy of no rows, overlaps nothing here; for JAX it may overlap other ranges.
     """
     if is_empty(where):
         return []

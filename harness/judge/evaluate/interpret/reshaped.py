@@ -1,7 +1,7 @@
-"""Copies and writes of reshaped references in TPU interpret mode, which handles only indices (jax 0.10.2, 0.12.0).
+"""Interprets copies and writes of reshaped references, which TPU interpret mode cannot handle (jax 0.10.2, 0.12.0).
 
-A part of a reshaped reference must be a block of the reference itself; otherwise the access is refused. Races and
-bounds are checked for that block.
+The accessed part of a reshaped reference must be a block of the original reference; otherwise the access is refused.
+Races and bounds are checked for that block.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ Range = tuple[int | slice, ...]
 
 
 def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a reference that is reshaped before it is indexed is first indexed whole, to show its shape."""
+    """The same kernel; a reference that is reshaped first gets an index of the whole before it, to show its shape."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation):
@@ -43,7 +43,7 @@ def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def lines(jaxpr: Jaxpr) -> list[str]:
-    """The lines at which kernels reshape references that they copy or write, by `line_of`."""
+    """The lines at which kernels copy or write reshaped references, as `line_of` returns them."""
     return [line_of(equation) for equation in equations(jaxpr) if _reshaped(equation)]
 
 
@@ -69,7 +69,7 @@ def _transforms(operand: Any) -> tuple[Any, ...]:
 
 
 def _indexed(operand: Any) -> Any:
-    """The operand, with the whole reference indexed first; unchanged if it is indexed first already or has no shape."""
+    """The operand with an index of the whole reference first; unchanged if it begins with an index or has no shape."""
     transforms = _transforms(operand)
     reference = getattr(operand, "ref", operand)
     if not isinstance(getattr(getattr(reference, "aval", None), "shape", None), tuple) or not reference.aval.shape:
@@ -81,7 +81,7 @@ def _indexed(operand: Any) -> Any:
 
 @contextlib.contextmanager
 def reshaped_references() -> Iterator[None]:
-    """Within this context the interpreter finds the block of a reference that equals a part of its reshaped form.
+    """Within this context the interpreter accesses the block of a reference that equals the part of its reshaped form.
 
     Raises RuntimeError (NO_BLOCK) at run time if there is no such block.
     """
@@ -122,7 +122,7 @@ def _size(part: slice) -> int:
 
 
 def _fitted(value: Any, rnge: Range) -> Any:
-    """The value in the shape of its target `rnge`, which has the axes of the reference before the reshape."""
+    """The value in the shape of its target `rnge`, a range along the axes of the original reference."""
     shape = tuple(_size(part) for part in rnge if isinstance(part, slice))
     is_same = shape == value.shape[: len(shape)] or math.prod(shape) != value.size
     return value if is_same else value.reshape(shape)

@@ -1,7 +1,7 @@
 """Lowers scoped memory for a CPU, however deeply scopes, loops and branches are nested.
 
 `interpret=True` (jax 0.10.2, 0.12.0) turns the references of one scope after the other into values, and fails if a loop
-within two scopes has a scope of its own. Here the references of a scope become values together with all others.
+within two scopes contains a third scope. Here the references of all scopes become values together.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""Moves `pl.program_id` and `pl.num_programs` to the top of a kernel, where JAX's interpreter knows them.
+"""Moves `pl.program_id` and `pl.num_programs` to the top of a kernel, where JAX's interpreter can evaluate them.
 
-`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory; Mosaic has rules.
-Here each is read once at the top, and passed down to its uses.
+`interpret=True` (jax 0.10.2, 0.12.0) cannot evaluate them within branches, loops and scoped memory; Mosaic can. Here
+each is read once at the top, and passed down to its uses.
 """
 
 import importlib
@@ -17,12 +17,12 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, scan_con
 _NAMES = ("program_id", "num_programs")
 # One of the two names, and the axis of the grid.
 Asked = tuple[str, int]
-# Functions whose body can stand in place of the call.
+# Calls that are replaced by the body of the called function.
 _CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
 def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; every query for the step's number, at any depth, is read once at the top."""
+    """The same kernel; each query for the step's number or the grid's size is made once, at the top."""
     primitives: dict[str, Any] = {}
     asked = [query for equation in jaxpr.eqns for part in inner(equation) for query in _asked(part, primitives)]
     if not asked:

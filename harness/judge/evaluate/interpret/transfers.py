@@ -1,11 +1,11 @@
-"""Transfers of an interpreted kernel: each has a clock of its own, and ends when we choose.
+"""Gives each transfer of an interpreted kernel its own component of the vector clocks, and chooses when it ends.
 
 JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer; by default there are
-as many such components as cores. On one core all transfers share one component, so two transfers seem to follow each
-other, and a race between a transfer and an access that did not wait for it is not found. Here a transfer gets a
-component that no other transfer under way has. If a wait may end several transfers, JAX always ends the last one first,
-and treats the wait as a wait for that transfer. But a wait counts the bytes of any transfer, so here nothing counts as
-arrived until everything that was started on the semaphore has been waited for.
+as many of these components as cores. On one core all transfers share one component, so two transfers seem to follow
+each other, and a race between a transfer and an access that did not wait for it is not found. Here a transfer gets a
+component that no other transfer under way has. If a wait may end several transfers, JAX always ends the last transfer
+first, and treats the wait as a wait for that transfer. But a wait counts the bytes of any transfer, so here no transfer
+counts as arrived until all transfers that were started on the semaphore have been waited for.
 """
 
 import contextlib
@@ -22,10 +22,11 @@ from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 
 OVERLAP = "OVERLAPPING COPY"
 TOO_MANY = "TOO MANY TRANSFERS"
-# The numbers of transfers that may be under way at a time, tried in turn. The first is enough for nearly every kernel;
-# with the last, the clock of each access of memory takes 16 KiB.
+# The limits on transfers that are under way at a time, tried in turn. The first limit is enough for nearly every
+# kernel; with the last, the clock of each access of memory takes 16 KiB.
 MOST_UNDER_WAY = (62, 510, 4096)
-# A transfer advances its component by this much: by one before and after its read, and before and after its write.
+# A transfer advances its component by this number: by one before its read, after its read, before its write, and after
+# its write.
 _ADVANCE = 4
 
 # The order in which a wait ends transfers: from the last started, from the first started, or drawn from this seed.
@@ -50,7 +51,7 @@ class Waits:
 
 @contextlib.contextmanager
 def transfers_end(order: Order) -> Iterator[Waits]:
-    """Within this context transfers end in that order, and no two transfers under way share a component of the clocks.
+    """Within this context transfers end in `order`, and no two transfers under way share a component of the clocks.
 
     Raises RuntimeError within an interpreted kernel if a copy reads memory that it writes (OVERLAP), or if more
     transfers are under way than the clocks have components (TOO_MANY). Raises NotImplementedError if this version of
@@ -58,7 +59,9 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     if not _is_known(memory, semaphore, dma):
-        raise NotImplementedError("this JAX's TPU interpret mode is not known to the judge, so races are not found")
+        raise NotImplementedError(
+            "the judge does not know the TPU interpret mode of this version of JAX, so races would not be found"
+        )
     look_up, draw = memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id
     begin, wait, read, write = semaphore.__init__, semaphore.wait, dma.execute_read, dma.execute_write
     clip = interpret_utils.clip_range_to_shape
@@ -107,7 +110,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
 
     def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
         if not int(value):
-            # A wait for nothing orders nothing, although JAX looks at what has arrived.
+            # A wait for zero orders nothing, although JAX orders it after the signals that have arrived.
             return
         core = int(global_core_id)
         tasks = self.tasks[core]
@@ -137,7 +140,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
                 waits.unfinished -= 1
 
     def clipped(where: Any, shape: Any) -> Any:
-        # JAX takes an empty range at the end of a buffer for memory beyond it.
+        # JAX would report an empty range at the end of a buffer as an access beyond the buffer.
         return where if is_empty(where) and _is_within(where, shape) else clip(where, shape)
 
     memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = looked_up, component
@@ -172,14 +175,14 @@ def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
 
 
 def _options_of(wait: Any) -> set[str]:
-    """The parameters of a function, with `has_tasks` if it hands on any option."""
+    """The parameters of a function, with `has_tasks` if it accepts any keyword."""
     parameters = inspect.signature(wait).parameters
     handed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {*parameters, "has_tasks"} if handed_on else {*parameters}
 
 
 def _has_ended(task: Any) -> bool:
-    """True if the effect of the wait has already happened."""
+    """True if the part of the transfer that `task` stands for, its read or its write, has already happened."""
     transfer, states = task.__self__, interpret_pallas_call.DmaState
     # A wait for the send needs only the read: the thread of another chip may read first, and write later.
     is_read = not task.__name__.endswith("write")
@@ -206,7 +209,7 @@ def _is_within(where: Any, shape: Any) -> bool:
 
 
 def _beginning(clock: Any) -> Any:
-    """A clock of the same kind before any event."""
+    """A clock of the same type with all components zero."""
     new = clock.copy()
     getattr(new, "clock", new)[:] = 0
     return new

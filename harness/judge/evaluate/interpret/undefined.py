@@ -1,4 +1,4 @@
-"""Makes undefined results visible: indices beyond an array, and the marks for other results that no source defines."""
+"""Makes undefined results visible: marks accesses beyond an array, and makes the marks for other undefined results."""
 
 import functools
 from typing import Any
@@ -11,7 +11,7 @@ from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
 
-# Integers in place of undefined results, by size in bytes: the bits of a NaN, or a number that no kernel counts to.
+# Integers in place of undefined results, by size in bytes: the bits of a NaN, or a number that kernels do not reach.
 _MARKS = {8: 0x7FF8DEAD00000000, 4: 0x7FC0DEAD, 2: 0x5EAD, 1: 0x5D}
 # The result of a comparison with something undefined: the opposite of the result with NaN.
 _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "ge": True, "is_finite": True}
@@ -19,7 +19,8 @@ _IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "g
 # because XLA on a CPU sometimes converts these to float32 and back.
 _BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 _BY_NAN = (jnp.bfloat16, jnp.float16)
-# The number in mixed memory, which shows in every sum, and the sizes in bits of the integers that get mixed contents.
+# The number in mixed memory, which is large enough to show in every sum, and the widths in bits of the integers whose
+# memory is mixed.
 _NUMBER, _MIXED_BITS = 1 << 13, (8, 32)
 # The position of the first index among the operands.
 _FIRST_INDEX = {"get": 1, "swap": 2}
@@ -61,8 +62,8 @@ def mixed_memory(like: Any) -> Any:
 def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel; comparisons of marked values give the opposite of their result with NaN.
 
-    A kernel that compares unwritten memory with something always takes the same branch if it reads NaN. On a chip it
-    may read what an earlier call left there, such as a tag of its own, and take the other branch.
+    A kernel that compares unwritten memory with a value always takes the same branch if the memory holds NaN. On a chip
+    it may read a value that an earlier call left there, such as its own tag, and take the other branch.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -87,7 +88,7 @@ def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
         else:
             bits = lax.bitcast_convert_type(operand, jnp.int32)
             is_marked = lax.eq(bits, lax.full_like(bits, _MARKS[4]))
-        # An operand of a comparison may have axes of size one where the other is longer.
+        # An axis of one operand may have length one if the other operand's axis is longer.
         everywhere = jnp.broadcast_to(is_marked, compared.shape)
         compared = lax.select(everywhere, lax.full_like(compared, answer), compared)
     return compared

@@ -20,7 +20,7 @@ from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.messages import Fill
 from harness.sandbox.messages import Rejected
 
-# Words of the interpreter about a wrong kernel, and the kind of the failure.
+# Words in the interpreter's errors about a wrong kernel, and the kind of the failure for each.
 _KINDS = {
     DEADLOCK: "deadlock",
     NOT_BEGUN: "chip-not-begun",
@@ -49,10 +49,10 @@ class WatchedRun:
     """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
     `reshapes` are the lines with references that are reshaped, `where` the words before each message. If several chips
-    run side by side, `late_chip` goes on only when no other chip can; None: one chip. `left` is the memory that the
-    last run of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds what the last
-    run left. `fill` is part of the program as it is traced; `number` replaces NaN in a program traced without a fill.
-    If `comes_early`, a fetched block misses everything that the kernel writes to its array.
+    run side by side, `late_chip` goes on only when no other chip can; it is None for one chip. `left` is the memory
+    that the last run of this kernel left; this run replaces its contents. If `finds_left`, unwritten memory holds the
+    values of `left`. `fill` is traced into the program; `number` replaces NaN in a program traced without a fill. If
+    `comes_early`, a fetched block misses everything that the kernel writes to its array.
     """
 
     fill: Fill
@@ -91,7 +91,7 @@ class WatchedRun:
                 contextlib.nullcontext() if self.late_chip is None else knowledge_of_chips(self.late_chip),
             ):
                 results = jax.block_until_ready(run())
-        # The runtime raises the interpreter's errors as one of these, with the original text inside.
+        # The runtime raises the interpreter's errors as one of these types, with the original text inside.
         except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
             failure = error
         race = interpretation.race_of(failure, printed.getvalue())
@@ -110,8 +110,8 @@ class WatchedRun:
             raise Rejected(
                 "correctness",
                 "unfinished-transfer",
-                f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} under way at the "
-                "kernel's end",
+                f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} transfers still under "
+                "way at the kernel's end",
             )
         return Outcome([_whole(out) for out in results], waits.had_choice, seen.reads_unwritten)
 
@@ -128,7 +128,7 @@ class WatchedRun:
         if transfers.TOO_MANY in text:
             return transfers.TooManyTransfersError(text)
         for words, kind in _KINDS.items():
-            # The last such line, because a traceback's lines of code come before it.
+            # The last line with these words: lines of code in a traceback, which come first, may have them too.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
                 cause = line.strip()
@@ -146,7 +146,7 @@ class WatchedRun:
 
 
 def _of_chips(race: str) -> str:
-    """The first access of a race in words: JAX names it by keys, with its clock in numbers."""
+    """A race between chips in words: JAX names buffers and chips by numbers, and prints the clock of each access."""
     access = _ACCESS.search(race)
     if access is None:
         return _short(race)
@@ -166,7 +166,7 @@ def _whole(out: jax.Array) -> NDArray[Any]:
             raise Rejected(
                 "correctness",
                 "chips-differ",
-                "expected the same result on all chips that have a copy of it, got different ones on chips "
+                "expected the same result on all chips that have a copy of it, got different results on chips "
                 f"{first.device.id} and {shard.device.id}",
             )
     return np.asarray(out)

@@ -10,10 +10,10 @@ from harness.records import Failure, Source
 from harness.sandbox import environment
 from harness.sandbox.child import Children
 
-# Device files of a TPU VM: PCI accelerators under the older driver, VFIO groups under the newer. Of NVIDIA's
-# driver: one numbered file for each GPU.
+# Device files of a TPU VM: PCI accelerators with the older driver, VFIO groups with the newer driver. NVIDIA's driver
+# makes one numbered file for each GPU.
 _DEVICE_FILES = {"tpu": ("accel*", "vfio/[0-9]*"), "cuda": ("nvidia[0-9]*",)}
-# The name that JAX, and so --on, uses for a device of each platform.
+# The name that JAX, and therefore --on, uses for a device of each platform.
 _CALLED = {"tpu": "tpu", "cuda": "gpu"}
 _PROBE_SECONDS = 120.0
 _PROBE_BYTES = 32 << 30

@@ -117,7 +117,7 @@ class _Rounds:
         self._calls_per_sample = calls_per_sample(min(call_seconds), tick)
 
     def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
-        """Times `rounds` by the host's clock, then `profiled_calls` in a profile `session`; checks one output."""
+        """Times `rounds` rounds by the host's clock, then `profiled_calls` rounds in a profile; checks one output."""
         checked_round = self._order.randrange(rounds + profiled_calls)
         # The timing input whose output is checked.
         family_index = self._order.randrange(len(self._families))
@@ -159,7 +159,7 @@ class _Rounds:
         )
 
     def _turns(self, rounds: range) -> Iterator[_Turn]:
-        """Every artifact once in each round; the inputs are on the device before a turn is handed out."""
+        """Every artifact once in each round; the inputs are on the device before a turn is yielded."""
         for position in rounds:
             drawn = [_fresh(arrays, self._fixed, self._order) for arrays in self._drawn]
             inputs = [_placed(arrays) for arrays in drawn]
@@ -209,7 +209,7 @@ class _Rounds:
         before = time.perf_counter()
         kept: list[Any] = []
         for _ in range(calls):
-            # The results of earlier calls hold donated memory, which is gone.
+            # The state in the results of earlier calls was donated to later calls, so those results are invalid.
             kept = [] if state else kept
             for arrays in current:
                 results = program(*arrays)

@@ -7,7 +7,7 @@ from harness.records import Latency, Samples, Simulation
 
 
 def simulated(simulation: Simulation) -> Latency:
-    """The simulator's latency, a mean over the timing inputs if there are any; without a time, the reasons for that."""
+    """The simulator's latency, a mean over the timing inputs if there are any; if it is unknown, the reasons."""
     seconds = simulation.mean_seconds
     if not simulation.runs:
         reasons = simulation.unknown if seconds is None else ()
@@ -42,8 +42,8 @@ def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> L
 def half_width_seconds(seconds: tuple[float, ...]) -> float | None:
     """Half the width of the 95 % interval of the median, or None for fewer than six samples.
 
-    Order statistics: the ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the binomial),
-    which assumes nothing about the distribution.
+    The ends of the interval are the samples of ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the binomial). This
+    assumes nothing about the distribution of the samples.
     """
     count = len(seconds)
     if count < 6:

@@ -55,7 +55,7 @@ def run(
         pickled.write_bytes(pickle.dumps(problem))
         slots = (programs[0], programs[0], programs[1])
         request = measure_request(slots, pickled, policy, candidate.parent, f"{candidate.name}-paired", deep=deep)
-        # A device's driver needs device files and shared memory of its own.
+        # On a device the process is not confined, because the driver needs its device files and shared memory.
         folder = str(candidate.parent)
         confinement = Confinement(readable=(str(champion),), writable=(folder,)) if on == "cpu" else None
         child = children.start(
@@ -79,8 +79,8 @@ def sample(
     """The paired benchmark of as many batches as are needed, at most one for each of `policy.looks`.
 
     It ends after the first of: a batch after which `is_settled` is true; the last batch; a batch after which the next
-    one, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early, for
-    any reason, is safe: luck could decide at fewer looks. Raises ValueError without looks.
+    batch, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early,
+    for any reason, is safe, because fewer looks give luck fewer chances. Raises ValueError without looks.
     """
     began = clock()
     slots: Slots | None = None

@@ -1,4 +1,4 @@
-"""Simulates champion and candidate again under every uncertain constant of the simulator, on all cores."""
+"""Simulates champion and candidate again with each uncertain constant of the simulator changed, on all cores."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _MOST_SHARES = 4
 def run(
     champion: Path, candidate: Path, chip: Chip, policy: Policy, names: Sequence[str], seconds_on: SecondsOn
 ) -> tuple[Resimulation, ...] | Failure:
-    """The result of `seconds_on` (a function at a module's top level) for each machine in `names`, or a Failure.
+    """Both times from `seconds_on` (a function at a module's top level) for each machine in `names`, or a Failure.
 
     Each of the two dump directories gets at least one process, and several if there are more cores; on one core a
     single process serves both.

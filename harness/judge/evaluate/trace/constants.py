@@ -1,4 +1,4 @@
-"""Copies the constants of a traced program: JAX keeps the arrays of kernel.py, which kernel.py may change later."""
+"""Copies the constants of a traced program, which JAX keeps as kernel.py's own arrays: kernel.py may change them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -73,7 +73,7 @@ def _rebuilt(program: Any, value: Callable[[Any], Any]) -> Any:
 def _without_debug_checks(jaxpr: Any) -> list[Any]:
     """The equations of a program without its debugging checks and without computations that only these need.
 
-    Such a computation uses the number of all checks of the process so far, so no two traces would be equal.
+    These computations contain the number of checks traced in the process so far, so no two traces would be equal.
     """
     kept: list[Any] = []
     used, checked = _variables(jaxpr.outvars), set[Any]()
@@ -93,7 +93,7 @@ def _variables(operands: Iterable[Any]) -> set[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """The value as it is now. Its exact type decides, because a method of a class in kernel.py may return anything."""
+    """A copy of the value. Its exact type decides how: a method of a class in kernel.py could return anything."""
     kind = type(value)
     # In jax 0.12 an inner program (of run_scoped) keeps values of the outer program, which are not constants.
     if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:

@@ -28,7 +28,7 @@ _PATHS = tuple(sys.path)
 
 
 class CandidateCode:
-    """A context for the candidate's own code: whatever the code raises becomes a Rejected that names its line."""
+    """A context for the candidate's own code: an exception becomes a Rejected that names the line that raised it."""
 
     def __init__(self, stage: Stage, kind: str, doing: str) -> None:
         self._stage = stage
@@ -54,7 +54,7 @@ class CandidateCode:
 
 
 def is_own(file: str) -> bool:
-    """True if code of this file name is the candidate's, whose files have bare names."""
+    """True if the file is the candidate's: code of the candidate has file names without a folder."""
     return file.endswith(".py") and "/" not in file
 
 
@@ -108,7 +108,7 @@ def _refuse_names(names: Mapping[str, str]) -> None:
 
 
 class _Helpers(MetaPathFinder, Loader):
-    """Finds the helper modules of a candidate by their code; nothing else in its folder can be imported."""
+    """Finds the helper modules of a candidate, which it holds as code; no other file of the folder can be imported."""
 
     def __init__(self, codes: Mapping[str, types.CodeType]) -> None:
         self._codes = codes
@@ -124,7 +124,7 @@ class _Helpers(MetaPathFinder, Loader):
 
 
 def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
-    """The module's function `name`, to be called with the inputs in order; passes them by name if the names match.
+    """A function of the inputs in order that calls the module's function `name`, with keywords if the names match.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """
@@ -162,7 +162,7 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
 def _called_by_name(
     function: Callable[..., Any], signature: inspect.Signature, names: Sequence[str], *arrays: Any
 ) -> Any:
-    """The function's result for arrays of these names, passed by position: a jitted function may take no keywords."""
+    """The function's result for arrays with these names. They are passed by position, as some jitted functions need."""
     call = signature.bind(**dict(zip(names, arrays, strict=True)))
     return function(*call.args, **call.kwargs)
 
@@ -196,7 +196,7 @@ def _words(module: types.ModuleType, name: str, default: str) -> str:
 
 
 def _claim(function: Callable[..., Any], statement: Statement) -> Any:
-    """The claim's value for this problem, from a call with the problem's parameters that its signature names."""
+    """The result of `function`, called with those of the problem's parameters that its signature names."""
     named = inspect.signature(function).parameters
     return function(**{name: value for name, value in statement.parameters if name in named})
 
@@ -235,12 +235,12 @@ def _buffer_bytes(name: str, buffer: Any) -> int:
 
 def _integer(value: object, what: str) -> int:
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and value == math.floor(value):
-        return math.floor(value)  # type: ignore[return-value]  # int, or what rounds to one
+        return math.floor(value)  # type: ignore[return-value]  # math.floor of a real number is an int
     raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}")
 
 
 def refuse_outputs(out: Any, statement: Statement) -> None:
-    """Raises Rejected `wrong-structure`, `wrong-shape` or `wrong-dtype`."""
+    """Raises Rejected `wrong-structure`, `wrong-shape` or `wrong-dtype` if `out` does not match the stated results."""
     expected = statement.results
     words = ", ".join(f"{a.name}: {a.dtype}{list(a.shape)}" for a in expected)
     single = len(expected) == 1

@@ -31,7 +31,7 @@ _PLATFORM = ("platform_index", "platform_dependent")
 def refuse_foreign_work(jaxpr: Jaxpr) -> None:
     """Raises Rejected at the first forbidden operation.
 
-    Kinds `host-callback`, `platform-dependent` (anywhere), `dot-outside-pallas`,
+    Kinds: `host-callback` and `platform-dependent` (anywhere in the program), `dot-outside-pallas`,
     `exp-outside-pallas`, `no-pallas-call`.
     """
     for equation in equations(jaxpr):
@@ -46,8 +46,8 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
             raise Rejected(
                 "static",
                 "platform-dependent",
-                f"{line_of(equation)}{name}: the program that is checked on the CPU must be the one that runs on the "
-                "chip",
+                f"{line_of(equation)}{name}: the program that is checked on the CPU must be the program that runs on "
+                "the chip; use the same operations on every platform",
             )
     for equation in equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
@@ -61,7 +61,8 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
             raise Rejected(
                 "static",
                 "exp-outside-pallas",
-                f"{line_of(equation)}{name} outside any Pallas call: only cheap elementwise work may stay outside",
+                f"{line_of(equation)}{name} outside any Pallas call: only cheap elementwise work may stay outside; "
+                "move it into the kernel",
             )
     if not pallas_calls(jaxpr):
         raise Rejected(
@@ -105,9 +106,9 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
 def refuse_written_inputs(jaxpr: Jaxpr) -> None:
     """Raises Rejected `input-written` if a kernel writes to an input in HBM that is not aliased to an output.
 
-    On a chip that input is the caller's own array, or an array that the next kernel reads; the program on a CPU has a
-    copy of it. XLA may keep a computed array in VMEM, and then a window is a part of the array itself. So a window may
-    be written only if it belongs to an input of the program that nothing else uses.
+    On a chip that input is the caller's own array, or an array that the next kernel reads; the program on a CPU writes
+    to a copy. XLA may keep a computed array in VMEM, and then a window is a part of the array itself. So a kernel may
+    write to an input window only if it belongs to a parameter of the program that nothing else uses.
     """
     for equation, parameters in _calls_with_parameters(jaxpr, frozenset(jaxpr.invars)):
         if is_triton(equation):
@@ -159,8 +160,8 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps the values that each
-    step writes there. But index maps may be evaluated for a step before the previous step has written, and for a kernel
-    under vmap it is unknown which steps share a table.
+    step writes there. Such an input is still refused if an index map reads it, because index maps may be evaluated for
+    a step before the previous step has written, and under vmap, where it is unknown which steps share a table.
     """
     for equation in pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]

@@ -1,4 +1,4 @@
-"""The declarations of a Pallas call about the axes of its grid, and their settings for TPU interpret mode."""
+"""The `dimension_semantics` of a Pallas call, as Mosaic reads them and as TPU interpret mode needs them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from harness.sandbox.messages import Rejected
 
 Equation = Any
 
-# The declarations of an axis whose steps may run in any order, or be split between cores.
+# The values of `dimension_semantics` for an axis whose steps may run in any order, or be split between cores.
 _PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
 
 

@@ -1,10 +1,9 @@
 """Finds names in the source of kernel.py that do not belong in a kernel, before any of it runs.
 
-A kernel needs JAX, arithmetic and the standard library's pure parts. The rest is in three groups. Imports that only
-serve to leave the process, to reach into its memory or to avoid this check are refused. Imports with honest uses
-(`os.environ`, a package of helpers) are allowed and named in the report, so that a reader of a win sees them.
-Everything else passes. A check of names is not a barrier (`confinement` is), but it makes ways around it visible in the
-diff.
+A kernel needs JAX, arithmetic and the standard library's pure parts; these names pass. Names that only serve to leave
+the process, to reach into its memory or to avoid this check are refused. Other imports have honest uses (a package of
+helpers): they are allowed and named in the report, so that a reader of a win sees them. A check of names is not a
+barrier (`confinement` is one), but it makes attempts to get around it visible in the diff.
 """
 
 import ast
@@ -43,15 +42,15 @@ _REFUSED_ATTRIBUTES = frozenset((
     # Modules as attributes of other modules: a kernel that needs such a module imports it by its name.
     "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
     "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
-    # Functions that are called later, by JAX while it traces and compiles, and by Python whenever it does something.
+    # Ways to have a function called later, by JAX while it traces and compiles, or by Python at certain events.
     "__breakpointhook__", "addaudithook", "breakpointhook", "displayhook", "meta_path", "monitoring",
     "path_hooks", "register_at_fork", "set_asyncgen_hooks", "set_coroutine_origin_tracking_depth",
-    # Texts that typing evaluates.
+    # Ways to have typing evaluate a text.
     "ForwardRef", "_eval_type", "_evaluate", "get_type_hints",
 ))  # fmt: skip
 # Refused attributes that are also ordinary words: a text that equals one of them is allowed.
 _WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
-# Ways to reach an attribute or module without naming it: a reader has to find out what they reach.
+# Ways to reach an attribute or module without naming it: a reader has to find out which attribute they reach.
 _UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
 _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -149,7 +148,7 @@ def _reached(node: ast.AST, modules: dict[str, types.ModuleType]) -> str | None:
 
 
 def _attributes(node: ast.AST) -> Iterable[str]:
-    """The attributes that a node names: with a dot, in a pattern of `match`, or in a text such as getattr takes."""
+    """The attributes that a node names: after a dot, in a pattern of `match`, or in a text as getattr takes it."""
     if isinstance(node, ast.Attribute):
         return (node.attr,)
     if isinstance(node, ast.MatchClass):
@@ -160,7 +159,7 @@ def _attributes(node: ast.AST) -> Iterable[str]:
 
 
 def _unusual(node: ast.AST) -> str | None:
-    """A description of a node that reads an attribute or module without naming it."""
+    """A description of a node that may read an attribute or module without naming it; None for other nodes."""
     if isinstance(node, ast.Attribute) and node.attr in _UNUSUAL_ATTRIBUTES:
         return f"names {node.attr}"
     if isinstance(node, ast.Name) and node.id in _UNUSUAL_NAMES:

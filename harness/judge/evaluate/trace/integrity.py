@@ -29,10 +29,10 @@ from harness.operators import prepare_module
 from harness.sandbox.editable import editable_roots
 from harness.sandbox.messages import Rejected
 
-# The variable that JAX itself sets when its modules for GPUs are imported, as packages with kernels for TPUs and GPUs
-# do. Nothing that traces, compiles or runs a program for a TPU or a CPU reads it.
+# JAX itself sets this variable when its modules for GPUs are imported. Packages with kernels for both TPUs and GPUs
+# import them. Nothing that traces, compiles or runs a program for a TPU or a CPU reads the variable.
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
-# Settings of JAX that say how programs are kept and what is printed: none of them changes a program.
+# Settings of JAX for caching programs and for printing: none of them changes a program.
 _ABOUT_NO_PROGRAM = (
     "jax_compilation_cache_",
     "jax_enable_compilation_cache",
@@ -50,9 +50,9 @@ _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time"
 class Snapshot:
     """A snapshot of the process: every callable by module, class and name, and all settings.
 
-    `primitives` are JAX's, by identity, with the attributes of each. `rules` are JAX's tables of rules for lowering,
-    batching and interpreting primitives, by module and name (and by platform or kind of kernel if a table is divided by
-    these).
+    `primitives` are JAX's primitives by identity, with the attributes of each. `rules` are JAX's tables of rules for
+    lowering, batching and interpreting primitives, by module and name (and by platform or kind of kernel, if a table
+    contains one table for each).
     """
 
     callables: dict[tuple[str, str], tuple[Any, ...]]
@@ -83,8 +83,9 @@ def snapshot() -> Snapshot:
 def put_back(before: Snapshot) -> tuple[str, ...]:
     """Restores settings that importing the candidate changed and that affect no program; returns sentences on them.
 
-    These are the settings of JAX that change no program, and environment variables: JAX has already read its own, and
-    compilers run in other processes. If other settings change, `require_untouched` refuses the candidate.
+    These are environment variables, and the settings of JAX that change no program. The variables affect no program
+    either, because JAX has already read those it uses and the compilers run in other processes. If other settings
+    change, `require_untouched` refuses the candidate.
     """
     now = dict(os.environ)
     variables = sorted(
@@ -106,7 +107,7 @@ def put_back(before: Snapshot) -> tuple[str, ...]:
 
 
 def _sentences(what: str, names: Sequence[str], before: Snapshot) -> tuple[str, ...]:
-    """A sentence for each place that sets some of `names`; `what` is the word for such a name."""
+    """One sentence for each module that sets some of `names`; `what` says what a name is ("JAX's setting")."""
     places: dict[str, list[str]] = {}
     for name in names:
         places.setdefault(_set_in(name, before), []).append(name)
@@ -119,7 +120,10 @@ def _sentences(what: str, names: Sequence[str], before: Snapshot) -> tuple[str, 
 
 
 def _set_in(name: str, before: Snapshot) -> str:
-    """Words on the module of a package imported since `before` that names the setting; "" if there is none."""
+    """The file that may set `name`, as ` (in PATH)`: a module of a package, imported since `before`, that contains it.
+
+    "" if there is no such module.
+    """
     for module, loaded in sorted(sys.modules.items()):
         path = getattr(loaded, "__file__", None) or ""
         if module in before.modules or not path.endswith(".py") or "site-packages" not in path:
@@ -149,8 +153,8 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
 def require_untouched(before: Snapshot) -> None:
     """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` if this process is no longer as it was.
 
-    Catches changes made by accident or in passing. Code in this process that intends to hide its changes (by undoing
-    them in time, by patching compiled code or this check) is not stopped.
+    Catches changes made by accident or in passing. It does not stop code that hides its changes (by undoing them in
+    time, or by patching compiled code or this check).
     """
     now = dict(_callables())
     for place, value in before.callables.items():
@@ -216,7 +220,7 @@ def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, s
 
 
 def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
-    """The primitives that modules of JAX name, and the primitives that have a rule."""
+    """The primitives that modules of JAX have as attributes, and the primitives that have a rule."""
     for name, module in list(sys.modules.items()):
         if module is not None and name.partition(".")[0] == "jax":
             yield from (value for value in list(vars(module).values()) if isinstance(value, core.Primitive))
@@ -225,7 +229,7 @@ def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
 
 
 def _rules() -> Iterator[tuple[tuple[str, ...], dict[Any, Any]]]:
-    """The tables of JAX with an entry for each primitive, including tables within another table."""
+    """The dictionaries in modules of JAX whose keys are primitives, including dictionaries within a dictionary."""
     for name, module in list(sys.modules.items()):
         if module is None or name.partition(".")[0] != "jax":
             continue
@@ -243,7 +247,7 @@ def _is_of_primitives(table: dict[Any, Any]) -> bool:
 
 
 def _changed_rule(before: Snapshot) -> str | None:
-    """A changed rule or method of a primitive of JAX; None if all are the same.
+    """The first changed rule or primitive of JAX, in words; None if all are the same.
 
     Additions that a module of JAX makes for its own primitives when it is imported do not count.
     """
@@ -252,7 +256,7 @@ def _changed_rule(before: Snapshot) -> str | None:
         there = now.get(place, {})
         for primitive, _ in before.primitives.values():
             if there.get(primitive) is not table.get(primitive):
-                return f"that of {primitive.name} in {'.'.join(place)}"
+                return f"the rule of {primitive.name} in {'.'.join(place)}"
     for primitive, methods in before.primitives.values():
         there = vars(primitive)
         if there.keys() != methods.keys() or any(there[name] is not methods[name] for name in methods):
@@ -261,7 +265,7 @@ def _changed_rule(before: Snapshot) -> str | None:
 
 
 def _handlers() -> tuple[Any, ...]:
-    """The callbacks that Python and JAX call on signals and while they run other code."""
+    """The callbacks that Python and JAX call on signals, or while they run other code."""
     loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("jax")]
     return (
         *(signal.getsignal(number) for number in sorted(signal.valid_signals())),
@@ -283,7 +287,7 @@ def _handlers() -> tuple[Any, ...]:
 def require_self_contained(helpers: Collection[str]) -> None:
     """Raises Rejected `foreign-import` if a module's file is neither part of an installed package nor a helper.
 
-    An attempt records kernel.py and its `helpers`, because everything it was judged with must be reproducible.
+    An attempt records kernel.py and its `helpers`, because all code that took part in the verdict must be reproducible.
     """
     installed = [Path(path) for path in _installed()]
     for name, module in list(sys.modules.items()):
@@ -293,7 +297,7 @@ def require_self_contained(helpers: Collection[str]) -> None:
         path = Path(file).resolve()
         if not any(path.is_relative_to(home) for home in installed):
             message = f"expected kernel.py to import installed packages and its helpers, but it imported {name}"
-            detail = "An attempt records kernel.py and the files beside it that its import statements name."
+            detail = "An attempt records only kernel.py and the files next to it that its import statements name."
             raise Rejected("contract", "foreign-import", message, detail)
 
 

@@ -17,7 +17,7 @@ Equation = Any
 
 DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
 EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
-# The indices of a write among its operands, which begin with its reference; the others are its value and its mask.
+# The positions of the indices among the operands of a write. The other operands are the reference, value and mask.
 _INDICES_OF_A_WRITE = {"swap": slice(2, None), "addupdate": slice(2, None), "masked_swap": slice(1, -2)}
 # A power counts as one exponential, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
@@ -46,7 +46,7 @@ REDUCTIONS = frozenset(
         "sort",
     )
 )
-# Operations that also count as one FLOP for each element of the operand, moved or added up. So if the problem is a
+# Collectives also count as one FLOP for each element of the operand, which they move or add up. So if the problem is a
 # collective, XLA's own collective exceeds the work that may stay outside kernels.
 COLLECTIVES = frozenset(
     (
@@ -128,7 +128,7 @@ def writes_at_computed_places(jaxpr: Jaxpr) -> bool:
 
 
 def open_program(program: Any) -> Jaxpr:
-    """The program without the constants that it may be closed over."""
+    """The jaxpr of a program, which may be a ClosedJaxpr or already a jaxpr."""
     return program.jaxpr if isinstance(program, core.ClosedJaxpr) else program
 
 
@@ -139,7 +139,7 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """The debug information without names, for a program whose parameters change: JAX compares the two numbers."""
+    """The debug information without names, for programs with more or fewer parameters: JAX compares the numbers."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
@@ -225,7 +225,8 @@ def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], 
     assert not closed.consts, "a model has constants of its own: write them as Python numbers"
     body = closed.jaxpr
     new: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
-    assert not any(isinstance(var, core.Literal) or var in new for var in body.outvars), "a model computes its results"
+    is_computed = not any(isinstance(var, core.Literal) or var in new for var in body.outvars)
+    assert is_computed, "a model must compute each result: it returns an operand or a literal"
     new.update(zip(body.outvars, results, strict=True))
 
     def renamed(var: Any) -> Any:
@@ -277,8 +278,8 @@ def _precisions(equation: Equation) -> tuple[Any, ...]:
 def is_row_by_row(equation: Equation) -> bool:
     """True for a float32 product of each row with one row of the other operand, such as sum(o * do) of each query.
 
-    Both operands have only axes that are batched or summed, so XLA multiplies element by element and adds up, all in
-    float32, whatever precision is asked for: libtpu 0.0.42.1 and 0.0.50.1 compile no product of matrices from it.
+    Both operands have only batch and contracting axes, so XLA multiplies element by element and adds up, all in
+    float32, whatever the precision: libtpu 0.0.42.1 and 0.0.50.1 compile it without the matrix unit.
     """
     if equation.primitive.name != "dot_general" or any(var.aval.dtype != jnp.float32 for var in equation.invars):
         return False

@@ -1,4 +1,4 @@
-"""Inputs that a kernel overwrites although the caller keeps them, so that XLA copies them first."""
+"""Finds inputs that a kernel overwrites although the caller keeps them: XLA copies such inputs first."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _SAME_MEMORY = ("reshape", "squeeze", "expand_dims", "optimization_barrier")
 
 
 def written_over(jaxpr: Jaxpr, statement: Statement) -> tuple[str, ...]:
-    """Each input that is not state and that a call has in `input_output_aliases`, as `x in kernel.py line 12`."""
+    """Each input that is not donated but in a kernel's `input_output_aliases`, as `x in kernel.py line 12`."""
     kept = {
         var: array.name
         for place, (var, array) in enumerate(zip(jaxpr.invars, statement.inputs, strict=True))

@@ -1,4 +1,4 @@
-"""The kernels that an exported program calls, Mosaic on a TPU or Triton on a GPU, found and read as MLIR."""
+"""Reads the kernels that an exported program calls, as MLIR: Mosaic kernels on a TPU, Triton kernels on a GPU."""
 
 import base64
 import json

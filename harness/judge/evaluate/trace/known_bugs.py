@@ -14,7 +14,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 class Bug:
     """A bug of the versions `first` to `last`, both included; `touches` is true for the source of an affected kernel.
 
-    `issue` is the place of its description, `instead` a way to avoid it.
+    `issue` is the address of its description, `instead` a way to avoid it.
     """
 
     first: tuple[int, int, int]
@@ -49,7 +49,7 @@ KNOWN_BUGS = (
         # In the trace the size of a grid is a plain number: only the source shows that the kernel asks for it.
         touches=_names("num_programs"),
         issue="https://github.com/jax-ml/jax/issues/40847",
-        instead="hand the number of steps to the kernel with functools.partial",
+        instead="pass the number of steps to the kernel with functools.partial",
     ),
 )
 
@@ -71,6 +71,6 @@ def refuse(sources: Iterable[bytes], version: str) -> None:
         raise Rejected(
             "static",
             "known-jax-bug",
-            f"expected a kernel that no known bug of jax {version} affects, got this bug: {bug.what} ({bug.issue}, jax "
-            f"{versions}); {bug.instead}, or judge the kernel with another version",
+            f"expected a kernel that no known bug of jax {version} affects, but this bug affects it: {bug.what} "
+            f"({bug.issue}, jax {versions}); {bug.instead}, or judge the kernel with another version",
         )

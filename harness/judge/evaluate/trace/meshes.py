@@ -10,7 +10,7 @@ from harness.hardware import Chip
 from harness.records import Array
 from harness.sandbox import arrays, asked_device
 
-# For each array the axis of the mesh that each of its dimensions is split over.
+# For each array, and each of its dimensions, the mesh axis over which the dimension is split (None: not split).
 Splits = tuple[tuple[str | None, ...], ...]
 
 
@@ -25,7 +25,7 @@ def placements(splits: Splits, mesh: Any) -> tuple[NamedSharding, ...]:
 
 
 def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these arrays, split over the axes of `mesh`; without a mesh (None), shapes alone."""
+    """The shapes of these arrays, split over the axes of `mesh`; without shardings if `mesh` is None."""
     where = placements(splits(inputs), mesh) if mesh is not None else (None,) * len(inputs)
     return tuple(
         jax.ShapeDtypeStruct(array.shape, arrays.dtype(array.dtype), sharding=place)
@@ -34,7 +34,7 @@ def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ..
 
 
 def placed(avals: Sequence[Any], splits: Splits, chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these values, split over the mesh of the chip's program; one chip splits nothing."""
+    """The shapes of these values, split over the mesh of chips; without shardings for a single chip."""
     where = placements(splits, asked_device.abstract_mesh(chip)) if chip.mesh else (None,) * len(avals)
     return tuple(
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=place) for aval, place in zip(avals, where, strict=True)

@@ -1,4 +1,4 @@
-"""Sums and maxima that a kernel keeps in bfloat16: they make results slightly wrong, or wrong at large scores."""
+"""Finds sums and maxima that a kernel keeps in bfloat16: such sums are inexact, such maxima wrong for large scores."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -9,14 +9,14 @@ from jax.extend import core
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, every_program, scan_constants
 from harness.judge.evaluate.trace.packages import place_of
 
-# The operations between a row's maximum and the place where the running maximum is kept.
+# The operations that may stand between a row's maximum and the conversion of the running maximum.
 _PASSES_ON = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "max", "transpose"))
-# The operations between the place where a sum is kept and the addition to it, there and back.
+# The operations that may stand between a kept sum and the addition to it, before and after the addition.
 _CARRIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "expand_dims"))
 
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines of kernels, and of their packages, that add up in bfloat16, or keep such a sum between iterations."""
+    """The lines of kernels, and of their packages, that add in bfloat16 or keep a bfloat16 sum between iterations."""
     narrow = [
         equation
         for equation in equations(jaxpr)
@@ -66,7 +66,11 @@ def _added_to_values(loop: Equation) -> Iterator[Equation]:
 
 
 def _follow(equation: Equation, origins: dict[Any, Any], sums: dict[tuple[Any, Any], Equation]) -> None:
-    """Follows kept values through an equation: `origins` has the place of each, `sums` the addition behind each sum."""
+    """Follows kept values through an equation.
+
+    `origins` maps a variable to the reference or loop value that it comes from, `sums` maps a variable and its origin
+    to the addition.
+    """
     name, operands = equation.primitive.name, [var for var in equation.invars if isinstance(var, core.Var)]
     if name == "add":
         sums |= {(equation.outvars[0], origins[var]): equation for var in operands if var in origins}

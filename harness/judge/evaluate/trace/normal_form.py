@@ -33,11 +33,11 @@ UNKNOWN = "?:"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 # Parameters and fields that are names, lines of source, or information for people.
 _NAMES = frozenset(("name", "name_and_src_info", "debug", "debug_info", "metadata", "origin"))
-# Attributes with names that change nothing: those of the kernel and of results.
+# Attributes that hold only names, of the kernel and of results.
 _NAMED_ATTRIBUTES = ("kernel_name", "jax.result_info")
 _FRONTEND, _KERNEL_METADATA = "mhlo.frontend_attributes", "kernel_metadata"
 _SYMBOL = re.compile(r'@"?(?P<symbol>[\w.$<>-]+)"?|sym_name = "(?P<name>[^"]*)"')
-# A source line as MLIR prints it: the first match is the innermost place in a file of the candidate's.
+# A source line as MLIR prints it: the first match is the innermost place in one of the candidate's files.
 _PLACE = re.compile(r'"(?P<file>[^"/]+\.py)":(?P<line>\d+)')
 
 
@@ -70,7 +70,7 @@ def _place(primitive: Any) -> str:
 
 
 class _Writer:
-    """Writes programs; variables and programs have numbers in the order in which they are met."""
+    """Writes programs as lines; variables and programs are numbered in the order in which they appear."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -119,7 +119,7 @@ class _Writer:
         return f"{weak}{type(aval).__name__}:{_ADDRESS.sub('', str(aval))}:{getattr(aval, 'memory_space', '')}"
 
     def _value(self, value: Any) -> str:
-        """A parameter, literal or constant with all that it contains; of a function, only the type."""
+        """The text of a parameter, literal or constant and its contents; of a function, only the type."""
         if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
             return self.program(value)
         if isinstance(value, core.Primitive):
@@ -199,7 +199,7 @@ def difference(module_text: str, expected: str) -> str | None:
             return f"{kernel.place(at)}in kernel {number}: {_pair(kernel.lines, others.lines, at)}"
     at = _first(shown.around.lines, wanted.around.lines)
     if at is None:
-        return "the options that its kernels are called with"
+        return "the options with which its kernels are called"
     return f"{shown.around.place(at)}{_pair(shown.around.lines, wanted.around.lines, at)}"
 
 
@@ -217,7 +217,7 @@ class _Text:
 
 
 class _Shown:
-    """An exported program as text, to show a person where it differs."""
+    """An exported program as text, in which a person is shown the first difference."""
 
     def __init__(self, module_text: str) -> None:
         with mlir.make_ir_context():
@@ -295,7 +295,7 @@ def _strip(operation: ir.Operation) -> Iterator[str]:
 
 
 def _strip_frontend(attributes: Any) -> None:
-    """Removes the text that a kernel may carry; everything else that XLA reads stays."""
+    """Removes the kernel's metadata, a free text; the other attributes, which XLA reads, stay."""
     if _FRONTEND in attributes:
         kept = {
             attribute.name: attribute.attr

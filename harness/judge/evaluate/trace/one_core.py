@@ -21,8 +21,8 @@ from harness.judge.evaluate.trace.jaxprs import (
 from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
-# Operations that split arrays over devices, or move data between them. Inside a Pallas call most have other meanings,
-# or are refused with the other operations of a kernel.
+# Operations that split arrays over devices, or move data between devices. Only programs outside Pallas calls are
+# searched for them: inside, most have other meanings, and `semantics` decides.
 _SHARDED = frozenset(
     (
         "all_gather",
@@ -73,7 +73,7 @@ _NAMES_OF_SHARDING = frozenset(
         "with_sharding_constraint",
     )
 )
-# Functions with which a candidate can become another program on a machine with several devices.
+# Functions that let a candidate be another program on a machine with several devices.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
 _NAMES_OF_SPARSECORES = frozenset(
     ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
@@ -81,7 +81,7 @@ _NAMES_OF_SPARSECORES = frozenset(
 
 _ONE_DEVICE = (
     "only one device is judged, and its time says nothing about several; use the function that one device runs (the "
-    "body of shard_map) as kernel_fn, and the shapes of one shard as the contest's"
+    "body of shard_map) as kernel_fn, and the shapes of one shard as the contest's shapes"
 )
 _NO_SPARSECORE = (
     "SparseCores are neither interpreted nor simulated; write the kernel for the TensorCore with pl.pallas_call"
@@ -104,7 +104,7 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
-        # Kernels over cores are refused later, under a kind of their own; in them, names of axes mean a chip's cores.
+        # Kernels over cores are refused later, with another kind; in them, names of axes mean a chip's cores.
         return
     if chip.mesh:
         _refuse_where_not_all_come(jaxpr)
@@ -143,11 +143,11 @@ def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
     name = equation.primitive.name
     if name in _SHARDED - _ALLOWED_ON_A_MESH:
         allowed = ", ".join(sorted(_ALLOWED_ON_A_MESH))
-        expectation = f"{line_of(equation)}expected collectives of {allowed}, got {name}"
+        expectation = f"{line_of(equation)}expected one of the operations {allowed}, got {name}"
         raise Rejected(
             "static",
             "sharded",
-            f"{expectation}, whose results were never compared between CPU and chip; send within a kernel",
+            f"{expectation}, whose results were never compared between CPU and chip; send the data within a kernel",
         )
     narrow = [var.aval.dtype for var in equation.invars if name in _SUMS and var.aval.dtype.itemsize < _SUM_BYTES]
     if narrow:
@@ -180,7 +180,7 @@ def refuse_counting(sources: Iterable[bytes]) -> None:
 
 
 def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
-    """Raises Rejected `dtype-not-on-chip` if a kernel computes with numbers that the compiler has no code for."""
+    """Raises Rejected `dtype-not-on-chip` if a kernel computes with a type for which the compiler has no code."""
     if chip.platform != "tpu":
         return
     for call in pallas_calls(jaxpr):
@@ -195,13 +195,13 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
                 raise Rejected(
                     "static",
                     "dtype-not-on-chip",
-                    f"{line_of(equation)}expected numbers that {chip.name} computes with, got {name} of {what}, which "
-                    "its compiler refuses: convert to bfloat16 or float32 first, or judge for another chip",
+                    f"{line_of(equation)}expected a type with which {chip.name} can compute, got {name} of {what}, "
+                    "which its compiler refuses: convert to bfloat16 or float32 first, or judge for another chip",
                 )
 
 
 def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
-    """`failed`, or its cause if these sources of a candidate name devices or cores that do not exist."""
+    """`failed`; if these sources of a candidate name devices or cores that do not exist, a Rejected with this cause."""
     if failed.failure.kind not in ("import-error", "trace-error"):
         return failed
     named = {name for source in sources for name in _named(source)}

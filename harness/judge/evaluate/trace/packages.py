@@ -1,4 +1,4 @@
-"""A candidate's use of installed packages: the files, their versions, and the places of its operations in them."""
+"""A candidate's use of installed packages: their versions, their files, and the lines that its operations come from."""
 
 import hashlib
 import importlib.metadata
@@ -27,7 +27,7 @@ _HOMES = tuple(
 
 
 def loaded() -> frozenset[str]:
-    """The packages with an imported module."""
+    """The names of the packages of which this process has imported a module."""
     return frozenset(name.partition(".")[0] for name in list(sys.modules))
 
 

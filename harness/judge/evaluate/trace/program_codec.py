@@ -1,4 +1,4 @@
-"""Writes a traced program as bytes, and reads it where kernel.py never ran: only classes, primitives and numbers.
+"""Writes a traced program as bytes, and reads it in a process where kernel.py never ran.
 
 The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that are looked
 up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions that
@@ -39,13 +39,13 @@ _FUNCTIONS = frozenset(
         *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
     )
 )
-# The methods that a mark cannot have: a mark is not called, compared by value, or filled.
+# Methods of objects that are more than an identity (`_is_mark`): they are called, compared by value, or filled.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
 _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 
 
 def encode(closed: Any) -> bytes:
-    """The program as bytes. Raises Rejected `not-portable` if it holds an object that no other process can know."""
+    """The program as bytes. Raises Rejected `not-portable` if it holds an object that other processes do not have."""
     written = io.BytesIO()
     try:
         _Encoder(written).dump(closed)
@@ -61,7 +61,7 @@ def decode(data: bytes) -> Any:
     try:
         program = _Decoder(io.BytesIO(data)).load()
     except Exception as error:
-        message = f"expected the traced program, could not read it: {type(error).__name__}: {error}"
+        message = f"expected the traced program, got bytes that cannot be read: {type(error).__name__}: {error}"
         raise Rejected("static", "forged-result", message.splitlines()[0]) from error
     if not isinstance(program, core.ClosedJaxpr):
         raise Rejected("static", "forged-result", f"expected the traced program, got {type(program).__name__}")
@@ -110,7 +110,7 @@ class _ForeignPartError(Exception):
 
 
 class _Encoder(pickle.Pickler):
-    """Writes what `_Decoder` reads."""
+    """Writes a program in the form that `_Decoder` reads."""
 
     def persistent_id(self, obj: Any) -> Any:
         """The replacement for an object that is not written itself, such as a primitive's place; None for others."""
@@ -160,7 +160,7 @@ class _Encoder(pickle.Pickler):
         if kind is lu.DebugInfo:
             return _debug_info, (str(obj.func_name),)
         if kind is literals.TypedNdArray:
-            # JAX's own reconstruction (0.10.2, 0.12.0) has a truth value in place of the type.
+            # JAX's own reconstruction (0.10.2, 0.12.0) passes a boolean in place of the type.
             return kind, (np.asarray(obj), obj.aval)
         return NotImplemented
 
@@ -176,9 +176,9 @@ _Unpickler: Any = pickle._Unpickler
 
 
 class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
-    """Reads what `_Encoder` wrote; refuses to look up anything else, and to change existing objects.
+    """Reads the output of `_Encoder`; refuses to look up other objects, or to change objects of this process.
 
-    It is an unpickler written in Python, so that each step can be checked.
+    Its base class is the unpickler written in Python, so that each step can be checked.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
@@ -186,7 +186,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
     def load_build(self) -> None:
         """Sets the state of an object, which must be new."""
         if _is_shared(self.stack[-2]):
-            raise pickle.UnpicklingError(f"not to be changed: {type(self.stack[-2]).__name__}")
+            raise pickle.UnpicklingError(f"changes an object of this process: {type(self.stack[-2]).__name__}")
         super().load_build()
 
     dispatch[pickle.BUILD[0]] = load_build
@@ -203,12 +203,12 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
         if kind == "context":
             # Any other context of an operation is refused (semantics).
             if not isinstance(words[0], jax.sharding.AbstractMesh):
-                raise pickle.UnpicklingError("no mesh")
+                raise pickle.UnpicklingError("expected an abstract mesh")
             with jax.sharding.use_abstract_mesh(words[0]):
                 return jax_core.JaxprEqnContext()
         if kind == "source":
             if not isinstance(words[0], source_info_util.NameStack):
-                raise pickle.UnpicklingError("no names of scopes")
+                raise pickle.UnpicklingError("expected the names of scopes")
             return source_info_util.new_source_info().replace(name_stack=words[0])
         return _not_carried if kind == "function" else lu.wrap_init(_not_carried, debug_info=_debug_info("rule"))
 
@@ -221,7 +221,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
             return named_object
         if _makes_objects(named_object) or _is_registry(named_object):
             return named_object
-        raise pickle.UnpicklingError(f"not to be named: {module_name}.{global_name}"[:200])
+        raise pickle.UnpicklingError(f"names a forbidden object: {module_name}.{global_name}"[:200])
 
 
 def _is_shared(obj: Any) -> bool:
@@ -268,7 +268,7 @@ def _array(value: Any) -> Any:
 def _flat_tree(leaves: int) -> Any:
     """A tree with this number of leaves, in place of a tree with classes that only the candidate's process has.
 
-    No lowering of JAX can depend on such a class, only on the leaves.
+    No lowering of JAX can depend on such a class; lowerings depend only on the leaves.
     """
     return tree_util.tree_structure((0,) * leaves)
 

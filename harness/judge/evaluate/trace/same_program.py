@@ -15,11 +15,11 @@ from harness.judge.evaluate.trace import jaxprs
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _NUMBER = re.compile(r"\b\d+\b")
-# The offsets from sizes that a number may have at both shapes: none, one more, one less (the last index).
+# A number may be a size, one more than a size, or one less (the last index), in the same way at both shapes.
 _BESIDE = (0, 1, -1)
 # Float literals are computed from sizes in double precision and stored as float32.
 _FLOAT32_ROUNDING = 2.0**-23
-# Operations that decide by a number, or compute a number for a decision. (Sums and products compute addresses.)
+# Operations that decide by a number, or compute a number for a decision. (Sums and products mostly compute addresses.)
 _DECIDING = frozenset(
     (
         "eq",
@@ -84,7 +84,8 @@ class _ProgramComparison:
 
     def _closed(self, small: Any, large: Any) -> None:
         """Compares two programs with their constants."""
-        self._require(len(small.consts) == len(large.consts), "its constants", len(small.consts), len(large.consts))
+        counts = len(small.consts), len(large.consts)
+        self._require(counts[0] == counts[1], "the number of constants", *counts)
         for constant, other in zip(small.consts, large.consts, strict=True):
             self._value("a constant", constant, other)
         self._jaxpr(small.jaxpr, large.jaxpr)
@@ -118,12 +119,12 @@ class _ProgramComparison:
 
     def _variable(self, what: str, small: Any, large: Any) -> None:
         """Pairs two variables where they are defined; from now on they count as the same."""
-        self._require(small is not None and large is not None, f"{what}: how many", small, large)
+        self._require(small is not None and large is not None, f"{what}, which only one shape has,", small, large)
         self._type(what, small.aval, large.aval)
         self._same[small] = large
 
     def _operand(self, what: str, small: Any, large: Any) -> None:
-        self._require(small is not None and large is not None, f"{what}: how many", small, large)
+        self._require(small is not None and large is not None, f"{what}, which only one shape has,", small, large)
         self._type(what, small.aval, large.aval)
         literals = [isinstance(operand, core.Literal) for operand in (small, large)]
         self._require(literals[0] == literals[1], f"whether {what} is a constant in the trace", *literals)
@@ -133,10 +134,10 @@ class _ProgramComparison:
             self._require(self._same.get(small) is large, f"the source of {what}", small, large)
 
     def _decision(self, name: str, small: Any, large: Any) -> None:
-        """Compares an integer that a kernel decides by with its counterpart at the other shape."""
+        """Compares an integer on which a decision of the kernel depends with its counterpart at the other shape."""
         if isinstance(large, core.Literal) and not np.ndim(large.val) and jnp.issubdtype(large.aval.dtype, jnp.integer):
             is_reached = int(large.val) in (-1, 0, 1) or int(large.val) != int(small.val)
-            self._require(is_reached, f"the number in {name}, which only a large grid may reach,", small, large)
+            self._require(is_reached, f"the number in {name}, which perhaps only a large grid reaches,", small, large)
 
     def _type(self, what: str, small: Any, large: Any) -> None:
         """Compares two types, but not the lengths of axes."""

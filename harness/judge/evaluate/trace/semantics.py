@@ -31,7 +31,10 @@ ENTRIES: dict[str, SemanticsEntry] = {
 }
 # The entries of operations outside kernels.
 OUTSIDE_ENTRIES: dict[str, SemanticsEntry] = {name: entry for entry in OUTSIDE for name in entry.primitives}
-_ONE_DEVICE = "over several devices: the problem is stated for one chip, so only one device is judged"
+_ONE_DEVICE = (
+    "over several devices: this contest judges one device; write the kernel for one device, or make a contest over a "
+    "mesh"
+)
 # Kernels over a mesh of cores or devices.
 _OVER_A_MESH = ("core_map", "mpmd_map")
 
@@ -91,7 +94,7 @@ def _refuse_context(equation: Equation) -> None:
 
 
 def _is_of_jax(owner: type) -> bool:
-    """True if `owner` is the class that a module of JAX has under its name."""
+    """True if a module of JAX defines the class `owner`; its name alone does not count."""
     module = sys.modules.get(owner.__module__)
     return owner.__module__.startswith("jax.") and getattr(module, owner.__name__, None) is owner
 
@@ -123,7 +126,7 @@ def _refuse(equation: Equation, chip: Chip) -> None:
 
 
 def _promises(equation: Equation) -> bool:
-    """True if a gather or scatter of several places comes with promises about these places."""
+    """True if a gather or scatter at several indices comes with promises about these indices."""
     if not equation.primitive.name.startswith(("gather", "scatter")):
         return False
     places = math.prod(equation.invars[1].aval.shape[:-1])
@@ -140,7 +143,7 @@ def _is_narrow(var: Any) -> bool:
 
 
 def _of_dot(equation: Equation, _: Chip) -> str:
-    """The reason to refuse a product of a float with integers that bfloat16 cannot hold; "" for other products."""
+    """The reason to refuse a product of unequal types, one an integer that bfloat16 cannot hold; "" for others."""
     dtypes = [var.aval.dtype for var in equation.invars]
     wide = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8]
     if wide and len(set(dtypes)) > 1:
@@ -158,7 +161,7 @@ def _of_pow(equation: Equation, _: Chip) -> str:
 
 def _of_copy(equation: Equation, chip: Chip) -> str:
     if equation.params.get("add"):
-        return "that adds to its destination: not modelled"
+        return "that adds to its destination: this is not modelled; copy into scratch memory, and add from there"
     *_, device = tree_util.tree_unflatten(_tree(equation), equation.invars)
     return "" if device is None or chip.mesh else _ONE_DEVICE
 
@@ -168,7 +171,7 @@ def _of_signal(equation: Equation, chip: Chip) -> str:
         return ""
     *_, device, core_index = tree_util.tree_unflatten(_tree(equation), equation.invars)
     if core_index is not None:
-        return "to another core: only one core is judged"
+        return "to another core: only one core is judged; signal a semaphore of this core"
     return "" if device is None or chip.mesh else _ONE_DEVICE
 
 
@@ -204,8 +207,8 @@ def _of_gather(equation: Equation, _: Chip) -> str:
     )
     if not is_along_an_axis:
         return (
-            "that Mosaic does not lower: it takes jnp.take_along_axis along one of the last two axes, with mode='fill' "
-            "or 'promise_in_bounds'"
+            "that Mosaic does not lower: use jnp.take_along_axis along one of the last two axes, with mode='fill' or "
+            "'promise_in_bounds'"
         )
     if params["indices_are_sorted"] or params["unique_indices"]:
         return "with indices_are_sorted or unique_indices: leave these promises out"
@@ -234,16 +237,16 @@ _OPTIONS = {
 
 
 def checks_left_out(call: Equation) -> tuple[str, ...]:
-    """The options of a kernel with which the compiler leaves out run-time checks."""
+    """The names of a kernel's options that make the compiler leave out run-time checks."""
     options = call.params["compiler_params"]
     return tuple(name for name in CHECKS if isinstance(options, pltpu.CompilerParams) and getattr(options, name))
 
 
 def _refuse_options(call: Equation, chip: Chip) -> None:
-    """Raises Rejected `refused-option` for options of the compiler that may change results or checks."""
+    """Raises Rejected `refused-option` for a compiler option that is not listed, `refused-primitive` for a mesh."""
     options, usual = call.params["compiler_params"], pltpu.CompilerParams()
     if call.params.get("mesh") is not None:
-        raise _refused(call, "pallas_call with a mesh: only programs for one core or device are judged")
+        raise _refused(call, "pallas_call with a mesh: only programs for one core or device are judged; leave mesh out")
     if options is None:
         return
     if not isinstance(options, pltpu.CompilerParams):
@@ -259,6 +262,6 @@ def _refuse_options(call: Equation, chip: Chip) -> None:
         raise Rejected(
             "static",
             "refused-option",
-            f"{place_of(call)}expected compiler options that change neither results nor checks "
-            f"({PAGE}), got {', '.join(refused)}; leave it out",
+            f"{place_of(call)}expected only compiler options that {PAGE} lists, got {', '.join(refused)}; leave the "
+            "others out",
         )

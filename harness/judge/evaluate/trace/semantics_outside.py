@@ -1,12 +1,14 @@
 """A row for each operation that is allowed outside kernels: its result under XLA on a CPU and on a chip.
 
 The kinds are the same as in `semantics_table`. Products, exponentials, host calls and platform-dependent operations are
-refused under kinds of their own (`forbidden_operations.refuse_foreign_work`).
+refused with other kinds (see `forbidden_operations.refuse_foreign_work`).
 """
 
 from harness.judge.evaluate.trace.semantics_table import entry
 
-_BODY = "its body is looked at"
+_BODY = "the operations of its body are looked up"
+_ONLY_ROUNDING = "the results differ only by rounding"
+_OVER_A_MESH = "accepted only in a contest over a mesh"
 
 OUTSIDE = (
     entry(
@@ -15,7 +17,7 @@ OUTSIDE = (
         "same",
         "IEEE; integers wrap",
         "the same",
-        "each result in bfloat16 is rounded in both",
+        "each bfloat16 result is rounded on both",
     ),
     entry(
         "acos acosh asin asinh atan atanh cbrt cos cosh erf_inv floor ceil integer_pow nextafter round rsqrt sin "
@@ -23,7 +25,7 @@ OUTSIDE = (
         "same",
         "library function",
         "polynomials and iterations",
-        "rounding of floats",
+        _ONLY_ROUNDING,
     ),
     entry(
         "bitcast_convert_type broadcast_in_dim concatenate copy device_put dynamic_slice dynamic_update_slice "
@@ -32,14 +34,14 @@ OUTSIDE = (
         "same",
         "copies",
         "copies",
-        "no arithmetic; XLA moves a dynamic slice that leads out of its array to the border, on every platform",
+        "no arithmetic; on every platform XLA moves a dynamic slice that reaches beyond its array back inside",
     ),
     entry(
         "cumlogsumexp cumprod cumsum reduce_prod reduce_sum reduce_window_sum scatter-add scatter-mul scatter-sub",
         "same",
-        "in some order",
-        "in some order",
-        "rounding of floats; integers are exact in any order",
+        "combined in some order",
+        "combined in some order",
+        "floats differ only by rounding; integers are exact in any order",
     ),
     entry(
         "argmax argmin cummax cummin reduce_and reduce_max reduce_min reduce_or reduce_window_max "
@@ -47,47 +49,51 @@ OUTSIDE = (
         "same",
         "exact",
         "exact",
-        "of equal elements XLA names the first one, on every platform; which of two zeros of different sign a maximum "
-        "is, nobody says",
+        "on every platform XLA returns the first of several equal elements; whether the maximum of +0 and -0 is +0 or "
+        "-0 is not specified",
     ),
     entry(
         "div rem",
         "modelled",
-        "of integers by 0: -1, or the dividend",
-        "of integers by 0 not published",
-        "a quotient of integers by 0 is a mark; of floats rounding",
+        "of an integer by 0: -1 (div), the dividend (rem)",
+        "of an integer by 0: not published",
+        "the quotient or remainder of an integer by 0 is a mark; floats differ only by rounding",
     ),
     entry(
         "shift_left shift_right_logical shift_right_arithmetic",
         "modelled",
-        "by a word and more: 0, or the sign",
-        "the same, says XLA",
-        "a mark, as in kernels",
+        "a shift by the word length or more gives 0, or the sign in every bit",
+        "the same, according to XLA",
+        "such a shift gives a mark, as in kernels",
     ),
     entry(
         "convert_element_type",
         "modelled",
-        "integers that do not fit saturate or wrap",
-        "of what does not fit not published",
-        "a number that the integer type cannot hold is a mark; every conversion is made",
+        "numbers that an integer type cannot hold saturate or wrap",
+        "the result for such numbers is not published",
+        "a number that the integer type cannot hold is a mark; no conversion is left out",
     ),
-    entry("reduce_precision", "same", "to nearest even", "to nearest even", "the same numbers"),
+    entry("reduce_precision", "same", "to nearest even", "to nearest even", "the same rounding"),
     entry(
-        "gather", "same", "indices beyond the array as `mode` says", "the same", "promises about indices are refused"
+        "gather",
+        "same",
+        "`mode` decides about indices beyond the array",
+        "the same",
+        "promises about indices are refused",
     ),
     entry(
         "scatter",
         "modelled",
-        "the last of equal indices",
-        "any of equal indices",
-        "where two updates of one element differ in a bit, the element is a mark; promises about indices are refused",
+        "the last of several updates of an element remains",
+        "any of several updates of an element may remain",
+        "an element is a mark if two of its updates differ in a bit; promises about indices are refused",
     ),
     entry(
         "sort",
         "modelled",
         "equal keys in some order",
         "equal keys in some order, unless is_stable",
-        "values whose keys are equal, and which differ, are a mark unless the sort is stable",
+        "different values with equal keys are marks, unless the sort is stable",
     ),
     entry("pallas_call", "guarded", "interpreted", "compiled", "all other sections of this page"),
     entry(
@@ -95,17 +101,23 @@ OUTSIDE = (
         "guarded",
         "moved between devices",
         "moved between chips",
-        "in a contest over a mesh only",
+        _OVER_A_MESH,
     ),
-    entry("pmax pmin", "guarded", "exact", "exact", "in a contest over a mesh only"),
+    entry("pmax pmin", "guarded", "exact", "exact", _OVER_A_MESH),
     entry(
         "psum psum_invariant reduce_scatter",
         "guarded",
-        "in some order",
-        "in some order, rounded after each step",
-        "in a contest over a mesh only, of 32 bits: rounding of floats",
+        "added in some order",
+        "added in some order, rounded after each step",
+        f"{_OVER_A_MESH}, and only for 32-bit operands; the tolerance covers the rounding of floats",
     ),
-    entry("call_hi_primitive", "guarded", "calls", "calls", "only of JAX's own classes (jnp.searchsorted in jax 0.12)"),
+    entry(
+        "call_hi_primitive",
+        "guarded",
+        "calls",
+        "calls",
+        "accepted only for JAX's own classes (such as that of jnp.searchsorted in jax 0.12)",
+    ),
     entry("cond while scan", "same", "the same", "the same", _BODY),
     entry(
         "call closed_call custom_jvp_call custom_vjp_call custom_vmap_call jit linear_call remat2 remat_opt "
@@ -118,9 +130,10 @@ OUTSIDE = (
     entry(
         "dot_general",
         "guarded",
-        "in some order",
-        "in some order",
-        "of float32 rows with one row each: products and sums of float32; others are refused as `dot-outside-pallas`",
+        "added in some order",
+        "added in some order",
+        "accepted only for float32 products of each row with one row of the other operand, which are elementwise "
+        "products and sums; others are refused as `dot-outside-pallas`",
     ),
     entry(
         "conv_general_dilated ragged_dot_general scaled_matmul scaled_matmul_wrapper",
@@ -140,11 +153,15 @@ OUTSIDE = (
         "call_exported composite custom_partitioning ffi_call tpu_custom_call",
         "refused",
         "not run",
-        "what the text does not show",
+        "operations that the source does not show",
         "its operations are not in the trace and may differ between platforms: call the function itself",
     ),
     entry(
-        "approx_top_k", "refused", "exact", "approximate", "how many it misses depends on the platform: use lax.top_k"
+        "approx_top_k",
+        "refused",
+        "exact",
+        "approximate",
+        "the number of elements that it misses depends on the platform: use lax.top_k",
     ),
     entry(
         "random_seed random_wrap random_unwrap random_bits random_fold_in random_split random_gamma random_clone "
@@ -161,7 +178,7 @@ OUTSIDE = (
         "refused",
         "LAPACK",
         "an algorithm of its own",
-        "each platform's library factorises with its own algorithm and its own choice of signs",
+        "each platform's library has its own algorithm, which may choose other signs: write it with listed operations",
     ),
     entry(
         "reduce select_and_scatter select_and_scatter_add select_and_gather_add reduce_window igamma igammac "
@@ -169,6 +186,6 @@ OUTSIDE = (
         "refused",
         "not compared",
         "not compared",
-        "not compared between the platforms yet",
+        "not yet compared between the platforms: write it with listed operations",
     ),
 )

@@ -1,4 +1,4 @@
-"""The smaller shapes that a kernel is traced for, and the decision whether the full shape must be interpreted too.
+"""Chooses the smaller shapes for which a kernel is traced, and decides if the full shape must be interpreted too.
 
 `_INTERPRETED_STEPS` is the number of grid steps above which the full shape is usually not interpreted.
 """
@@ -13,19 +13,19 @@ from harness.operators.wrong_parts import its_shape
 from harness.records import PallasCall, Statement, Window
 from harness.sandbox.messages import Rejected
 
-# Operations that order reads and writes of memory in another way than the steps of a grid.
+# Operations that order reads and writes of memory independently of the order of grid steps.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
-# A step in TPU interpret mode takes 1.5 ms in addition to its arithmetic, so this many steps take three seconds. More
-# steps are interpreted only if the steps of a reduced shape cannot stand for them.
+# A step in TPU interpret mode takes 1.5 ms in addition to its arithmetic, so this many steps take three seconds. A
+# larger grid is interpreted only if the steps of a reduced shape cannot stand for its steps.
 _INTERPRETED_STEPS = 2048
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """Position and trace of the smallest shape with several steps along each axis that has several at the full shape.
+    """Position and trace of the smallest shape whose grid has several steps along every axis on which the full one has.
 
-    If there is none, the position is None, the trace is that of the full shape, and the last result is the reason.
-    Shapes that are too small for the full shape's blocks are tried last: they serve kernels that choose their blocks by
-    the shape.
+    If there is no such shape, the position is None, the trace is that of the full shape, and the last result is the
+    reason. Shapes that are too small for the full shape's blocks are tried last: they suit only kernels that choose
+    their blocks by the shape.
     """
     shapes = sorted(
         enumerate(full.problem.reduced()),
@@ -48,7 +48,7 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
-    """The place where `full` differs in more than sizes, True if it must be interpreted, and a warning if it is not.
+    """The difference of `full` from a `small` program in more than sizes (""), True to interpret `full`, and warnings.
 
     An interpretation at a small shape says nothing about steps that only the full grid has, nor about a program that
     kernel.py makes only for the full shape. If the time at which a step reads and writes memory matters, a kernel is
@@ -70,9 +70,9 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
         "",
         False,
         (
-            f"interpreted at a reduced shape only: {steps:,} grid steps are more than "
-            f"{_INTERPRETED_STEPS:,}; the kernel copies nothing by hand, one core takes all steps, each output "
-            "block is visited once, and values are checked at the full shape",
+            f"interpreted at a reduced shape only, because the full grid has {steps:,} steps, more than "
+            f"{_INTERPRETED_STEPS:,}. The kernel copies nothing by hand, one core runs all steps, and each output "
+            "block is visited once; values are checked at the full shape",
         ),
     )
 
@@ -80,9 +80,10 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 def _may_race(traced: TracedKernel) -> bool:
     """True if it may matter when a step reads and writes memory.
 
-    It may matter with copies by hand, with several cores, with an output aliased to an input, and with an output block
-    that may be visited again after another block: its content is then in HBM, not in the buffer that the step writes.
-    It may also matter if a step computes where it writes: a late step may write beyond an array and over other arrays.
+    It may matter with copies by hand, with several cores, with an output aliased to an input, and if an output block
+    may be visited again after another block: its contents are then in HBM, not in the buffer that the step writes. It
+    may also matter if a step computes the indices that it writes to: a late step may write beyond an array and over
+    other arrays.
     """
     if traced.chip.cores > 1:
         return True
@@ -97,13 +98,14 @@ def _may_race(traced: TracedKernel) -> bool:
 
 
 def _may_be_revisited(window: Window) -> bool:
-    # A block that is never visited shows in the values. So with as many visits as blocks, each is visited once.
+    # A check of the values fails if a block is never visited. So if there are as many visits as blocks, each block is
+    # visited once.
     blocks = (-(-extent // size) for extent, size in zip(window.array.shape, window.block_shape, strict=True))
     return window.fetches is None or window.fetches > math.prod(blocks)
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True if each block of the full shape fits, and several times along each axis with several at the full shape.
+    """True if the full shape's blocks divide the small arrays, at least in two along each axis with several blocks.
 
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """
@@ -123,7 +125,7 @@ def _has_room(small: Statement, full: TracedKernel) -> bool:
 def second(
     function: Callable[..., Any], full: TracedKernel, reduced: TracedKernel, why: str
 ) -> tuple[TracedKernel | None, tuple[str, ...]]:
-    """The trace for the second shape, or None; if no (other) shape is checked, a warning that says why.
+    """The trace for the second shape, or None; and a warning if a smaller or the second shape cannot be checked.
 
     `why` is the reason if there is no reduced shape.
     """

@@ -1,4 +1,4 @@
-"""Stand-ins for modules that a package imports and its kernels do not need: STUBS of prepare.py names them.
+"""Stand-ins for modules that a package imports but its kernels do not need: STUBS of prepare.py names these modules.
 
 One package imports its whole serving stack for one kernel. Another starts a program when it is imported, which the
 sandbox forbids. A stand-in can be named, called and subclassed, so that such imports succeed; it cannot be
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _Absent:
-    """Any attribute of a missing module."""
+    """The stand-in for an attribute of a missing module, and for attributes of this attribute."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -26,7 +26,10 @@ from harness.sandbox.messages import Rejected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedKernel:
-    """One trace for `chip`: the program, its input shapes, its Pallas calls, and the steps of each equation's grid."""
+    """One trace for `chip`: the program, its input shapes, its Pallas calls, and the number of grid steps of each call.
+
+    `steps` are keyed by the id() of a call's equation.
+    """
 
     chip: Chip
     problem: Problem
@@ -65,7 +68,8 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
     forbidden_operations.refuse_written_inputs(closed.jaxpr)
     equations = jaxprs.pallas_calls(closed.jaxpr)
     if any(equation.params["interpret"] for equation in equations):
-        raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")
+        message = "expected kernels for the device, got pallas_call(interpret=...); leave interpret out"
+        raise Rejected("static", "interpret-mode", message)
     if chip.platform == "cuda" and not all(map(jaxprs.is_triton, equations)):
         raise Rejected(
             "static",

@@ -1,4 +1,4 @@
-"""The traffic and buffers of a Pallas call, from its trace: index maps over the whole grid, buffers padded to tiles."""
+"""The traffic and buffers of a Pallas call, from its index maps at every grid step and its blocks padded to tiles."""
 
 import math
 from dataclasses import replace
@@ -24,10 +24,10 @@ _ON_CHIP = ("default", "none", "vmem")
 
 
 def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_called_once: bool = True) -> PallasCall:
-    """One `pallas_call` equation as a record, traffic included, with this grid. Raises Rejected `dynamic-grid`.
+    """The record of a `pallas_call` equation with this grid, traffic included. Raises Rejected `dynamic-grid`.
 
-    Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a block
-    is a place in memory that the kernel itself loads from; it is unknown how often it does.
+    The traffic is None if the call stands in a loop or a branch of the program (not `is_called_once`). It is also None
+    on a GPU, where the kernel itself loads from a block, an unknown number of times.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)
@@ -164,7 +164,7 @@ def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int6
 
 
 def _evaluate(closed: Any, at: tuple[Any, ...]) -> Any:
-    """The index map at one step; tables are not read."""
+    """The block index that the index map `closed`, which reads no table, gives for one grid step."""
     jaxpr = _without_hints(closed.jaxpr)
     return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr.replace(invars=jaxpr.invars[: len(at)])))(*at)
 
@@ -188,7 +188,7 @@ def _without_hints(jaxpr: Any) -> Any:
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
     """Raises Rejected `overlapping-windows` if two windows of an output share elements, or may do so.
 
-    Each window is copied out while the next one is filled, so it is undetermined whose values remain.
+    Each window is copied out while the next window is filled, so it is undetermined which window's values remain.
     """
     extents = [type(extent).__name__ for extent in block.block_shape]
     axes = [axis for axis, extent in enumerate(extents) if extent == "Element"]
@@ -209,10 +209,13 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
 
 
 def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64]) -> str:
-    """Words on two windows that share elements, or "". Places along `axes` are in elements, the others in blocks."""
+    """A description of two windows that share elements, or "".
+
+    `places` count elements along `axes`, and blocks along the other axes.
+    """
     sizes = np.ones(len(shape), dtype=np.int64)
     sizes[axes] = [shape[axis] for axis in axes]
-    # Along the axis with the most places the fewest windows are near each other.
+    # Few windows are close to each other along the axis with the most places, so few pairs are compared.
     first = max(range(len(shape)), key=lambda axis: len(np.unique(places[:, axis])))
     places = places[np.argsort(places[:, first], kind="stable")]
     for apart in range(1, len(places)):

@@ -1,10 +1,10 @@
-"""Refuses programs that use semaphores or memory twice for other chips' transfers: in kernels, scopes, calls or steps.
+"""Refuses programs that receive other chips' signals or data in semaphores or memory that the program uses again.
 
 JAX's interpreter gives each kernel and each scope of `run_scoped` new semaphores and memory, and a window one buffer,
-so no run shows such use. On a TPU the next kernel with the same `collective_id`, and the next call of the same kernel,
-have the same barrier semaphore; the next scope has the same addresses; a window has two buffers in turn. Then a signal
-of a chip that is ahead can end the wrong wait of its neighbour, and a transfer can overwrite memory that the neighbour
-still reads.
+so no interpreted run shows the second use. On a TPU the next kernel with the same `collective_id`, and the next call of
+the same kernel, have the same barrier semaphore; the next scope has the same addresses; a window uses two buffers in
+turn. Then a signal of a chip that is ahead can end the wrong wait of its neighbour, and a transfer can overwrite memory
+that the neighbour still reads.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                     "sharded",
                     f"{line_of(call)}expected a different collective_id for each kernel call, got {number} again: the "
                     "calls would share one barrier semaphore, and a neighbour's signal for the second call could end "
-                    "the wait of the first",
+                    "the wait of the first; choose another number, and make no such call in a loop",
                 )
             numbers.add(number)
         _refuse_late_barriers(call)
@@ -57,8 +57,8 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                 "static",
                 "sharded",
                 f"{line_of(scopes[0][0])}expected other chips to send to memory and semaphores of scratch_shapes, "
-                "which last as long as the kernel, got some of run_scoped: the next scope reuses them, so a neighbour "
-                "that is ahead overwrites data that is still read here",
+                "which last as long as the kernel, got memory or semaphores of run_scoped: the next scope reuses them, "
+                "so a neighbour that is ahead overwrites data that this chip still reads; use scratch_shapes",
             )
         if is_repeated and _windows(call) & _sent_to(call.params["jaxpr"]):
             raise Rejected(
@@ -66,7 +66,7 @@ def refuse_use_again(jaxpr: Jaxpr) -> None:
                 "sharded",
                 f"{line_of(call)}expected other chips to send to scratch_shapes or to memory in HBM, got copies to a "
                 "block of an input or output: a block has two buffers, which the grid uses in turn, and chips at "
-                "different steps use different ones",
+                "different steps use different buffers; use scratch_shapes",
             )
 
 
@@ -90,7 +90,10 @@ class _Order:
         self.has_sent = False
 
     def late_waits(self, jaxpr: Jaxpr, barriers: frozenset[Any]) -> Iterator[Equation]:
-        """The waits for a barrier semaphore, one of `barriers` or made here, that come after a copy to another chip."""
+        """The waits for a barrier semaphore that come after a copy to another chip.
+
+        `barriers` are the barrier semaphores of the surrounding program.
+        """
         for equation in jaxpr.eqns:
             name = equation.primitive.name
             if name == "get_barrier_semaphore":

@@ -2,8 +2,8 @@
 
 The sum is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py
 does). It counts all blocks of a pipelined operand, twice if the block changes from step to step, and scratch whose
-contents a step reads from the previous step. It does not count padding, the values between operations, or scratch that
-is written before it is read, because libtpu may do without them.
+contents a step reads from the previous step. It does not count padding, intermediate values, or scratch that is written
+before it is read, because libtpu may do without them.
 """
 
 import math
@@ -57,7 +57,7 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
 
 
 def _block_bytes(window: Window) -> int:
-    """The least bytes that the blocks of one operand take."""
+    """The smallest number of bytes that the blocks of one operand can take."""
     if window.memory_space != "vmem" or window.array.dtype not in _WHOLE_BYTES:
         return 0
     # If a table decides which block comes next, it is not known whether the block ever changes.
@@ -97,8 +97,8 @@ def _is_read_first(jaxpr: Jaxpr, reference: Any, live: set[Any]) -> bool:
             if _is_whole(equation) and equation.outvars[0] in live:
                 return True
         elif name != "cond" or isinstance(equation.invars[0], core.Literal):
-            # The reference is written, or handed to an operation that may write it. A branch that is perhaps not taken
-            # does not count.
+            # The reference is written, or passed to an operation that may write it. A `cond` does not count, because
+            # the branch that uses the reference may not be taken.
             return False
     return False
 

@@ -59,7 +59,7 @@ class Evaluation:
             self._begin(Product("kernel", None))
         self._work_off()
         if step < FULL:
-            # Nothing is under way until the next call.
+            # No stage runs until the next call.
             self._clock.end_all("done")
 
     def stop(self) -> None:

@@ -168,7 +168,7 @@ def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
         start += part.start * stride
         size = _size(part)
         if size != 1:
-            # All selected elements must lie at even distances.
+            # All selected elements must lie at equal distances.
             if step and step * count != part.step * stride:
                 raise _no_block()
             step, count = step or part.step * stride, count * size
@@ -177,7 +177,7 @@ def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
 
 
 def _unravelled(lengths: list[int], start: int, count: int, step: int) -> list[slice]:
-    """Elements at even distances as a block of axes of these lengths."""
+    """The block, of axes of these lengths, that holds `count` elements from `start` on at distances of `step`."""
     if not lengths:
         return []
     stride = math.prod(lengths[1:])

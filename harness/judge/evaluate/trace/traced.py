@@ -80,6 +80,6 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
 
 
 def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
-    """The stated contents of tables in the first timed call, one for each input; None for other inputs."""
+    """For each input, the contents that the problem states for it in the first timed call; None if it states none."""
     stated = next(iter(timing_inputs(problem).values()), {})
     return [stated.get(array.name) for array in problem.statement().inputs]

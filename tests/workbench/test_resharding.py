@@ -43,7 +43,6 @@ ALONG_MODEL = op(
     "all-gather.5", "all-gather", f"%all-gather.5 = {WHOLE} all-gather(%p), replica_groups=[4,2]<=[8], dimensions={{0}}"
 )
 
-
 # The bytes of this collective are known, those of its neighbour are not.
 MOVED = op(
     "collective-permute.3",
@@ -126,18 +125,14 @@ PRODUCT = "f32[8192,256]{1,0} dot(%g, %w), lhs_contracting_dims={1}, rhs_contrac
 def collectives_in(*lines: str) -> dict[str, Any]:
     text = HEAD + "ENTRY %main () -> f32[] {\n  " + "\n  ".join(lines) + "\n}\n"
     module = with_mesh(parse.module(text), Mesh(axes=(("data", 4), ("model", 2))))
-    return {collective.name: collective for collective in large_collectives(Graph(module=module), V5E)}
+    return {large.sent.name: large for large in large_collectives(Graph(module=module), V5E)}
 
 
 def test_a_gather_that_is_cut_again_is_spared() -> None:
     cut = "ROOT %s = f32[2048,512]{1,0} dynamic-slice(%g, %i, %i), dynamic_slice_sizes={2048,512}"
     collective = collectives_in(X, GATHER, "%i = s32[] parameter(2)", cut)["g"]
-    assert (collective.axes, collective.array_bytes, collective.used_by, collective.source) == (
-        ("data",),
-        16 * MIB,
-        "s",
-        "m.py:7",
-    )
+    sent = collective.sent
+    assert (sent.axes, sent.array_bytes, collective.used_by, sent.source) == (("data",), 16 * MIB, "s", "m.py:7")
     assert "takes only a part of the gathered array" in collective.reading
     assert "with_sharding_constraint(x, P(data, None))" in collective.remedy
 
@@ -210,5 +205,6 @@ def test_a_compiled_program_that_replicates_its_rows_is_told_the_constraint() ->
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=env, timeout=120, capture_output=True, text=True)
     module = with_mesh(parse.module(done.stdout), Mesh(axes=(("data", 4), ("model", 2))))
     (collective,) = large_collectives(Graph(module=module), V5E)
-    assert (collective.kind, collective.axes, collective.array_bytes) == ("all-gather", ("data",), 8192 * 512 * 4)
+    sent = collective.sent
+    assert (sent.kind, sent.axes, sent.array_bytes) == ("all-gather", ("data",), 8192 * 512 * 4)
     assert "P(data, None)" in collective.remedy

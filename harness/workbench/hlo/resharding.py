@@ -30,15 +30,10 @@ _CUTS = ("dynamic-slice", "slice", "reduce-scatter", "all-to-all")
 class LargeCollective:
     """A large collective and its use; `remedy` is empty if the collective is needed, or if that is not known."""
 
-    name: str
-    kind: str
-    axes: tuple[str, ...]
-    array_bytes: int
-    runs: int | None
+    sent: Traffic
     used_by: str
     reading: str
     remedy: str
-    source: str
 
 
 _CONSTRAINTS = columns("names=collective;fact=what;reading=says!")
@@ -48,7 +43,9 @@ def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> 
     """The use of the large collectives, alike ones together, and the sharding constraint that would spare them."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for collective in collectives:
-        alike.setdefault((collective.reading, collective.remedy, collective.source), []).append(collective.name)
+        alike.setdefault((collective.reading, collective.remedy, collective.sent.source), []).append(
+            collective.sent.name
+        )
     rows = [
         (", ".join(names), fact, words)
         for (reading, remedy, source), names in alike.items()
@@ -78,19 +75,21 @@ def large_collectives(graph: Graph, target: Figures) -> tuple[LargeCollective, .
         for computation, instruction, _ in graph.executions()
         if (collective := traffic(graph, computation, instruction, target)) is not None
     ]
-    whole = sum((collective.array_bytes or 0) * (collective.runs or 1) for _, _, collective in sent)
+    whole = sum(_bytes_of_all_runs(collective) for _, _, collective in sent)
     shapes = {shape.name: shape for shape in true_shapes(graph)}
     listed = []
     for computation, instruction, collective in sent:
-        if not collective.array_bytes or collective.array_bytes * (collective.runs or 1) < _LARGE * whole:
+        if not collective.array_bytes or _bytes_of_all_runs(collective) < _LARGE * whole:
             continue
         if collective.kind == "all-gather":
             listed.append(_read_gather(graph, computation, instruction, collective, shapes))
         elif collective.kind == "all-reduce":
             listed += _read_sum(graph, computation, instruction, collective, shapes)
-    return tuple(
-        sorted(listed, key=lambda collective: (not collective.remedy, -collective.array_bytes * (collective.runs or 1)))
-    )
+    return tuple(sorted(listed, key=lambda large: (not large.remedy, -_bytes_of_all_runs(large.sent))))
+
+
+def _bytes_of_all_runs(collective: Traffic) -> int:
+    return (collective.array_bytes or 0) * (collective.runs or 1)
 
 
 def _read_gather(
@@ -135,7 +134,8 @@ def _read_sum(
             continue
         users = list(_users(graph, computation, instruction, None))
         reading = f"every device adds up all {rows:,} rows, though {split.name} has them split along {split.axes[0][0]}"
-        spec = _spec([split.axes[0], (), ()][: max(2, len(_dimensions(instruction)))])
+        array = _array(instruction)
+        spec = _spec([split.axes[0], (), ()][: max(2, len(array.dimensions) if array else 0)])
         remedy = f"split the rows before the product: with_sharding_constraint(x, {spec})"
         yield _large_collective(collective, users, reading, remedy)
         return
@@ -145,17 +145,7 @@ def _large_collective(
     collective: Traffic, users: list[tuple[Instruction, str, int | None]], reading: str, remedy: str
 ) -> LargeCollective:
     names = ", ".join(dict.fromkeys(user.name for user, _, _ in users)) or "the result"
-    return LargeCollective(
-        name=collective.name,
-        kind=collective.kind,
-        axes=collective.axes,
-        array_bytes=collective.array_bytes or 0,
-        runs=collective.runs,
-        used_by=names,
-        reading=reading,
-        remedy=remedy,
-        source=collective.source,
-    )
+    return LargeCollective(sent=collective, used_by=names, reading=reading, remedy=remedy)
 
 
 def _users(
@@ -191,9 +181,7 @@ def _use(
     if within:
         inside, product = within[0]
         side = number if inside is computation else _side(graph, inside, product, number)
-        if side is None or place is None:
-            return ""
-        if product.contraction is None:
+        if side is None or place is None or product.contraction is None:
             return ""
         summed = (product.contraction.left, product.contraction.right)[side]
         if place in summed:
@@ -238,12 +226,9 @@ def _rows(graph: Graph, inside: Computation, product: Instruction) -> int:
 def _has_rows(graph: Graph, shape: TrueShape, rows: int, axes: tuple[str, ...]) -> bool:
     """True if an argument's first dimension, or its first two together, have `rows` rows and are split along `axes`."""
     entry = graph.module.entry
-    parameters = (
-        {instruction.name for instruction in entry.instructions if instruction.opcode == "parameter"}
-        if entry
-        else set()
-    )
-    if not rows or not axes or shape.name not in parameters or shape.axes[0] != axes:
+    argument = graph.instructions.get((entry.name, shape.name)) if entry else None
+    is_argument = argument is not None and argument.opcode == "parameter"
+    if not rows or not axes or not is_argument or shape.axes[0] != axes:
         return False
     sizes = [int(size) for size in shape.whole.partition("[")[2].rstrip("]").split(",") if size.isdecimal()]
     return rows in (sizes[0], math.prod(sizes[:2]))
@@ -274,11 +259,6 @@ def _array(instruction: Instruction) -> Array | None:
     if not members:
         return None
     return members[1] if instruction.opcode == "all-gather-start" and len(members) > 1 else members[0]
-
-
-def _dimensions(instruction: Instruction) -> tuple[int | None, ...]:
-    array = _array(instruction)
-    return array.dimensions if array else ()
 
 
 def _spec(split: list[tuple[str, ...]]) -> str:

@@ -46,10 +46,8 @@ def _collectives(database: Database) -> Iterator[Row]:
         for number, name, module, text, kind in database.rows(query)
     }
     every = [(flight, collective_of(operations[flight["operation"]], graphs)) for flight in flights]
-    mesh, network = (
-        _mesh_of(options.get("mesh") or {}, [facts for _, facts in every], graphs),
-        _network(database.capture),
-    )
+    mesh = _mesh_of(options.get("mesh") or {}, [facts for _, facts in every], graphs)
+    network = _network(database.capture)
     options |= {"graphs": graphs, "laid_out": mesh}
     for flight, facts in every:
         axes = axes_of_groups(facts.groups, mesh) or axes_of_pairs(facts.pairs, mesh)
@@ -298,8 +296,8 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
         "spared",
         _SPARED,
         [
-            (at, module, of.name, pair_name(of.name), "+".join(of.axes) or _UNKNOWN, of.array_bytes, of.used_by)
-            for at, (module, of) in enumerate(large)
+            (at, module, sent.name, pair_name(sent.name), "+".join(sent.axes) or _UNKNOWN, sent.array_bytes, users)
+            for at, (module, sent, users) in enumerate((module, of.sent, of.used_by) for module, of in large)
         ],
     )
     links = (_LINKS,) if capture.is_simulated else ()

@@ -51,14 +51,14 @@ class Audit(Verb):
         from harness.hardware import chip
         from harness.verbs.parts.flag_settings import settings_in
         from harness.workbench.doctor import findings, known_flags
-        from harness.workbench.doctor.flag_rules import SYMPTOMS, RuleSubject
-        from harness.workbench.doctor.flags import audit
+        from harness.workbench.doctor.flag_rules import RuleSubject, audit
 
         target = chip(arguments.chip) if arguments.chip else None
         settings = settings_in(arguments.file)
-        symptoms = tuple(SYMPTOMS[name] for name in arguments.symptom)
         is_capture = bool(arguments.file and arguments.file.endswith(SUFFIX))
         (table, every), fails = audit(
-            RuleSubject(settings, known_flags.ask_libraries(settings), target, symptoms, is_capture=is_capture)
+            RuleSubject(
+                settings, known_flags.ask_libraries(settings), target, tuple(arguments.symptom), is_capture=is_capture
+            )
         )
         return outcome_of("audit", (table, every), (findings.for_people(table), every), exit_code=1 if fails else 0)

@@ -25,10 +25,9 @@ from harness.records.doctor import Compilation, Dispatched, Dots, Line, Phase, P
 from harness.shell.main import main
 from harness.verbs.parts import doctor
 from harness.workbench.capture import products
-from harness.workbench.capture.program_run import run_program
+from harness.workbench.capture.program_run import run_program, second_call
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.program import InUse, checklist
-from harness.workbench.doctor.second_call import second_call
 
 pytestmark = pytest.mark.long
 

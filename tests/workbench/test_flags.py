@@ -18,7 +18,7 @@ from harness.sandbox import environment
 from harness.shell.main import main
 from harness.workbench.doctor import known_flags, settings
 from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, RuleSubject
-from harness.workbench.doctor.flags import audit as audited
+from harness.workbench.doctor.flag_rules import audit as audited
 
 pytestmark = pytest.mark.long
 
@@ -438,9 +438,9 @@ def test_a_rule_finds_what_it_is_for_and_nothing_where_that_is_mended(rule: str,
 
 @pytest.mark.parametrize("symptom", SYMPTOMS)
 def test_a_symptom_asks_for_its_flags_until_they_are_there(symptom: str) -> None:
-    named = (SYMPTOMS[symptom],)
+    named = (symptom,)
     assert rules("true", symptoms=named) == ["missing-for-symptom"]
-    for way in SYMPTOMS[symptom].ways:
+    for way in SYMPTOMS[symptom]:
         assert rules(tpu(*(f"{name}=true" for name in way)), symptoms=named) == []
         # All flags of a way are needed.
         assert "missing-for-symptom" in rules(tpu(*(f"{name}=false" for name in way)), symptoms=named)
@@ -448,7 +448,7 @@ def test_a_symptom_asks_for_its_flags_until_they_are_there(symptom: str) -> None
 
 def test_the_offload_is_advised_on_the_chip_that_has_it_only() -> None:
     def advice(name: str) -> str:
-        subject = RuleSubject(read(""), ALL_KNOWN, chip(name), (SYMPTOMS["all-reduce-stalls"],))
+        subject = RuleSubject(read(""), ALL_KNOWN, chip(name), ("all-reduce-stalls",))
         return next(f.remedy for rule in RULES for f in rule(subject) if f.rule == "missing-for-symptom")
 
     assert OFFLOAD in advice("v7x")

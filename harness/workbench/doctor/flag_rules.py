@@ -1,4 +1,4 @@
-"""The rules on flags, as data and pure functions: flags that crash, contradict, do nothing, are missing, or harm."""
+"""The audit of flags: the rules, as data and pure functions, and their findings about all settings as tables."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 
 from harness import chips
 from harness.hardware import Chip
+from harness.records import Table
 from harness.records.doctor import Answers, Known, Setting, Settings, Severity
+from harness.units import quantity
+from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import DoctorFinding
 from harness.workbench.doctor.settings import is_watched
+from harness.workbench.tables import table
 
 _SECTION_7 = "protocol, section 7"
 _SECTION_8 = "protocol, section 8"
@@ -37,30 +41,15 @@ def _offload(collective: str) -> str:
     return f"{_TPU}sparse_core_collective_offload_{collective}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
-    """A symptom that a person can name, and sets of flags: in one of the sets all flags must be on."""
-
-    name: str
-    ways: tuple[tuple[str, ...], ...]
-
-
-SYMPTOMS = {
-    symptom.name: symptom
-    for symptom in (
-        *(
-            Symptom(
-                name=f"{collective.replace('_', '-')}-stalls",
-                ways=((_BASE, _fuse(collective)), (_offload(collective),)),
-            )
-            for collective in _COLLECTIVES
-        ),
-        Symptom(name="nothing-overlaps", ways=((_BASE,),)),
-        Symptom(name="moe-communication", ways=(_DATA_PARALLEL_OVERLAP,)),
-    )
+# Symptoms that a person can name, and sets of flags for each: in one of the sets all flags must be on.
+SYMPTOMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    **{
+        f"{collective.replace('_', '-')}-stalls": ((_BASE, _fuse(collective)), (_offload(collective),))
+        for collective in _COLLECTIVES
+    },
+    "nothing-overlaps": ((_BASE,),),
+    "moe-communication": (_DATA_PARALLEL_OVERLAP,),
 }
-
-
 _UNSET = "leave it out of runs that are timed"
 
 
@@ -150,12 +139,12 @@ _NO_CACHE = ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:
-    """The subject of the rules: settings, the libraries' answers about them, the chip and the named symptoms."""
+    """The subject of the rules: settings, the libraries' answers about them, the chip, and symptoms by name."""
 
     settings: Settings
     libraries: Known
     chip: Chip | None = None
-    symptoms: tuple[Symptom, ...] = ()
+    symptoms: tuple[str, ...] = ()
     is_capture: bool = False
     final: Mapping[str, Setting] = field(init=False)
 
@@ -372,7 +361,7 @@ def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
     near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
     return (
         f"Write --{near}, if you mean that; else leave it out" if near else f"Leave it out: {library} has no such flag",
-        (f"asked {answers.library}"),
+        f"asked {answers.library}",
     )
 
 
@@ -447,7 +436,7 @@ def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for symptom in subject.symptoms:
         ways = [
             way
-            for way in symptom.ways
+            for way in SYMPTOMS[symptom]
             if subject.chip is None
             or subject.chip.name in _OFFLOADING
             or not any("sparse_core" in name for name in way)
@@ -459,9 +448,9 @@ def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             severity="missing",
             rule="missing-for-symptom",
-            subject=symptom.name,
+            subject=symptom,
             place=subject.settings.subject,
-            observation=f"for {symptom.name}, no complete set of the flags that help is on",
+            observation=f"for {symptom}, no complete set of the flags that help is on",
             remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}",
             source=_SECTION_7,
         )
@@ -484,3 +473,46 @@ RULES: tuple[Callable[[RuleSubject], Iterator[DoctorFinding]], ...] = (
     harmful_settings,
     missing_platform,
 )
+# Findings of these kinds make the audit fail: the program does not start, or not as intended.
+_FAILING = ("ends the process", "contradiction")
+
+
+def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
+    """The findings, and all settings with the findings about each; and True if the audit fails."""
+    settings = subject.settings
+    listed, ranked = findings.table(
+        (finding for rule in RULES for finding in rule(subject)),
+        title=f"flags of {settings.subject}",
+        origin="static",
+        notes=(*_answering_libraries(subject), *settings.notes, *_not_understood(settings)),
+        why_empty="no rule finds anything here",
+    )
+    return (listed, _settings(settings, ranked)), any(finding.severity in _FAILING for finding in ranked)
+
+
+def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
+    """Notes on the libraries that answered, and on those that could not."""
+    for answers, variable in ((subject.libraries.jaxlib, "XLA_FLAGS"), (subject.libraries.libtpu, "LIBTPU_INIT_ARGS")):
+        count = sum(s.variable == variable and s.is_final for s in subject.settings.settings)
+        if not count:
+            continue
+        flags, were = f"{quantity(count, 'flag')} of {variable}", "was" if count == 1 else "were"
+        if answers.library is None:
+            yield f"{flags} could not be checked: {answers.why_not}"
+        else:
+            yield f"{flags} {were} checked with {answers.library}: it accepts all flags that are not listed"
+
+
+def _not_understood(settings: Settings) -> Iterator[str]:
+    if settings.not_understood:
+        yield f"not understood: {quantity(len(settings.not_understood), 'place')}: {'; '.join(settings.not_understood)}"
+
+
+def _settings(settings: Settings, ranked: tuple[DoctorFinding, ...]) -> Table:
+    columns, rows = "variable;flag;value;place=where;judgement", []
+    for setting in settings.settings:
+        findings_here = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]
+        judgement = ", ".join(dict.fromkeys(findings_here)) or "harmless"
+        rows.append((setting.variable, setting.name or None, setting.value, setting.place, judgement))
+    why = f"{settings.subject} sets no flag and no variable of JAX, XLA or libtpu"
+    return table("settings", f"settings of {settings.subject}", "static", columns, rows, (), why)

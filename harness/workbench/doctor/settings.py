@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.dumps.xplane import Space
 from harness.records.doctor import Setting, Settings
-from harness.workbench.doctor import config_files, manifests, notebooks, python_settings
+from harness.workbench.doctor import config_files, manifests, python_settings
 
 FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _PREFIXES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "PJRT_", "TF_CPP_", "ENABLE_PJRT", "MEGASCALE_")
@@ -25,6 +26,7 @@ _OPTION = re.compile(r"(?:-e|--[\w-]*env[\w-]*)=?([A-Z]\w*\+?=.*)", re.DOTALL)
 # A quote that is never closed must not swallow the script.
 _LONGEST_COMMAND = 400
 _PYTHON = re.compile(r"^\s*(import|from)\s+\w|os\.environ|jax\.config", re.MULTILINE)
+_ENV_OF_NOTEBOOK = re.compile(r"^\s*%(?:set_)?env\s+(\w+)(?:=|\s+)(.*)$")
 
 
 def is_watched(name: str) -> bool:
@@ -44,7 +46,7 @@ def of_environment(variables: Mapping[str, str]) -> Settings:
 def of_script(text: str, subject: str) -> Settings:
     """The settings in a launch script: Python if it parses as Python and looks like it, or a notebook; else shell."""
     reader = Reader(subject)
-    notebook = notebooks.program(text)
+    notebook = _notebook_program(text)
     places: Sequence[str] = ()
     if notebook is not None:
         text, places = notebook
@@ -80,6 +82,33 @@ def of_script(text: str, subject: str) -> Settings:
             text = "\n".join(lines)
         _read_shell(config_files.as_shell(text, is_watched), reader)
     return reader.settings()
+
+
+def _notebook_program(text: str) -> tuple[str, tuple[str, ...]] | None:
+    """The code of a notebook as one Python program, and the place of each line in words; None if it is no notebook.
+
+    `%env` sets a variable; other magics and commands are left out.
+    """
+    if '"cells"' not in text:
+        return None
+    try:
+        cells = json.loads(text)["cells"]
+        sources = [(number, cell["source"]) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    lines, places = ["import os"], ["the notebook"]
+    for number, source in sources:
+        for at, line in enumerate("".join(source).splitlines(), 1):
+            lines.append(_python(line))
+            places.append(f"cell {number}, line {at}")
+    return "\n".join(lines), tuple(places)
+
+
+def _python(line: str) -> str:
+    """A line of a cell, rewritten as Python."""
+    if match := _ENV_OF_NOTEBOOK.match(line):
+        return f"os.environ[{match[1]!r}] = {match[2].strip()!r}"
+    return f"{line[: len(line) - len(line.lstrip())]}pass" if line.lstrip()[:1] in ("%", "!") else line
 
 
 def of_capture(space: Space, subject: str) -> Settings:
@@ -133,6 +162,17 @@ class Reader:
         scope: int = 0,
     ) -> None:
         """Sets `name` to `value`; flags of the old value that are not in the new one are thrown away."""
+        setting = Setting(
+            variable=name,
+            name="",
+            value=value,
+            word=f"{name}={value}",
+            place=place,
+            is_certain=is_certain,
+            too_late=too_late,
+            unreached=unreached,
+            scope=scope,
+        )
         if name in FLAG_VARIABLES:
             new = value.split()
             old = self.value(name, scope).split()
@@ -141,24 +181,11 @@ class Reader:
             if not kept and at is None and is_certain:
                 self._throw_away(name, new, scope)
             added = new[len(old) :] if kept else new if at is None else new[:at] + new[at + len(old) :]
-            flags = [_flag(name, word, place, is_certain) for word in added]
-            self.assigned += [replace(flag, too_late=too_late, unreached=unreached, scope=scope) for flag in flags]
+            self.assigned += [_flag(setting, word) for word in added]
         elif is_watched(name) or name == "PYTHON_TRACER":
             if is_certain:
                 self._throw_away(name, [], scope)
-            self.assigned.append(
-                Setting(
-                    variable=name,
-                    name="",
-                    value=value,
-                    word=f"{name}={value}",
-                    place=place,
-                    is_certain=is_certain,
-                    too_late=too_late,
-                    unreached=unreached,
-                    scope=scope,
-                )
-            )
+            self.assigned.append(setting)
         if scope:
             self.scoped[scope, name] = value
         else:
@@ -185,11 +212,10 @@ class Reader:
         )
 
 
-def _flag(variable: str, word: str, place: str, is_certain: bool) -> Setting:
+def _flag(setting: Setting, word: str) -> Setting:
+    """The flag that a word of a variable's value sets."""
     name, equals, value = word.lstrip("-").partition("=")
-    return Setting(
-        variable=variable, name=name, value=value if equals else None, word=word, place=place, is_certain=is_certain
-    )
+    return replace(setting, name=name, value=value if equals else None, word=word)
 
 
 def _read_shell(text: str, reader: Reader, before: int = 0) -> None:

@@ -77,7 +77,7 @@ FRAMEWORK_CATEGORIES = (*(name for name, _ in _FRAMEWORK), "collective", "matmul
 _BACKWARD_NAMES = re.compile(r"^tgmm|^splash_m[hq]a_d")
 _FORWARD_NAMES = re.compile(r"^splash_m[hq]a_fwd")
 _EXPONENTIAL = re.compile(r"/exp2?(:|$)")
-_GMM, _TGMM = re.compile(r"^gmm"), re.compile(r"^tgmm")
+_GROUPED = re.compile(r"^t?gmm")
 
 
 def opcode(operation: Operation) -> str:
@@ -165,9 +165,10 @@ def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name",
     return "neither known", ""
 
 
-def is_grouped_matmul(operation: Operation, *, transposed: bool) -> bool:
-    """True for a GMM, or a TGMM if `transposed`: the grouped matmuls of a mixture of experts."""
-    return bool((_TGMM if transposed else _GMM).search(operation.name))
+def grouped_matmul(operation: Operation) -> str | None:
+    """`GMM` or `TGMM` for the grouped matmuls of a mixture of experts, else None."""
+    match = _GROUPED.search(operation.name)
+    return match[0].upper() if match else None
 
 
 def is_exponential(operation: Operation) -> bool:

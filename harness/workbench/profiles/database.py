@@ -423,14 +423,6 @@ def _places(device: Device, moments: Values) -> Values:
 def _operation(number: int, operation: Operation) -> Row:
     way, known_by = classes.direction(operation)
     holds = op_times.is_container(operation)
-    experts = next(
-        (
-            name
-            for name, turned in (("GMM", False), ("TGMM", True))
-            if classes.is_grouped_matmul(operation, transposed=turned)
-        ),
-        None,
-    )
     return (
         number,
         operation.name,
@@ -453,7 +445,7 @@ def _operation(number: int, operation: Operation) -> Row:
         classes.is_custom_call(operation),
         classes.is_host_transfer(operation),
         classes.is_exponential(operation),
-        experts,
+        classes.grouped_matmul(operation),
         classes.result_bytes(operation),
     )
 

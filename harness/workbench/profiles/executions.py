@@ -75,14 +75,15 @@ def sorted_by_start(executions: Iterable[Execution]) -> tuple[Execution, ...]:
     return tuple(sorted(sorted(executions, key=attrgetter("seconds"), reverse=True), key=attrgetter("start")))
 
 
-def flops(stats: Mapping[str, Value], category: str) -> float | None:
-    """XLA's count for one execution; None if it says nothing, or says 0 because it does not know."""
-    return _cost(stats.get("flops"), category)
+def cost(stats: Mapping[str, Value], name: str, category: str) -> float | None:
+    """XLA's count for one execution: `flops`, or `bytes_accessed` in whatever memory.
 
-
-def bytes_accessed(stats: Mapping[str, Value], category: str) -> float | None:
-    """Bytes moved by one execution, in whatever memory; None as for `flops`."""
-    return _cost(stats.get("bytes_accessed"), category)
+    None if it says nothing, or says 0 because it does not know.
+    """
+    value = stats.get(name)
+    if not isinstance(value, (int, float)) or (value == 0 and category.startswith(_OPAQUE)):
+        return None
+    return float(value)
 
 
 def hbm_bytes(stats: Mapping[str, Value]) -> float | None:
@@ -100,12 +101,6 @@ def hbm_bytes(stats: Mapping[str, Value]) -> float | None:
 @cache
 def _accesses() -> Any:
     return message_class("memory_accesses", _ACCESSES, "MemoryAccessBreakdown")
-
-
-def _cost(value: Value | None, category: str) -> float | None:
-    if not isinstance(value, (int, float)) or (value == 0 and category.startswith(_OPAQUE)):
-        return None
-    return float(value)
 
 
 def _holds(outer: int, length: int, start: int, end: int) -> bool:

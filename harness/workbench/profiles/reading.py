@@ -292,8 +292,8 @@ class _Host:
             framework_name=_word(of.stats, "tf_op"),
             source=_word(of.stats, "source"),
             module=self._modules.name(of.stats.get("program_id"), ""),
-            flops=executions.flops(of.stats, category),
-            bytes_accessed=executions.bytes_accessed(of.stats, category),
+            flops=executions.cost(of.stats, "flops", category),
+            bytes_accessed=executions.cost(of.stats, "bytes_accessed", category),
             hbm_bytes=executions.hbm_bytes(of.stats),
         )
 
@@ -344,7 +344,7 @@ class _Host:
         # A call that the harness annotates inside a step of the program is no step of its own.
         steps = [period for period in steps if not _CALL.fullmatch(period.name)] or steps
         for device in sorted(executed):
-            modules = (self._around(name, *times) for (name, _), times in runs[device].items())
+            modules = (self._span(name, first, last - first) for (name, _), (first, last) in runs[device].items())
             yield replace(
                 self._device(plane, f"CPU:{device}", "cpu"),
                 operations=tuple(operations[device]),
@@ -366,8 +366,8 @@ class _Host:
             framework_name=_word(stats, "tf_op") or (origin.framework_name if origin else ""),
             source=_word(stats, "source") or (origin.source if origin else ""),
             module=module,
-            flops=executions.flops(stats, category),
-            bytes_accessed=executions.bytes_accessed(stats, category),
+            flops=executions.cost(stats, "flops", category),
+            bytes_accessed=executions.cost(stats, "bytes_accessed", category),
             hbm_bytes=executions.hbm_bytes(stats),
         )
 
@@ -394,18 +394,12 @@ class _Host:
     def _period(self, event: Event, line: str, start_ps: int, duration_ps: int) -> Period:
         number = event.stats.get("step_num")
         call = _CALL.fullmatch(event.of.name)
-        return Period(
-            name=_name(event),
-            start=(start_ps - self._zero_ps) / _PICOSECONDS,
-            seconds=duration_ps / _PICOSECONDS,
-            line=line,
-            step=number if isinstance(number, int) else int(call[1]) if call else None,
-        )
+        step = number if isinstance(number, int) else int(call[1]) if call else None
+        return self._span(_name(event), start_ps, duration_ps, line, step)
 
-    def _around(self, name: str, start_ps: int, end_ps: int) -> Period:
-        return Period(
-            name=name, start=(start_ps - self._zero_ps) / _PICOSECONDS, seconds=(end_ps - start_ps) / _PICOSECONDS
-        )
+    def _span(self, name: str, start_ps: int, duration_ps: int, line: str = "", step: int | None = None) -> Period:
+        start, seconds = (start_ps - self._zero_ps) / _PICOSECONDS, duration_ps / _PICOSECONDS
+        return Period(name=name, start=start, seconds=seconds, line=line, step=step)
 
 
 def _number(operations: Numbered, operation: Operation) -> int:

@@ -9,7 +9,7 @@ from harness.errors import RatchetError
 from harness.records import Table
 from harness.units import decimal, percent
 from harness.workbench.profiles import memory_rules, modules
-from harness.workbench.tables import Field, Fields, table_of
+from harness.workbench.tables import Field, Fields, table, table_of
 
 # Padding is named if it makes an allocation this many times as large.
 _PADDED = 1.25
@@ -38,24 +38,11 @@ _REFUSED_REMEDY = {
     False: "see what else the device holds: call jax.profiler.save_device_memory_profile just before, and give the "
     "file to `xprof memory`",
 }
-_REFUSED: Fields[Refused] = (
-    Field("bytes", "size", lambda asked: asked.bytes, "B"),
-    Field("free_bytes", "free", lambda asked: asked.free_bytes, "B"),
-    Field("what", "what", lambda asked: "a program" if asked.is_program else "an array"),
-    Field("remedy", "what to do", lambda asked: _REFUSED_REMEDY[asked.is_program], is_whole=True),
-)
 # Memories of kernels: they hold no tensor of the model.
 _OF_KERNELS = ("vmem", "smem", "sflag", "cmem")
 _LIMIT = (
     "The limit is the kernel's own or the default: raise it with vmem_limit_bytes in pltpu.CompilerParams, or for all "
     "kernels with --xla_tpu_scoped_vmem_limit_kib in LIBTPU_INIT_ARGS, up to the chip's VMEM."
-)
-_HELD: Fields[Held] = (
-    Field("bytes", "size", lambda buffer: buffer.bytes, "B"),
-    Field("count", "count", lambda buffer: buffer.count, "count"),
-    Field("kind", "kind", lambda buffer: buffer.kind),
-    Field("device", "device", lambda buffer: buffer.device),
-    Field("place", "asked for in", lambda buffer: _place(buffer), is_whole=True),
 )
 
 
@@ -72,7 +59,7 @@ def read(path: Path) -> tuple[Table, ...] | None:
         return None
     full = memory_report.out_of_memory(text)
     if full is not None:
-        return _tables(full, path.name)
+        return (_out_of_memory(full, path.name),)
     asked = memory_report.refused(text)
     if asked is not None:
         return (_refused(asked, path.name),)
@@ -114,7 +101,7 @@ def remedy(allocation: ProgramAllocation) -> str:
     return ""
 
 
-def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
+def _out_of_memory(full: OutOfMemory, name: str) -> Table:
     over = full.used_bytes - full.capacity_bytes
     space = full.space.upper()
     is_kernel = full.space in _OF_KERNELS
@@ -131,48 +118,29 @@ def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
         notes.append(
             f"The allocations below are {percent(named / full.used_bytes)} of this need; the compiler names no others."
         )
-    return (
-        table_of(
-            "out_of_memory",
-            f"why {name} did not fit into {space}",
-            "static",
-            _IN_KERNEL if is_kernel else _LARGEST,
-            full.largest,
-            notes,
-            " ".join((*notes, "The message names no allocation.")),
-        ),
-    )
+    fields, why = _IN_KERNEL if is_kernel else _LARGEST, " ".join((*notes, "The message names no allocation."))
+    return table_of("out_of_memory", f"why {name} did not fit into {space}", "static", fields, full.largest, notes, why)
 
 
 def _refused(asked: Refused, name: str) -> Table:
     size = decimal(asked.bytes, "B", 2)
     free = "" if asked.free_bytes is None else f", and {decimal(asked.free_bytes, 'B', 2)} were free"
-    return table_of(
-        "refused",
-        f"why {name} did not fit into the device's memory",
-        "static",
-        _REFUSED,
-        (asked,),
-        [f"{'A program' if asked.is_program else 'An array'} of {size} was to be allocated{free}."],
-        "",
-    )
+    what = "a program" if asked.is_program else "an array"
+    row = (asked.bytes, asked.free_bytes, what, _REFUSED_REMEDY[asked.is_program])
+    title = f"why {name} did not fit into the device's memory"
+    columns = "bytes=size;free_bytes=free;what;remedy=what to do!"
+    return table("refused", title, "static", columns, [row], [f"A{what[1:]} of {size} was to be allocated{free}."])
 
 
 def _snapshot(listed: tuple[Held, ...], name: str) -> Table:
-    total = sum(buffer.bytes for buffer in listed)
-    return table_of(
-        "held",
-        f"what devices held when {name} was taken",
-        "measured",
-        _HELD,
-        [buffer for buffer in listed if buffer.bytes],
-        [f"{decimal(total, 'B', 2)} in all. A snapshot has no peak: it shows what was alive at that moment."],
-        "nothing was alive",
-    )
+    total = decimal(sum(buffer.bytes for buffer in listed), "B", 2)
+    notes = [f"{total} in all. A snapshot has no peak: it shows what was alive at that moment."]
+    rows = [(each.bytes, each.count, each.kind, each.device, _place(each)) for each in listed if each.bytes]
+    title, columns = f"what devices held when {name} was taken", "bytes=size;count;kind;device;place=asked for in!"
+    return table("held", title, "measured", columns, rows, notes, "nothing was alive")
 
 
 def _place(buffer: Held) -> str:
     """The innermost call that is not JAX's own."""
-    return next(
-        (call for call in buffer.calls if not any(part in call for part in _OF_JAX)), next(iter(buffer.calls), "")
-    )
+    callers = (call for call in buffer.calls if not any(part in call for part in _OF_JAX))
+    return next(iter((*callers, *buffer.calls)), "")

@@ -25,7 +25,6 @@ def alone():
     return step(jnp.ones((256, 512)), jnp.ones((512, 128)))
 """
 
-
 # A function that asks for its device, as packages do to choose their blocks.
 ASKING = """\
 import jax

@@ -7,7 +7,7 @@ from harness.chips.row import Figures
 from harness.hlo.module import Computation, Instruction
 from harness.hlo.shapes import Shape, arrays
 from harness.hlo.sharding import Sharding
-from harness.records import Column, Table
+from harness.records import Table
 from harness.workbench.hlo.collectives import Traffic, named_kind, named_traffic, traffic
 from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
@@ -17,7 +17,7 @@ from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specifi
 from harness.workbench.hlo.prediction import operation_time, peak
 from harness.workbench.hlo.tables import copy_tables, memory_table, placement_table, time_table, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmul_dtype, matmuls, work
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.tables import Field, Fields, columns, table, table_of
 
 _OPERATIONS = {
     "fusion": "several operations in one pass over the data, with at most one matmul",
@@ -140,8 +140,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     add("comes from", instruction.op_name)
     add("source", instruction.source)
     add("passed over", ", ".join(instruction.other_attributes))
-    columns = (Column(name="fact", title="what"), Column(name="reading", title="says"))
-    return table("operation", instruction.name or "the operation", "static", columns, rows)
+    return table("operation", instruction.name or "the operation", "static", "fact=what;reading=says", rows)
 
 
 def _sharding_words(graph: Graph, sharding: Sharding) -> str:
@@ -236,23 +235,18 @@ def _cost(graph: Graph, computation: Computation, instruction: Instruction, targ
     return time_table(instruction.opcode, amount, took, target, notes)
 
 
-_SENT: Fields[Traffic] = (
-    Field("kind", "collective", lambda traffic: traffic.kind),
-    Field("devices_per_group", "devices a group", lambda traffic: traffic.size, "count"),
-    Field("groups", "groups", lambda traffic: traffic.count, "count"),
-    Field("stride", "stride", lambda traffic: traffic.stride, "count"),
-    Field("axes", "axes", lambda traffic: ", ".join(traffic.axes) or None),
-    Field("array_bytes", "V", lambda traffic: traffic.array_bytes, "B"),
-    Field("seconds", "time", lambda traffic: traffic.seconds, "s"),
+_SENT = columns(
+    "kind=collective;devices_per_group=devices a group:count;groups:count;stride:count;axes;array_bytes=V;seconds=time"
 )
 
 
-def _collective_table(collective: Traffic, target: Figures) -> Table:
-    notes = [f"{collective.operand} becomes {collective.result}."]
-    if collective.seconds is None:
+def _collective_table(sent: Traffic, target: Figures) -> Table:
+    notes = [f"{sent.operand} becomes {sent.result}."]
+    if sent.seconds is None:
         notes.append(f"The time is unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
     else:
         notes.append(f"The time follows `predict collective` on one ring of {target.name}. V: bytes of the array.")
-    if collective.within:
-        notes.append(f"It runs inside {collective.within}.")
-    return table_of("collective", "what is sent", "predicted", _SENT, [collective], notes)
+    if sent.within:
+        notes.append(f"It runs inside {sent.within}.")
+    row = (sent.kind, sent.size, sent.count, sent.stride, ", ".join(sent.axes) or None, sent.array_bytes, sent.seconds)
+    return table("collective", "what is sent", "predicted", _SENT, [row], notes)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from harness.chips.row import Figures
 from harness.errors import UsageError
-from harness.hlo.shapes import ELEMENT_BITS
+from harness.hlo.shapes import ELEMENT_BITS, Array
 from harness.records import Table
 from harness.units import decimal
 from harness.workbench.hlo.interconnect import (
@@ -18,8 +18,13 @@ from harness.workbench.hlo.interconnect import (
     published_seconds,
 )
 from harness.workbench.hlo.matrix_fill import fill_note, fill_of_product
-from harness.workbench.hlo.prediction import MatmulShape, Spec, peak, roofline, whole_shape
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.hlo.prediction import MatmulShape, Spec, peak, roofline
+from harness.workbench.tables import columns, table
+
+_MATMUL = columns(
+    "seconds=time;bound=bound by;compute_seconds=by FLOPs;memory_seconds=by bytes;flops=FLOPs;"
+    "flops_per_device=a device:FLOP;hbm_bytes_per_device=a device:B;intensity:FLOP/B;mxu_fill=filled:fraction"
+)
 
 
 def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
@@ -49,23 +54,13 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
         notes += [note] if (note := fill_note(fill, target.mxu_size, summed, columns)) else []
     many = "s" if devices > 1 else ""
     title = f"matmul on {devices} {target.name} {target.device}{many}: max(FLOPs/peak, bytes/bandwidth)"
-    fields: Fields[MatmulShape] = (
-        Field("seconds", "time", lambda _: took.seconds, "s"),
-        Field("bound", "bound by", lambda _: took.bound),
-        Field("compute_seconds", "by FLOPs", lambda _: took.compute_seconds, "s"),
-        Field("memory_seconds", "by bytes", lambda _: took.memory_seconds, "s"),
-        Field("flops", "FLOPs", lambda shape: shape.flops, "FLOP"),
-        Field("flops_per_device", "a device", lambda shape: shape.flops_per_device, "FLOP"),
-        Field("hbm_bytes_per_device", "a device", lambda shape: shape.bytes_per_device, "B"),
-        Field("intensity", "intensity", lambda shape: shape.flops_per_device / shape.bytes_per_device, "FLOP/B"),
-        Field("mxu_fill", "filled", lambda _: fill, "fraction"),
-    )
-    result_table = table_of("matmul", title, "predicted", fields, [product], notes)
-    return (
-        (result_table, _partial(product, link_bytes_per_second(target), mesh))
-        if product.partial_over
-        else (result_table,)
-    )
+    flops, size = product.flops_per_device, product.bytes_per_device
+    floors = took.seconds, took.bound, took.compute_seconds, took.memory_seconds
+    row = (*floors, product.flops, flops, size, flops / size, fill)
+    result_table = table("matmul", title, "predicted", _MATMUL, [row], notes)
+    if not product.partial_over:
+        return (result_table,)
+    return result_table, _partial(product, link_bytes_per_second(target), mesh)
 
 
 def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]) -> Table:
@@ -73,23 +68,19 @@ def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]
     axes = dict.fromkeys(product.partial_over)
     size = math.prod(mesh[axis] for axis in axes)
     split = {
-        letter: math.prod(mesh[axis] for axis in array_axes)
-        for names, array in ((product.letters[0], product.left), (product.letters[1], product.right))
-        for letter, array_axes in zip(names, array.axes, strict=True)
+        letter: parts
+        for names, array in zip(product.letters, (product.left, product.right), strict=False)
+        for letter, parts in zip(names, array.parts(mesh), strict=True)
     }
     out = (ELEMENT_BITS[product.left.dtype] // 8) * math.prod(
         -(-length // split.get(letter, 1)) for letter, length in zip(product.letters[2], product.result, strict=True)
     )
     kinds: tuple[Collective, ...] = ("reduce-scatter", "all-reduce")
-    fields: Fields[Collective] = (
-        Field("kind", "collective", lambda kind: kind),
-        Field("devices", "devices", lambda _: size, "count"),
-        Field("array_bytes", "V", lambda _: out, "B"),
-        Field("seconds", "time", lambda kind: published_seconds(kind, out, bandwidth) if bandwidth else None, "s"),
-    )
+    rows = [(kind, size, out, published_seconds(kind, out, bandwidth) if bandwidth else None) for kind in kinds]
+    columns = "kind=collective;devices:count;array_bytes=V;seconds=time"
     title = f"a collective must follow: the summed dimension is split over {'+'.join(axes)}"
     notes = ("Each device has partial sums; one of these collectives adds them up.",)
-    return table_of("sum", title, "predicted", fields, kinds, notes)
+    return table("sum", title, "predicted", columns, rows, notes)
 
 
 def collective_tables(
@@ -167,12 +158,12 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
 
 def shape_tables(parts: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:
     """The whole shapes of arrays given as one device's part."""
-    fields: Fields[Spec] = (
-        Field("local", "one device's part", str),
-        Field("whole", "whole", lambda array: whole_shape(array, mesh)),
-        Field("parts", "parts", lambda array: math.prod(mesh[axis] for axes in array.axes for axis in axes), "count"),
-    )
-    return (table_of("true_shapes", "true shapes", "static", fields, parts, remarks),)
+    rows = [
+        (str(array), Array(dtype=array.dtype, dimensions=array.whole(mesh)).plain, math.prod(array.parts(mesh)))
+        for array in parts
+    ]
+    columns = "local=one device's part;whole;parts:count"
+    return (table("true_shapes", "true shapes", "static", columns, rows, remarks),)
 
 
 def _per_device(target: Figures, flops_per_second: float, remark: str) -> str:

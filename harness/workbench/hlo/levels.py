@@ -3,11 +3,10 @@
 import re
 from collections import defaultdict
 
-from harness.records import Column, CycleBreakdown, Table
+from harness.records import CycleBreakdown, Table
 from harness.records.report_words import simulated
 from harness.workbench.tables import columns, table
 
-_LINE = (Column(name="line", title="text"),)
 # The places in source files that an HLO module lists before its computations.
 _PLACES = re.compile(r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*\n?", re.MULTILINE)
 # The number of lines of a text that are shown for each row of a table.
@@ -18,13 +17,7 @@ _KERNEL = columns(
 )
 MATMULS, EXPONENTIALS, REDUCTIONS = "matmuls", "exp", "reductions and other cross-lane work"
 COPIES = "loads, stores, transfers (copies)"
-_OTHER_EUP, _ELEMENTWISE, _RESULTS, _SCALAR, _ELSE = (
-    "other transcendentals",
-    "elementwise",
-    "results taken from the units",
-    "scalar work",
-    "everything else",
-)
+_ELSE = "everything else"
 # Purposes by the unit of an operation; the name of a stall begins with the unit (judge/simulate/functional_units.py).
 _UNITS = {
     "MXU": MATMULS,
@@ -32,9 +25,9 @@ _UNITS = {
     "VLOAD": COPIES,
     "VSTORE": COPIES,
     "DMA": COPIES,
-    "VALU": _ELEMENTWISE,
-    "VPOP": _RESULTS,
-    "SALU": _SCALAR,
+    "VALU": "elementwise",
+    "VPOP": "results taken from the units",
+    "SALU": "scalar work",
 }
 
 
@@ -43,7 +36,7 @@ def level_table(name: str, title: str, text: str, top: int) -> Table:
     lines = _PLACES.sub("", text).strip().splitlines()
     shown = lines[: _LINES * top]
     notes = [f"{len(shown)} of {len(lines)} lines are shown (--top)."] if len(shown) < len(lines) else []
-    return table(name, title, "static", _LINE, [(line,) for line in shown], notes, "there is no such text")
+    return table(name, title, "static", "line=text", [(line,) for line in shown], notes, "there is no such text")
 
 
 def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
@@ -58,7 +51,7 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
     for line in breakdown.lines:
         exp, eup = line.exponentials, line.units.get("EUP", 0)
         kinds_of_line = [(_UNITS.get(unit, _ELSE), number) for unit, number in line.units.items() if unit != "EUP"]
-        kinds_of_line += [(EXPONENTIALS, exp), (_OTHER_EUP, eup - exp)]
+        kinds_of_line += [(EXPONENTIALS, exp), ("other transcendentals", eup - exp)]
         whole = sum(number for _, number in kinds_of_line)
         for kind, number in kinds_of_line:
             counts[kind] += number
@@ -72,17 +65,11 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
             waited[COPIES] += part.cycles
         elif part.kind == "barrier wait":
             waited[_ELSE] += part.cycles
-    ordered = sorted(counts.keys() | issued.keys() | waited.keys(), key=lambda kind: -(issued[kind] + waited[kind]))
+    together = {kind: issued[kind] + waited[kind] for kind in counts.keys() | issued.keys() | waited.keys()}
     rows = [
-        (
-            kind,
-            round(counts[kind]),
-            round(issued[kind]),
-            round(waited[kind]),
-            (issued[kind] + waited[kind]) / breakdown.cycles,
-        )
-        for kind in ordered
-        if counts[kind] or issued[kind] + waited[kind] > 0
+        (kind, round(counts[kind]), round(issued[kind]), round(waited[kind]), cycles / breakdown.cycles)
+        for kind, cycles in sorted(together.items(), key=lambda item: -item[1])
+        if counts[kind] or cycles > 0
     ]
     notes = (
         f"Cycles of the executed schedule [{simulated(chip)}]: those of a bundle are divided among its operations; a "

@@ -8,7 +8,7 @@ from typing import Literal
 from harness import chips
 from harness.chips.row import Figures
 from harness.errors import UsageError
-from harness.hlo.shapes import ELEMENT_BITS, Array
+from harness.hlo.shapes import ELEMENT_BITS
 from harness.hlo.tokens import Misunderstood, Tokens
 from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.hlo.work import InstructionWork
@@ -103,18 +103,17 @@ class Spec:
     dimensions: tuple[int, ...]
     axes: tuple[tuple[str, ...], ...]
 
+    def parts(self, mesh: dict[str, int]) -> tuple[int, ...]:
+        """The number of parts of each dimension."""
+        return tuple(math.prod(mesh[axis] for axis in axes) for axes in self.axes)
+
     def local(self, mesh: dict[str, int]) -> tuple[int, ...]:
         """The dimensions of one device's part, rounded up."""
-        return tuple(
-            -(-size // math.prod(mesh[axis] for axis in axes))
-            for size, axes in zip(self.dimensions, self.axes, strict=True)
-        )
+        return tuple(-(-size // parts) for size, parts in zip(self.dimensions, self.parts(mesh), strict=True))
 
     def whole(self, mesh: dict[str, int]) -> tuple[int, ...]:
         """The dimensions of all parts together, if the array is one device's part."""
-        return tuple(
-            size * math.prod(mesh[axis] for axis in axes) for size, axes in zip(self.dimensions, self.axes, strict=True)
-        )
+        return tuple(size * parts for size, parts in zip(self.dimensions, self.parts(mesh), strict=True))
 
     def __str__(self) -> str:
         parts = (
@@ -284,8 +283,3 @@ TYPES = ("bf16", "f32", "f16", "s8", "f8e4m3fn")
 def spec_bytes(array: Spec) -> int:
     """Bytes of an array written by hand, without padding."""
     return math.ceil(math.prod(array.dimensions) * _width(array.dtype))
-
-
-def whole_shape(array: Spec, mesh: dict[str, int]) -> str:
-    """The whole shape of an array given as one device's part."""
-    return Array(dtype=array.dtype, dimensions=array.whole(mesh)).plain

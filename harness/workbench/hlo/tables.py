@@ -6,7 +6,7 @@ from typing import TypeAlias
 from harness.chips.row import Figures
 from harness.hlo.shapes import Array
 from harness.hlo.sharding import Mesh
-from harness.records import Column, Table
+from harness.records import Cell, Column, Table
 from harness.units import decimal, quantity
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
@@ -20,7 +20,6 @@ from harness.workbench.tables import Field, Fields, columns, table, table_of
 _MANY, _SMALL_BYTES = 8, 64
 # An array of more rows or columns is not drawn.
 _DRAWN = 16
-
 
 # An array with its role and its name.
 _Value: TypeAlias = tuple[str, str, Array]
@@ -83,27 +82,17 @@ def _padded_sizes(array: Array) -> str:
     return f"[{','.join(map(str, padded))}]" if padded is not None and _tiles(array) else ""
 
 
-_OVER_THE_LINK: Fields[tuple[InstructionWork, Time]] = (
-    Field("host_seconds", "by the host's link", lambda pair: pair[1].host_seconds, "s"),
-    Field("host_bytes", "host", lambda pair: pair[0].host_bytes, "B"),
-)
-
-
 def time_table(what: str, amount: InstructionWork, took: Time, target: Figures, notes: Sequence[str]) -> Table:
     """The predicted time of one operation on `target`, with both floors."""
-    fields: Fields[tuple[InstructionWork, Time]] = (
-        Field("seconds", "time", lambda pair: pair[1].seconds, "s"),
-        Field("bound", "bound by", lambda pair: pair[1].bound),
-        Field("compute_seconds", "by FLOPs", lambda pair: pair[1].compute_seconds, "s"),
-        Field("memory_seconds", "by bytes", lambda pair: pair[1].memory_seconds, "s"),
-        *(_OVER_THE_LINK if took.host_seconds else ()),
-        Field("flops", "FLOPs", lambda pair: pair[0].flops, "FLOP"),
-        Field("hbm_bytes", "HBM", lambda pair: pair[0].hbm_bytes, "B"),
-        Field("other_bytes", "other memories", lambda pair: pair[0].other_bytes, "B"),
-        Field("what", "what", lambda _: what),
-    )
+    floors: tuple[Cell, ...] = (took.seconds, took.bound, took.compute_seconds, took.memory_seconds)
+    named = "seconds=time;bound=bound by;compute_seconds=by FLOPs;memory_seconds=by bytes"
+    if took.host_seconds:
+        floors = (*floors, took.host_seconds, amount.host_bytes)
+        named += ";host_seconds=by the host's link;host_bytes=host"
+    row = (*floors, amount.flops, amount.hbm_bytes, amount.other_bytes, what)
+    named += ";flops=FLOPs;hbm_bytes=HBM;other_bytes=other memories;what"
     title = f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)"
-    return table_of("time", title, "predicted", fields, [(amount, took)], (rests_on(target, took), *notes))
+    return table("time", title, "predicted", named, [row], (rests_on(target, took), *notes))
 
 
 def rests_on(target: Figures, *times: Time) -> str:
@@ -147,11 +136,8 @@ def _causes(listed: Sequence[Copy]) -> Table:
     rows = []
     for (cause, remedy, layouts), copies in reasons.items():
         names = ", ".join(copy.name for copy in copies)
-        rows.append((names, "cause", cause or "not known: no rule fits"))
-        if remedy:
-            rows.append((names, "remedy", remedy))
-        if layouts:
-            rows.append((names, "layout", layouts))
+        facts = ("cause", cause or "not known: no rule fits"), ("remedy", remedy), ("layout", layouts)
+        rows += [(names, fact, words) for fact, words in facts if words]
         rows += [(copy.name, "source", copy.source) for copy in copies if copy.source]
     return table("copy_causes", "why the copies are there, and how to remove them", "static", _CAUSES, rows)
 

@@ -8,14 +8,14 @@ from harness.chips.row import Figures
 from harness.records import Cell, Table
 from harness.units import decimal, percent
 from harness.workbench.hlo.prediction import TRAINING_BYTES
-from harness.workbench.tables import Field, Fields, columns, table, table_of
+from harness.workbench.tables import columns, table
 
 # The assumed number of pieces of a chunked cross entropy.
 CHUNKS = 8
 _BF16, _F32 = 2, 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KeptActivations:
     """Activations that one layer keeps: `bytes` of them by `formula` (B, S, D, F, H as in Transformer)."""
 
@@ -53,15 +53,12 @@ class Transformer:
         count 5.
         """
         tokens = self.batch * self.sequence
-        yield KeptActivations(name="two norms", formula="4 B S D", bytes=4 * tokens * self.width)
-        yield KeptActivations(
-            name="attention: inputs, q, k, v, output", formula="10 B S D", bytes=10 * tokens * self.width
-        )
+        yield KeptActivations("two norms", "4 B S D", 4 * tokens * self.width)
+        yield KeptActivations("attention: inputs, q, k, v, output", "10 B S D", 10 * tokens * self.width)
         if self.heads is not None:
-            scores = 2 * self.heads * self.batch * self.sequence**2
-            yield KeptActivations(name="attention: scores", formula="2 H B S^2", bytes=scores)
+            yield KeptActivations("attention: scores", "2 H B S^2", 2 * self.heads * self.batch * self.sequence**2)
         mlp = tokens * (2 * self.width + 4 * self.hidden)
-        yield KeptActivations(name="MLP: input, before and after its activation", formula="B S (2 D + 4 F)", bytes=mlp)
+        yield KeptActivations("MLP: input, before and after its activation", "B S (2 D + 4 F)", mlp)
 
     @property
     def layer_bytes(self) -> float:
@@ -150,15 +147,10 @@ def _largest_batch(state: float, model: Transformer, target: Figures, devices: i
 
 
 def _layer(model: Transformer) -> Table:
-    fields: Fields[KeptActivations] = (
-        Field("what", "what", lambda part: part.name),
-        Field("bytes", "bytes", lambda part: part.bytes, "B"),
-        Field("formula", "formula", lambda part: part.formula),
-    )
     parts: Sequence[KeptActivations] = (
         *model.parts(),
-        KeptActivations(name="together", formula="", bytes=model.layer_bytes),
-        KeptActivations(name="recomputed: its input alone", formula="2 B S D", bytes=model.input_bytes),
+        KeptActivations("together", "", model.layer_bytes),
+        KeptActivations("recomputed: its input alone", "2 B S D", model.input_bytes),
     )
     notes = (
         "Korthikanti et al. 2022, section 4.1, without dropout. An upper estimate: XLA computes element-wise work "
@@ -168,7 +160,8 @@ def _layer(model: Transformer) -> Table:
         else "Attention keeps its scores here; a flash kernel keeps none.",
         _SYMBOLS,
     )
-    return table_of("layer", "activations of one layer", "predicted", fields, parts, notes)
+    rows = [(part.name, part.bytes, part.formula) for part in parts]
+    return table("layer", "activations of one layer", "predicted", "what;bytes;formula", rows, notes)
 
 
 _REMEDIES = columns("remedy!;saved_bytes=saves;formula;how")
@@ -181,28 +174,15 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     ]
     if not is_recomputed:
         saved = model.activation_bytes(is_recomputed=False) - model.activation_bytes(is_recomputed=True)
-        rows.append(
-            (
-                "rematerialisation",
-                saved,
-                "L x one layer - (2 B S D L + one layer)",
-                "jax.checkpoint: --remat; a third more FLOPs",
-            )
-        )
+        formula, how = "L x one layer - (2 B S D L + one layer)", "jax.checkpoint: --remat; a third more FLOPs"
+        rows.append(("rematerialisation", saved, formula, how))
     if model.vocabulary is not None:
         saved = model.logit_bytes * (1 - 1 / CHUNKS)
         rows.append(("chunked cross entropy", saved, f"4 B S V (1 - 1/{CHUNKS})", f"the loss in {CHUNKS} pieces"))
     others = max(2, devices)
     width = sum(each for _, each in TRAINING_BYTES)
-    share = 1 - 1 / others
-    rows.append(
-        (
-            "sharding the state",
-            parameters * width * share,
-            f"{width} P (1 - 1/{others})",
-            f"FSDP over {others} devices, on each of them",
-        )
-    )
+    saved, formula = parameters * width * (1 - 1 / others), f"{width} P (1 - 1/{others})"
+    rows.append(("sharding the state", saved, formula, f"FSDP over {others} devices, on each of them"))
     savings = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     savings.sort(key=lambda row: -row[1])
     notes = [

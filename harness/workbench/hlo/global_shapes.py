@@ -97,19 +97,17 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
 
 def _of_interest(graph: Graph) -> list[tuple[Computation, Instruction]]:
     """Arguments, then matmuls and collectives with their operands and results."""
-    listed: list[tuple[Computation, Instruction]] = []
-    for computation in graph.module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode == "parameter" and computation.is_entry:
-                listed.append((computation, instruction))
+    listed = [
+        (computation, instruction)
+        for computation in graph.module.computations
+        for instruction in computation.instructions
+        if instruction.opcode == "parameter" and computation.is_entry
+    ]
     for computation, instruction, _ in graph.executions():
         if instruction.groups is None and not matmuls(graph, computation, instruction):
             continue
-        for place in range(len(instruction.operands)):
-            operand = graph.operand(computation, instruction, place)
-            if operand is not None:
-                listed.append((computation, operand))
-        listed.append((computation, instruction))
+        operands = (graph.operand(computation, instruction, place) for place in range(len(instruction.operands)))
+        listed += [(computation, value) for value in (*operands, instruction) if value is not None]
     return listed
 
 
@@ -117,26 +115,18 @@ def _true_shape(classes: _Classes, computation: Computation, instruction: Instru
     shape = instruction.shape
     if not isinstance(shape, Array) or not shape.dimensions or None in shape.dimensions:
         return None
-    parts: list[int] = []
-    axes: list[tuple[str, ...]] = []
-    reasons: list[str] = []
-    for place in range(len(shape.dimensions)):
-        dimension = classes.find((computation.name, instruction.name, place))
-        count, because, along = classes.splits.get(dimension, (1, "", ()))
-        parts.append(count)
-        axes.append(along)
-        if count > 1 and because not in reasons:
-            reasons.append(because)
-    if all(count == 1 for count in parts):
+    dimensions = [classes.find((computation.name, instruction.name, at)) for at in range(len(shape.dimensions))]
+    splits = [classes.splits.get(dimension, (1, "", ())) for dimension in dimensions]
+    if all(count == 1 for count, _, _ in splits):
         return None
-    whole = tuple((size or 0) * count for size, count in zip(shape.dimensions, parts, strict=True))
+    whole = tuple((size or 0) * count for size, (count, _, _) in zip(shape.dimensions, splits, strict=True))
     return TrueShape(
         name=instruction.name,
         local=shape.plain,
         whole=Array(dtype=shape.dtype, dimensions=whole).plain,
-        parts=tuple(parts),
-        axes=tuple(axes),
-        because="; ".join(reasons),
+        parts=tuple(count for count, _, _ in splits),
+        axes=tuple(along for _, _, along in splits),
+        because="; ".join(dict.fromkeys(because for count, because, _ in splits if count > 1)),
     )
 
 
@@ -157,12 +147,13 @@ def _stated_splits(graph: Graph, computation: Computation, instruction: Instruct
     operand = instruction.operands[0].name
     if instruction.opcode in ("all-gather", "all-gather-start"):
         return [((name, operand, place), split) for place in instruction.dimensions]
-    if instruction.opcode in ("reduce-scatter",):
-        scattered = [((name, instruction.name, place), split) for place in instruction.dimensions]
-        return scattered + _summed_splits(graph, computation, instruction, split)
-    if instruction.opcode in ("all-reduce", "all-reduce-start"):
-        return _summed_splits(graph, computation, instruction, split)
-    return []
+    if instruction.opcode not in ("reduce-scatter", "all-reduce", "all-reduce-start"):
+        return []
+    scattered = instruction.dimensions if instruction.opcode == "reduce-scatter" else ()
+    return [
+        *(((name, instruction.name, place), split) for place in scattered),
+        *_summed_splits(graph, computation, instruction, split),
+    ]
 
 
 def _summed_splits(
@@ -171,22 +162,18 @@ def _summed_splits(
     """Splits of the dimensions that the matmul in front of a reduction sums over: each device has a part of them."""
     passed = ("bitcast", "copy", "convert", "get-tuple-element", "copy-done")
     behind = graph.source(computation, instruction, 0, passed)
-    if behind is None:
-        return []
-    within = matmuls(graph, computation, behind)
+    within = matmuls(graph, computation, behind) if behind is not None else []
     if len(within) != 1:
         return []
     inside, matmul = within[0]
-    left, right = contracted_dimensions(matmul)
-    splits: list[tuple[Dimension, _Split]] = []
+    sides = _contracted_dimensions(matmul)
     # If several dimensions are summed over, it is not known which one is split.
-    if len(left) == 1 and len(right) == 1 and len(matmul.operands) > 1:
-        splits.append(((inside.name, matmul.operands[0].name, left[0]), split))
-        splits.append(((inside.name, matmul.operands[1].name, right[0]), split))
-    return splits
+    if any(len(summed) != 1 for summed in sides) or len(matmul.operands) < 2:
+        return []
+    return [((inside.name, matmul.operands[side].name, summed[0]), split) for side, summed in enumerate(sides)]
 
 
-def contracted_dimensions(matmul: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _contracted_dimensions(matmul: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dimensions of the left and of the right operand that a matmul sums over."""
     if matmul.contraction is not None:
         return matmul.contraction.left, matmul.contraction.right

@@ -9,7 +9,6 @@ from harness.errors import UsageError
 Collective = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
-
 # "About 1 us" for one hop of a TPU's link (How to Scale Your Model, part 3).
 HOP_SECONDS = 1e-6
 

@@ -110,9 +110,8 @@ def waste_tables(
     listed: Sequence[Waste], whole_seconds: float, origin: Origin, notes: Sequence[str], top: int | None, why: str = ""
 ) -> tuple[Table, ...]:
     """A table of totals by kind, then one of the source lines that cause them, slowest first."""
-    kinds: dict[str, list[Waste]] = {kind: [item for item in listed if item.kind == kind] for kind in KINDS}
-    rows = [(kind, some) for kind, some in kinds.items() if some]
-    rows.sort(key=lambda row: -_seconds(row[1]))
+    kinds = ((kind, [item for item in listed if item.kind == kind]) for kind in KINDS)
+    rows = sorted(((kind, some) for kind, some in kinds if some), key=lambda row: -_seconds(row[1]))
     if rows:
         rows.append(("together", list(listed)))
     total: Fields[tuple[str, list[Waste]]] = (

@@ -79,7 +79,7 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> In
             claimed=flops is not None,
             unknown=() if flops is not None else (f"custom-call {instruction.target}".strip(),),
         )
-    flops, matmul, unknown = _flops(graph, computation, instruction)
+    flops, matmul, unknown = _flops(graph, computation, instruction, _totals(graph))
     if not math.isfinite(flops):
         unknown |= {f"{instruction.opcode} of more FLOPs than can be counted"}
     names = tuple(sorted(unknown))
@@ -181,18 +181,13 @@ def _valid(window: WindowDimension, length: int, out: int) -> int | None:
     return count
 
 
-def _flops(graph: Graph, computation: Computation, instruction: Instruction) -> _Flops:
-    """FLOPs of an instruction with all that it calls."""
-    return _own_flops(graph, computation, instruction, _totals(graph))
-
-
 def _totals(graph: Graph) -> Mapping[str, _Flops]:
     """FLOPs of every computation, each instruction once."""
 
     def total(body: Computation, results: Mapping[str, _Flops]) -> _Flops:
         flops, matmul, unknown = 0.0, 0.0, set[str]()
         for inner in body.instructions:
-            more, more_matmul, more_unknown = _own_flops(graph, body, inner, results)
+            more, more_matmul, more_unknown = _flops(graph, body, inner, results)
             flops, matmul = flops + more, matmul + more_matmul
             if len(unknown) < _MOST_LISTED:
                 unknown |= more_unknown
@@ -201,10 +196,8 @@ def _totals(graph: Graph) -> Mapping[str, _Flops]:
     return graph.of_each("flops", total)
 
 
-def _own_flops(
-    graph: Graph, computation: Computation, instruction: Instruction, results: Mapping[str, _Flops]
-) -> _Flops:
-    """FLOPs of an instruction, with `results` for the computations that it calls."""
+def _flops(graph: Graph, computation: Computation, instruction: Instruction, results: Mapping[str, _Flops]) -> _Flops:
+    """FLOPs of an instruction with all that it calls; `results` are those of the computations."""
     opcode = instruction.opcode
     nothing: frozenset[str] = frozenset()
     if opcode in ("fusion", "async-start"):
@@ -258,9 +251,6 @@ def _traffic(
     graph: Graph, computation: Computation, instruction: Instruction
 ) -> tuple[int, int, int] | tuple[None, None, None]:
     """Bytes in HBM, in other memories and in the host's that one execution moves; None if a shape is not known."""
-    opcode = instruction.opcode
-    if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
-        return 0, 0, 0
     hbm, other, host = 0, 0, 0
     for shape, count in _accesses(graph, computation, instruction):
         if shape is None:
@@ -280,9 +270,6 @@ def _traffic(
 
 def padding_bytes(graph: Graph, computation: Computation, instruction: Instruction) -> int:
     """Bytes of padding in HBM that one execution moves, as far as known: those of values that it takes whole."""
-    opcode = instruction.opcode
-    if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
-        return 0
     whole = [
         shape for shape, count in _accesses(graph, computation, instruction) if count is None and shape is not None
     ]
@@ -299,11 +286,12 @@ def _accesses(
 ) -> list[tuple[Shape | None, int | None]]:
     """Every value read or written, with the number of its bytes that are touched; None if all are."""
     opcode, result = instruction.opcode, instruction.shape
+    if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
+        return []
     shapes = graph.operand_shapes(computation, instruction)
     if opcode in ("copy-start", "all-gather-start", "collective-permute-start") and not isinstance(result, Array):
         # The result lists the destination, the source and flags. The data moves once from the one to the other.
-        members = result.members[:2]
-        return [(member, None) for member in members]
+        return [(member, None) for member in result.members[:2]]
     if opcode in ("dynamic-slice-start", "slice-start") and shapes and not isinstance(result, Array):
         # The result lists the operands, the part and flags.
         part = result.members[1]
@@ -317,15 +305,14 @@ def _accesses(
     body = graph.inside(instruction) if opcode in ("fusion", "async-start") else None
     if body is None:
         return [*((shape, None) for shape in shapes), (result, None)]
-    listed: list[tuple[Shape | None, int | None]] = []
-    for place, shape in enumerate(shapes):
-        parameter = body.parameters.get(place)
-        listed.append((shape, _bytes_taken(graph, body, parameter) if parameter is not None else None))
-    return [*listed, *_results_written(graph, body, result)]
+    reads = [(shape, _bytes_taken(graph, body, body.parameters.get(place))) for place, shape in enumerate(shapes)]
+    return [*reads, *_results_written(graph, body, result)]
 
 
-def _bytes_taken(graph: Graph, body: Computation, parameter: Instruction) -> int | None:
+def _bytes_taken(graph: Graph, body: Computation, parameter: Instruction | None) -> int | None:
     """Bytes that a fusion reads of a parameter if it slices it, 0 if it updates it in place; None if it reads all."""
+    if parameter is None:
+        return None
 
     def of_parameters(inside: Computation, results: Mapping[str, dict[int, int | None]]) -> dict[int, int | None]:
         return {
@@ -371,16 +358,12 @@ def _bytes_taken_of(
 def _results_written(graph: Graph, body: Computation, result: Shape) -> list[tuple[Shape | None, int | None]]:
     """The results of a fusion; for an array that it updates in place, only the update."""
     root = body.root
-    if root is None:
+    if root is None or root.opcode != "tuple":
+        return [(result, _update(graph, body, root))]
+    shapes = arrays(result)
+    if len(root.operands) != len(shapes):
         return [(result, None)]
-    if root.opcode == "tuple":
-        members = [graph.operand(body, root, place) for place in range(len(root.operands))]
-        shapes = arrays(result) if not isinstance(result, Array) else (result,)
-        if len(members) == len(shapes):
-            pairs = zip(shapes, members, strict=True)
-            return [(shape, _update(graph, body, member)) for shape, member in pairs]
-        return [(result, None)]
-    return [(result, _update(graph, body, root))]
+    return [(shape, _update(graph, body, graph.operand(body, root, place))) for place, shape in enumerate(shapes)]
 
 
 def _update(graph: Graph, body: Computation, member: Instruction | None) -> int | None:

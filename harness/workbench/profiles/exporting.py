@@ -73,16 +73,15 @@ def _plane(plane: Plane, host: str, zero: int, count: _ExportCount) -> Iterator[
     count.processes += 1
     # Process 0 is the idle process of an operating system to a viewer.
     process = {"pid": count.processes}
-    yield perfetto.label("process_name", process | {"tid": 0}, f"{plane.name} ({host})")
-    yield perfetto.order("process_sort_index", process | {"tid": 0}, count.processes)
+    yield from perfetto.label("process", process | {"tid": 0}, f"{plane.name} ({host})", count.processes)
     for line in plane.lines:
         parts = lanes(line.events)
         count.timeless += len(line.events) - sum(map(len, parts))
         for number, lane in enumerate(parts, 1):
             count.threads += 1
             where = process | {"tid": count.threads}
-            yield perfetto.label("thread_name", where, line.name if number == 1 else f"{line.name} ({number})")
-            yield perfetto.order("thread_sort_index", where, count.threads)
+            name = line.name if number == 1 else f"{line.name} ({number})"
+            yield from perfetto.label("thread", where, name, count.threads)
             for at in lane:
                 count.events += 1
                 yield _slice(line.events[at], where, zero)

@@ -28,14 +28,11 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def label(kind: str, where: Where, name: str) -> dict[str, object]:
-    """The event that names a process (`process_name`) or thread (`thread_name`)."""
-    return {"ph": "M", "name": kind, **where, "args": {"name": name}}
-
-
-def order(kind: str, where: Where, index: int) -> dict[str, object]:
-    """The event that places a process (`process_sort_index`) or thread (`thread_sort_index`) among others."""
-    return {"ph": "M", "name": kind, **where, "args": {"sort_index": index}}
+def label(what: str, where: Where, name: str, index: int | None = None) -> Iterator[dict[str, object]]:
+    """The events that name a `process` or `thread`, and with `index` place it among others."""
+    yield {"ph": "M", "name": f"{what}_name", **where, "args": {"name": name}}
+    if index is not None:
+        yield {"ph": "M", "name": f"{what}_sort_index", **where, "args": {"sort_index": index}}
 
 
 def slice_of(
@@ -75,9 +72,8 @@ def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:
         where = {"pid": row.number + 1, "tid": number}
         if row.place not in places:
             places.add(row.place)
-            yield label("process_name", where, f"{title}, {row.place}")
-        yield label("thread_name", where, row.name)
-        yield order("thread_sort_index", where, number)
+            yield from label("process", where, f"{title}, {row.place}")
+        yield from label("thread", where, row.name, number)
         for span in row.spans:
             ends = round(span.start * nanoseconds), round(span.end * nanoseconds)
             yield slice_of(shown_name(span), where, *ends, figures(span), span.kind)

@@ -4,7 +4,6 @@ import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from harness.candidate import Candidate
 from harness.hardware import Chip
@@ -18,7 +17,6 @@ from harness.sandbox.profiles import TraceMode
 from harness.workbench.capture.messages import CaptureReply, CaptureRequest, CaptureSubject
 from harness.workbench.profiles.places import RUNS
 
-_Reply = TypeVar("_Reply")
 # Time for compiling and warming up, in addition to the time of the calls.
 _START_SECONDS = 300.0
 
@@ -69,10 +67,6 @@ class Exported:
             name, module, directory, variables, confinement=confinement if is_out_of_reach else None
         )
 
-    def ask(self, child: Child, task: str, arguments: object, reply_type: type[_Reply], limit: float) -> _Reply:
-        """The answer to one task. Raises RatchetError with the kind and message of its failure."""
-        return self.dialogue.ask(child, task, arguments, reply_type, limit)
-
 
 def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tuple[CaptureReply, Path]:
     """One capture of `calls` calls: the child's reply, and the file of the HLO.
@@ -94,7 +88,8 @@ def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tu
     )
     child = program.start("captured", "harness.workbench.capture.captured")
     try:
-        reply = program.ask(child, "capture", request, CaptureReply, _START_SECONDS + kernel.policy.measure_seconds)
+        limit = _START_SECONDS + kernel.policy.measure_seconds
+        reply = program.dialogue.ask(child, "capture", request, CaptureReply, limit)
     except BaseException:
         shutil.rmtree(kernel.profiles / RUNS / session, ignore_errors=True)
         raise

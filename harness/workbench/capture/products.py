@@ -158,7 +158,5 @@ def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
 def _dimensions(attributes: str, name: str) -> tuple[list[int], list[int]]:
     """The dimensions of the left and right operand that an attribute of a product lists."""
     match = re.search(rf"{name} = \[([\d, ]*)\] x \[([\d, ]*)\]", attributes)
-    left, right = match.groups() if match else ("", "")
-    return [int(place) for place in left.split(",") if place.strip()], [
-        int(place) for place in right.split(",") if place.strip()
-    ]
+    left, right = (list(map(int, re.findall(r"\d+", side))) for side in (match.groups() if match else ("", "")))
+    return left, right

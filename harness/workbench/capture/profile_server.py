@@ -40,11 +40,14 @@ class Served:
 
     def wait(self) -> None:
         """Waits for Ctrl-C. Raises RatchetError with the failure that ended the program."""
-        self.program.ask(self.child, "watch", WatchRequest(), Done, float("inf"))
+        self._watch(WatchRequest())
 
     def capture_folder(self) -> Path:
         """The folder with the capture of the program's steps, once it exists. Raises RatchetError as `wait` does."""
-        return Path(self.program.ask(self.child, "watch", WatchRequest(window=True), Done, float("inf")).path)
+        return Path(self._watch(WatchRequest(window=True)).path)
+
+    def _watch(self, request: WatchRequest) -> Done:
+        return self.program.dialogue.ask(self.child, "watch", request, Done, float("inf"))
 
 
 @contextmanager
@@ -58,7 +61,7 @@ def serving(program: Exported, port: int, window: StepsWindow | None = None) -> 
     require_free(port)
     child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
     request = ServeRequest(subject=program.subject, port=port, window=window)
-    reply = program.ask(child, "serve", request, ServeReply, _START_SECONDS)
+    reply = program.dialogue.ask(child, "serve", request, ServeReply, _START_SECONDS)
     yield Served(program=program, child=child, reply=reply, address=f"localhost:{port}")
 
 
@@ -69,14 +72,14 @@ def snapshots(
 
     `session(i)` names the run of snapshot i. Raises RatchetError `no-snapshot` if the profiler writes none.
     """
-    program = served.program
+    program, dialogue = served.program, served.program.dialogue
     child = program.start("snapshots", "harness.workbench.capture.snapshots", is_confined=False)
     switch = ContinuousRequest(address=served.address, is_on=True)
-    program.ask(child, "continuous", switch, Done, _SNAPSHOT_SECONDS)
+    dialogue.ask(child, "continuous", switch, Done, _SNAPSHOT_SECONDS)
     for number in range(count):
         folder = Path(tempfile.mkdtemp(dir=program.scratch))
         request = SnapshotRequest(address=served.address, wait_seconds=every_seconds, directory=str(folder))
-        files = program.ask(child, "snapshot", request, SnapshotReply, every_seconds + _SNAPSHOT_SECONDS).files
+        files = dialogue.ask(child, "snapshot", request, SnapshotReply, every_seconds + _SNAPSHOT_SECONDS).files
         if not files:
             raise RatchetError(
                 "no-snapshot",
@@ -85,7 +88,7 @@ def snapshots(
                 "profile, which captures calls",
             )
         yield _keep(files, program.kernel.profiles / RUNS / session(number))
-    program.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)
+    dialogue.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)
 
 
 def require_free(port: int) -> None:

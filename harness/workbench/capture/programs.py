@@ -23,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from harness.dumps.executable import SUFFIX
 from harness.hardware import Chip
-from harness.records.doctor import Compilation, Dots, ModuleFacts, Phase, ProgramRun, Transfers
+from harness.records.doctor import Compilation, ModuleFacts, Phase, ProgramRun, Transfers
 from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 from harness.workbench.capture import products
@@ -219,7 +219,7 @@ def run(request: ProgramRequest) -> ProgramRun:
         lowering_seconds=watch.lowering_seconds,
         compilations=tuple(watch.compilations),
         transfers=tuple(transfers),
-        dots=tuple(_dots(dumps)),
+        dots=tuple(each for name, text in _modules(dumps) for each in products.dots(name, text)),
         modules=tuple(_facts(dumps)),
         configuration={name: str(jax.config.values.get(name)) for name in _CONFIGURATION},
         unread=unread,
@@ -326,24 +326,19 @@ def _bytes(dtype: str, shape: str) -> int | None:
     return math.prod(int(size) for size in shape.split(",") if size) * width
 
 
-def _dots(dumps: Path) -> Iterator[Dots]:
-    """The matrix products in the modules as they went to the compiler."""
+def _modules(dumps: Path) -> Iterator[tuple[str, str]]:
+    """Name and text of each module as it went to the compiler."""
     for path in sorted(dumps.glob("*.mlir")):
-        yield from products.dots(_module_of(path), path.read_text("utf-8", "replace"))
-
-
-def _module_of(dump: Path) -> str:
-    return re.sub(r"^jax_ir\d+_|_compile$", "", dump.stem)
+        yield re.sub(r"^jax_ir\d+_|_compile$", "", path.stem), path.read_text("utf-8", "replace")
 
 
 def _facts(dumps: Path) -> Iterator[ModuleFacts]:
     """The facts that rules need besides matrix products, for the modules that have any."""
-    for path in sorted(dumps.glob("*.mlir")):
-        text = path.read_text("utf-8", "replace")
+    for name, text in _modules(dumps):
         convolutions = Counter(order.replace(" ", "") for order in _CONVOLUTION.findall(text))
         transcendentals = Counter(dtype for _, dtype in _TRANSCENDENTAL.findall(text))
         if convolutions or transcendentals:
-            yield ModuleFacts(module=_module_of(path), convolutions=convolutions, transcendentals=transcendentals)
+            yield ModuleFacts(module=name, convolutions=convolutions, transcendentals=transcendentals)
 
 
 # HLO's names of types that JAX calls by another name.
@@ -374,7 +369,7 @@ def lower(request: LowerRequest) -> LowerReply:
     }:
         names = ", ".join(name for name, _ in request.mesh)
         axes_words = f"its axes are {names}" if names else "there is none"
-        raise Rejected("contract", "bad-argument", f"expected an axis of --mesh behind @, got {axis!r}: {axes_words}")
+        raise _bad_argument(f"expected an axis of --mesh behind @, got {axis!r}: {axes_words}")
     _check_arguments(function, arguments, dict(request.mesh))
     if request.mesh:
         return _lower_for_mesh(request, function, arguments)
@@ -456,17 +451,19 @@ def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], m
     ]
     if len(arguments) < len(needed):
         missing = ", ".join(needed[len(arguments) :])
-        raise Rejected("contract", "bad-argument", f"expected --arg, such as 'f32[8,128]', for {missing} too")
+        raise _bad_argument(f"expected --arg, such as 'f32[8,128]', for {missing} too")
     for shape, _, dimensions in arguments:
         for axis, count in Counter(axis for axes in dimensions for axis in axes).items():
             if count > 1:
-                words = f"expected each axis once behind the @ of one --arg, got {axis} {count} times"
-                raise Rejected("contract", "bad-argument", words)
+                raise _bad_argument(f"expected each axis once behind the @ of one --arg, got {axis} {count} times")
         for size, axes in zip(shape, dimensions, strict=True):
             if size % math.prod(mesh[axis] for axis in axes):
                 sizes = " * ".join(f"{axis}={mesh[axis]}" for axis in axes)
-                words = f"expected a multiple of {sizes} before @{'@'.join(axes)}, got {size}"
-                raise Rejected("contract", "bad-argument", words)
+                raise _bad_argument(f"expected a multiple of {sizes} before @{'@'.join(axes)}, got {size}")
+
+
+def _bad_argument(words: str) -> Rejected:
+    return Rejected("contract", "bad-argument", words)
 
 
 def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:
@@ -513,7 +510,7 @@ def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[tuple[str, ...], .
         dtype = jax.numpy.dtype(_DTYPES.get(match[1], match[1]))
     except TypeError as error:
         why = "" if match is None else f": {match[1]} is no type that JAX knows"
-        raise Rejected("contract", "bad-argument", f"expected --arg such as f32[8,128], got {text!r}{why}") from error
+        raise _bad_argument(f"expected --arg such as f32[8,128], got {text!r}{why}") from error
     dimensions = [size.split("@") for size in match[2].split(",") if size]
     return tuple(int(size) for size, *_ in dimensions), dtype, tuple(tuple(axes) for _, *axes in dimensions)
 

@@ -1,64 +1,55 @@
 """Errors of JAX that a program meets while it is traced: the cause of each and the code to write instead."""
 
 import re
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """The cause of an error in plain words, and the change that corrects it."""
-
-    observation: str
-    remedy: str
-
-
-# Meanings by the name of the exception, or by words of its message if the exception is Python's own. Names and words
-# are those of jax 0.10 and 0.12 (jax.errors).
+# The cause of an error in plain words, and the change that corrects it, by the name of the exception, or by words of
+# its message if the exception is Python's own. Names and words are those of jax 0.10 and 0.12 (jax.errors).
 _BY_NAME = {
-    "TracerBoolConversionError": Meaning(
+    "TracerBoolConversionError": (
         "Python asks whether a traced value is true (if, while, and, or, not), which is known only at run time",
         "choose with jnp.where or jax.lax.cond, loop with jax.lax.while_loop, or name the argument in static_argnums "
         "where it takes few values",
     ),
-    "NonConcreteBooleanIndexError": Meaning(
+    "NonConcreteBooleanIndexError": (
         "an array is indexed with a traced mask, so that the size of the result depends on values",
         "keep the size and choose with jnp.where(mask, x, 0), or give jnp.nonzero and the like a size=",
     ),
-    "TracerIntegerConversionError": Meaning(
+    "TracerIntegerConversionError": (
         "Python needs a traced value as an integer: an index of a list, range(), a shape",
         "loop with jax.lax.fori_loop, index an array with jnp.take or jax.lax.dynamic_slice, or name the argument in "
         "static_argnums",
     ),
-    "TracerArrayConversionError": Meaning(
+    "TracerArrayConversionError": (
         "numpy is called with a traced value, and numpy cannot be traced",
         "call the function of jax.numpy, or jax.pure_callback if it has to be numpy's",
     ),
-    "ConcretizationTypeError": Meaning(
+    "ConcretizationTypeError": (
         "a value has to be known while the function is traced (a shape, an axis, float(), int()), but it is a traced "
         "one",
         "name the argument in static_argnums, take it from x.shape, or use jax.numpy instead of float() or int()",
     ),
-    "UnexpectedTracerError": Meaning(
+    "UnexpectedTracerError": (
         "a value of one traced function is used outside it: it was put into a global, a list or an object",
         "return the value from the function instead of storing it",
     ),
-    "KeyReuseError": Meaning("a random key is used twice", "split it first: key, own = jax.random.split(key)"),
+    "KeyReuseError": ("a random key is used twice", "split it first: key, own = jax.random.split(key)"),
 }
 _BY_WORDS = {
-    "Non-hashable static arguments": Meaning(
+    "Non-hashable static arguments": (
         "a static argument is an array, list or dict, which cannot be hashed",
         "pass arrays as ordinary arguments; turn static lists and dicts into tuples or frozen dataclasses",
     ),
-    "Array has been deleted": Meaning(
+    "Array has been deleted": (
         "an array is used after it was given away: donated to a jitted call, or deleted",
         "use the result of that call instead, or leave donate_argnums out",
     ),
-    "scan body function carry input and carry output must have": Meaning(
+    "scan body function carry input and carry output must have": (
         "the body of a loop returns another type or shape than it takes",
         "cast in the body to the type of the carry, and give the initial value the same shape",
     ),
-    "true_fun and false_fun output must have": Meaning(
-        "the branches of jax.lax.cond return different types or shapes", "make both return the same: cast, or pad"
+    "true_fun and false_fun output must have": (
+        "the branches of jax.lax.cond return different types or shapes",
+        "make both return the same: cast, or pad",
     ),
 }
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)\n(?:    (?P<code>[^\n]+)\n)?')
@@ -74,10 +65,11 @@ def translate(message: str, detail: str, program: str) -> str:
     meaning = _BY_NAME.get(name) or next((candidate for words, candidate in _BY_WORDS.items() if words in text), None)
     if meaning is None:
         return ""
+    observation, remedy = meaning
     frames = [frame for frame in _FRAME.finditer(detail) if frame["file"].endswith(program)]
     where = program
     if frames:
         last = frames[-1]
         code = f" `{last['code'].strip()}`" if last["code"] else ""
         where = f"{program}:{last['line']}, in {last['function']}:{code}"
-    return f"{where}: {meaning.observation}; {meaning.remedy} [{name or message.partition(':')[0]}]"
+    return f"{where}: {observation}; {remedy} [{name or message.partition(':')[0]}]"

@@ -48,7 +48,6 @@ _NO_START = frozenset(
 # The functions that these return start the backend when they are called.
 _COMPILED = frozenset(("jax.jit", "jax.pmap"))
 
-
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -279,12 +278,12 @@ class _Walk:
     def _other_environments(self, node: ast.AST, is_certain: bool, holder: str | None = None) -> Iterator[Assignment]:
         """The watched variables in dictionaries within an expression: environments of processes that it starts."""
         for inner in ast.walk(node):
-            is_dictionary = isinstance(inner, ast.Dict) or (
-                isinstance(inner, ast.Call) and ast.unparse(inner.func) == "dict"
-            )
-            if not is_dictionary or not isinstance(inner, (ast.Dict, ast.Call)):
+            if isinstance(inner, ast.Dict):
+                pairs = self._pairs([inner], [])
+            elif isinstance(inner, ast.Call) and ast.unparse(inner.func) == "dict":
+                pairs = self._pairs(inner.args, inner.keywords)
+            else:
                 continue
-            pairs = self._pairs([inner], []) if isinstance(inner, ast.Dict) else self._pairs(inner.args, inner.keywords)
             watched = [(key, value) for key, value in pairs if self._is_watched_key(key)]
             if not watched:
                 continue
@@ -369,11 +368,9 @@ class _Walk:
                 return " ".join(map(self._text, parts))
             case ast.Subscript(value=holder, slice=key) if (holder_name := self._environment(holder)) is not None:
                 return self.environments[holder_name].get(self._text(key), "")
-            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[argument]) if (
-                isinstance(argument, (ast.List, ast.Tuple))
-            ):
-                return between.join(map(self._text, argument.elts))
             case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[argument]):
+                if isinstance(argument, (ast.List, ast.Tuple)):
+                    return between.join(map(self._text, argument.elts))
                 return self._text(argument).replace(" ", between)
             case ast.Call(func=ast.Name(id="str"), args=[argument]):
                 return self._text(argument)

@@ -125,17 +125,19 @@ def _fill_in(text: str, facts: Mapping[str, Any]) -> str:
     return _Figures().vformat(text, (), facts)
 
 
+_FORMATS: dict[str, Callable[[Any], str]] = {
+    "": str,
+    "?": lambda _: "",
+    "s": units.seconds,
+    "n": units.count,
+    "c": units.change,
+}
+
+
 class _Figures(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
-        kind, digits = format_spec[:1], format_spec[1:]
-        if kind == "?":
-            return ""
-        if kind == "s":
-            return units.seconds(value)
-        if kind == "%":
-            return units.percent(value, int(digits or 1))
-        if kind == "n":
-            return units.count(value)
-        if kind == "c":
-            return units.change(value)
-        return units.decimal(value, format_spec) if format_spec else str(value)
+        if format_spec.startswith("%"):
+            return units.percent(value, int(format_spec[1:] or 1))
+        if format_spec in _FORMATS:
+            return _FORMATS[format_spec](value)
+        return units.decimal(value, format_spec)

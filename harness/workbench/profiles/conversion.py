@@ -43,33 +43,22 @@ def tool(paths: Sequence[Source], name: str) -> bytes:
 def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
     """The answers for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
     on_server = [path for path in paths if isinstance(path, Remote)]
-    return (
-        remote.answers(on_server, name, option_sets)
-        if on_server
-        else _convert_locally([Path(str(path)) for path in paths], name, option_sets)
-    )
-
-
-def _convert_locally(
-    paths: Sequence[Path], name: str, option_sets: Sequence[Mapping[str, object]]
-) -> tuple[bytes, ...]:
-    what = f"xprof's {name}"
+    if on_server:
+        return remote.answers(on_server, name, option_sets)
+    here, what = [Path(str(path)) for path in paths], f"xprof's {name}"
     with tempfile.TemporaryDirectory(prefix="ratchet-xprof-") as scratch:
         # XProf writes caches into the folder of the run.
-        copies = [Path(scratch) / "run" / _profile_name(path) for path in paths]
+        copies = [Path(scratch) / "run" / _profile_name(path) for path in here]
         answer = Path(scratch) / "answer"
         with refusals_in_words(f"copying {paths[0]}"):
             copies[0].parent.mkdir()
-            for path, copy in zip(paths, copies, strict=True):
+            for path, copy in zip(here, copies, strict=True):
                 if modules.is_module(path):
                     copy.write_bytes(modules.xspace(path))
                 else:
                     shutil.copyfile(path, copy)
-        words = [
-            json.dumps([str(copy) for copy in copies]),
-            name,
-            json.dumps([dict(options) for options in option_sets]),
-        ]
+        options = json.dumps([dict(each) for each in option_sets])
+        words = [json.dumps([str(copy) for copy in copies]), name, options]
         try:
             process = subprocess.run(
                 [sys.executable, "-P", "-m", "harness.workbench.profiles.converter", str(answer), *words],

@@ -175,7 +175,6 @@ SCOPES = Analysis(
     empty="no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata",
 )
 
-
 # The names of a layer's scope in flax, haiku, equinox and by hand: `layers_3`, `block/3`, `decoder.layer[3]`.
 _LAYER = r"(?i)(?:layers?|blocks?|stage)[_./\[(]*(\d+)"
 LAYERS = Analysis(

@@ -61,14 +61,8 @@ def _lanes(database: Database) -> Iterator[Row]:
         for line in plane.lines:
             for event in line.events if line.name.endswith(_DRAWN) else ():
                 start, seconds = (ps / _PICOSECONDS for ps in (event.start_ps, event.duration_ps))
-                yield (
-                    name,
-                    line.name.removesuffix(_DRAWN),
-                    event.of.name,
-                    start,
-                    seconds,
-                    event.stats.get("hbm_bytes") or event.stats.get("link_bytes", 0),
-                )
+                moved = event.stats.get("hbm_bytes") or event.stats.get("link_bytes", 0)
+                yield name, line.name.removesuffix(_DRAWN), event.of.name, start, seconds, moved
 
 
 LANE_TABLE = TableOf(

@@ -57,7 +57,6 @@ def _moments(value: str, group: str, table: str) -> str:
 _OPCODE = """case group_name when 'Parameter' then 'parameter'
     else regexp_replace(name, '([.]?(clone|remat[0-9]*)|[.][0-9]+|[{][0-9,]*[}])+$', '') end"""
 
-
 # An analysis of the chosen module's memory.
 _planned = partial(Analysis, origin="static")
 

@@ -157,16 +157,8 @@ def _allocations(database: Database) -> Iterator[Row]:
                 else answer["specialAllocations"][int(active.get("specialIndex", 0))]
             )
             count, name = int(active.get("numOccurrences", 1)), of.get("tfOpName", "")
-            size = int(of.get("allocationBytes", 0)) * count
-            yield (
-                number,
-                name,
-                memory_rules.category_of_name(name),
-                of.get("regionType", ""),
-                of.get("tensorShape", ""),
-                count,
-                size,
-            )
+            region, shape, size = of.get("regionType", ""), of.get("tensorShape", ""), int(of.get("allocationBytes", 0))
+            yield number, name, memory_rules.category_of_name(name), region, shape, count, size * count
 
 
 HEAP_TABLE = TableOf(

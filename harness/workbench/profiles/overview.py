@@ -1,6 +1,6 @@
 """A capture at a glance: devices and steps, the program against the roofline, longest operations, XProf's summary."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from harness.errors import RatchetError
@@ -28,9 +28,12 @@ _ZERO_IS_UNKNOWN = (
 )
 _DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
 _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
+_CORRECTED = (
+    "XProf counts {:.2f} times the time that the devices show, because it adds the time at which the capture's lines "
+    "begin: its times, rates and shares are corrected here, but not on its own pages."
+)
 # If XProf's time exceeds the devices' by more than this factor, XProf is wrong: it is not rounding.
 _SAME_TIME = 1.01
-
 
 _DEVICES = Analysis(
     name="devices",
@@ -119,22 +122,14 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
             # XProf has 0 for an unknown figure.
             values = [number(row, name, unit * scale**power) or None for _, name, unit, power in _PROGRAM]
             ridge = float(answers[0].properties["hbm_ridge_point"]) or None
-            is_counted = values[1] is not None
-            rows.append(
-                (
-                    *values[:2],
-                    values[2] if is_counted else None,
-                    *values[3:6],
-                    ridge,
-                    values[7],
-                    str(row.get("bound_by") or "unknown"),
-                )
-            )
+            of_peak = None if values[1] is None else values[2]
+            bound = str(row.get("bound_by") or "unknown")
+            rows.append((*values[:2], of_peak, *values[3:6], ridge, values[7], bound))
     if rows:
         useful = useful_note(database_of(capture), useful_flops)
         notes = [
             "XProf's roofline_model over the whole capture, idle time before and between programs included.",
-            *_scale_notes(scale),
+            *([_CORRECTED.format(scale)] if scale != 1.0 else ()),
             "XLA counts 0 FLOPs for a Pallas kernel without pl.CostEstimate: then the rates are too low.",
             EXECUTED_NOTE,
             *((useful,) if useful else ()),
@@ -172,14 +167,6 @@ _SPAN = """
             union all select device, start_seconds, end_seconds from runs
             union all select device, start_seconds, end_seconds from steps)
         join devices using (device) where is_main group by device)"""
-
-
-def _scale_notes(scale: float) -> Iterator[str]:
-    if scale != 1.0:
-        yield (
-            f"XProf counts {scale:.2f} times the time that the devices show, because it adds the time at which the "
-            "capture's lines begin: its times, rates and shares are corrected here, but not on its own pages."
-        )
 
 
 def _summary(capture: Capture, scale: float) -> Table:

@@ -120,7 +120,6 @@ _NEEDS = (
     ("threads of the host", "exists (from host)", "steps and gaps: the host meanwhile", "host_tracer_level 1 or 2"),
 )  # fmt: skip
 
-
 _NEEDED = "what VARCHAR, is_there BOOLEAN, used_by VARCHAR, how VARCHAR"
 _MISSING = Analysis(
     name="missing",

@@ -131,7 +131,7 @@ def _events(
         text = str(stats.pop("long_name", "")) or event.name
         around = ordered[at].name if ordered else _module_called(str(stats.get("hlo_module", "")), modules)
         if "hlo_category" in stats or "hlo_module" in stats:
-            program = _program(around)
+            program = _integer(around.rpartition("(")[2].removesuffix(")"))
             if program is not None:
                 stats.setdefault("program_id", program)
             if flops.get((program, event.name)):
@@ -147,10 +147,6 @@ def _module_called(plain: str, modules: Mapping[str, bytes]) -> str:
     """The only module called `plain` with a number; `plain` if there are none or several."""
     named = [name for name in modules if name.partition("(")[0] == plain]
     return named[0] if len(named) == 1 else plain
-
-
-def _program(module: str) -> int | None:
-    return _integer(module.rpartition("(")[2].removesuffix(")"))
 
 
 def _value(name: str, text: str) -> Value:

@@ -23,7 +23,6 @@ _NAME_FUNCTIONS = (
     "lines if they run in jax.profiler.TraceAnnotation"
 )
 
-
 _IDLE = Analysis(
     name="idle",
     title="Idle time between operations",
@@ -174,7 +173,6 @@ _PATTERNS = Analysis(
     ),
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
-
 
 _HOST_TRANSFERS = Analysis(
     name="host_transfers",

@@ -148,7 +148,7 @@ def revoke(
         rejudged_attempts.append(_rejudged(first))
         holder = _next_holder(recheck, champion, rejudged_attempts, say)
         attempt = _attempt(recheck, reason, first, holder, tuple(rejudged_attempts), started)
-        messages = record(ledger, attempt, (holder or first).candidate)
+        messages = record(ledger, attempt, (holder or first).candidate, f"revoke {attempt.number}")
         return RevokeResult(
             outcome="revoked" if holder else "no champion",
             champion=champion.number,
@@ -188,12 +188,8 @@ def _judged(
     bench = recheck.bench
     watch = guard.begin(recheck.ledger, bench.contest)
     try:
-        evidence = bench.judge(
-            candidate,
-            f"revoke/{attempt.number:04d}",
-            f"{attempt.number}",
-            after_trace=_unless_judged(rejudged_attempts),
-        )
+        after_trace, work = _unless_judged(rejudged_attempts), f"revoke/{attempt.number:04d}"
+        evidence = bench.judge(candidate, work, f"{attempt.number}", after_trace=after_trace)
     finally:
         name = f"{recheck.number:04d}-revoke"
         tampering = guard.end(recheck.ledger, watch, name, is_confined=bench.policy.is_confined)
@@ -242,10 +238,9 @@ def _next_holder(
             candidate = history.candidate(recheck.ledger.place, before.number)
         except RatchetError as error:
             missing = Failure(stage="contract", kind=error.kind, message=str(error))
+            sha256 = before.kernel_sha256
             rejudged_attempts.append(
-                RejudgedAttempt(
-                    attempt=before.number, kernel_sha256=before.kernel_sha256, fingerprint="", failure=missing
-                )
+                RejudgedAttempt(attempt=before.number, kernel_sha256=sha256, fingerprint="", failure=missing)
             )
             continue
         try:
@@ -348,16 +343,16 @@ def _attempt(
     )
 
 
-def record(ledger: Ledger, attempt: Attempt, candidate: Candidate) -> tuple[str, ...]:
-    """Records a revoke, with its commit of `candidate` on the branch, and returns messages for the user.
+def record(ledger: Ledger, attempt: Attempt, candidate: Candidate, purpose: str) -> tuple[str, ...]:
+    """Records a revoke or an undo, with its commit of `candidate` on the branch, and returns messages for the user.
 
     The lock is held. kernel.py in the working tree is replaced by `candidate`'s if it is the kernel.py of the champion
     that loses its title. Raises RatchetError as recording an attempt does; files are then as before, or the next
-    command finishes the revoke.
+    command finishes the work, which it calls `purpose`.
     """
     original = ledger.candidate_here()
     messages: tuple[str, ...] = ()
-    ledger.begin(original, f"revoke {attempt.number}")
+    ledger.begin(original, purpose)
     try:
         if original == ledger.champion_candidate():
             ledger.restore(candidate)

@@ -4,15 +4,13 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from harness.advice import report as reporting
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.hardware import chip
-from harness.judge.key import key_digest
 from harness.ledger import Ledger, diff, git, history, recording
 from harness.ledger import champion as champions
 from harness.loop import preconditions
+from harness.loop.revoke import record
 from harness.records import Champion, Policy, Verdict
 
 
@@ -76,7 +74,6 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
         candidate = history.candidate(ledger.place, before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        report = reporting.report(before.evidence, chip(before.evidence.chip))
         attempt = replace(
             before,
             number=ledger.next_number(),
@@ -96,20 +93,13 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             diff=diff.unified(original.text, candidate.text),
             kind="undo",
         )
-        ledger.begin(original, f"undo of attempt {champion.number}")
-        try:
-            ledger.restore(candidate)
-            row = reporting.row(attempt, report, key_digest(attempt.key))
-            recorded = ledger.record(attempt, row, candidate, new_branch_commit=True)
-        except BaseException:
-            ledger.recover()
-            raise
+        recorded = record(ledger, attempt, candidate, f"undo of attempt {champion.number}")
     return (
         *messages,
         f"attempt {attempt.number} {reason}",
         f"to judge attempt {champion.number}'s text again: ./ratchet.sh checkout {champion.number}, then an "
         "experiment with --again, because the same program was judged before",
-        *recorded.messages,
+        *recorded,
     )
 
 

@@ -47,7 +47,7 @@ def revoke(contest: Path) -> None:
     with ledger.lock():
         ledger.recover()
         made, _, kernel = revocation(ledger, holder=None)
-        revoking.record(ledger, made, kernel)
+        revoking.record(ledger, made, kernel, "revoke")
 
 
 def notes(contest: Path) -> None:

@@ -235,7 +235,7 @@ def run_revoke(ledger: Ledger, holder: int | None, *failing: int, **changes: Any
     """A whole revoke with these outcomes, as the verb records it."""
     with ledger.lock():
         made, _, kernel = revocation(ledger, holder, *failing, **changes)
-        return revoking.record(ledger, made, kernel)
+        return revoking.record(ledger, made, kernel, "revoke")
 
 
 def hashes(repository: Path) -> dict[str, str]:

@@ -2,10 +2,8 @@
 
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import msgspec
 
@@ -22,12 +20,6 @@ from harness.operators.exact import is_exact
 from harness.records.attack import Attack, WorstInput
 
 _SCHEMA = 1
-Tell = Callable[[int, WorstInput], None]
-
-
-class _Outputs(TypedDict):
-    exact_outputs: tuple[str, ...]
-    tolerated_outputs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +33,14 @@ class _AttackFile:
 
 
 def attack(
-    contest: Contest, member: Member, candidate: Candidate, *, minutes: float, seed: int | None, first: bool, tell: Tell
+    contest: Contest,
+    member: Member,
+    candidate: Candidate,
+    *,
+    minutes: float,
+    seed: int | None,
+    first: bool,
+    tell: attack_search.Tell,
 ) -> Attack:
     """Searches for the worst input of `candidate` for `minutes`; `tell` gets each new worst one.
 
@@ -50,27 +49,17 @@ def attack(
     of `attack_search.search`.
     """
     seed = secrets.randbits(31) if seed is None else seed
-    folder = contest.directory / "profile_data" / "attack"
-    sha256, title = candidate.sha256, member.problem.statement().title
     began = time.monotonic()
     with Bench(contest=contest).locked("attack"):
         count, worst = attack_search.search(
             _plan(contest, member, candidate), seconds=60 * minutes, seed=seed, first=first, tell=tell
         )
-    path = folder / f"{sha256[:8]}-{seed}.json"
+    file = f"profile_data/attack/{candidate.sha256[:8]}-{seed}.json" if worst else ""
+    result = _attack(member, candidate, seed, count, began, worst, file)
     if worst is not None:
-        kept = _AttackFile(schema=_SCHEMA, problem=title, kernel_sha256=sha256, found=worst)
-        files.write_atomically(path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
-    return Attack(
-        problem=title,
-        kernel_sha256=sha256,
-        seed=seed,
-        tried=count,
-        seconds=time.monotonic() - began,
-        worst=worst,
-        file=path.relative_to(contest.directory).as_posix() if worst else "",
-        **_outputs(member),
-    )
+        kept = _AttackFile(schema=_SCHEMA, problem=result.problem, kernel_sha256=result.kernel_sha256, found=worst)
+        files.write_atomically(contest.directory / file, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+    return result
 
 
 def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -> Attack:
@@ -94,25 +83,25 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
     began = time.monotonic()
     with Bench(contest=contest).locked("attack"):
         worst = attack_search.repeat(_plan(contest, member, candidate), kept.found)
+    return _attack(member, candidate, worst.seed, 1, began, worst, str(path))
+
+
+def _attack(
+    member: Member, candidate: Candidate, seed: int, tried: int, began: float, worst: WorstInput | None, file: str
+) -> Attack:
+    statement = member.problem.statement()
+    exact = {output.name: is_exact(member.problem, output) for output in statement.outputs}
     return Attack(
-        problem=title,
+        problem=statement.title,
         kernel_sha256=candidate.sha256,
-        seed=worst.seed,
-        tried=1,
+        seed=seed,
+        tried=tried,
         seconds=time.monotonic() - began,
         worst=worst,
-        file=str(path),
-        **_outputs(member),
+        file=file,
+        exact_outputs=tuple(name for name, is_so in exact.items() if is_so),
+        tolerated_outputs=tuple(name for name, is_so in exact.items() if not is_so),
     )
-
-
-def _outputs(member: Member) -> _Outputs:
-    """The names of the outputs, by the way in which they are compared: exactly, or with a tolerance."""
-    exact = {output.name: is_exact(member.problem, output) for output in member.problem.statement().outputs}
-    return {
-        "exact_outputs": tuple(name for name, is_so in exact.items() if is_so),
-        "tolerated_outputs": tuple(name for name, is_so in exact.items() if not is_so),
-    }
 
 
 def _plan(contest: Contest, member: Member, candidate: Candidate) -> Plan:

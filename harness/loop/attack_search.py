@@ -7,7 +7,8 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from harness.judge.evaluate.messages import (
 )
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.request import Plan
+from harness.judge.evaluate.tasks import MODULES
 from harness.operators import Space
 from harness.operators.space import DRAWN
 from harness.prepare import confined
@@ -116,13 +118,12 @@ class AttackedKernel:
             honest_ratio=_times_the_tolerance(honest_error, tolerance),
         )
 
-    def _start(self, name: str) -> Child:
-        modules = {"candidate": "harness.judge.evaluate.candidate", "checker": "harness.judge.evaluate.correctness"}
+    def _start(self, name: Literal["candidate", "checker"]) -> Child:
         plan = self._plan
         is_over_mesh = name == "checker" and plan.chip.mesh
         return self.children.start(
             name,
-            modules[name],
+            MODULES[name],
             plan.directory_of(name),
             environments.checking(0, plan.chip.devices) if is_over_mesh else environments.on_cpu(),
             confinement=reach(
@@ -173,24 +174,14 @@ def repeat(plan: Plan, worst: WorstInput) -> WorstInput:
         return target.attack(worst.shape, worst.family, worst.seed, worst.words)
 
 
-class _target:
+@contextmanager
+def _target(plan: Plan) -> Iterator[AttackedKernel]:
     """The AttackedKernel as a context that leaves no process and no file behind."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._children = Children(plan.policy.child_memory_bytes, are_confined=plan.policy.is_confined)
-
-    def __enter__(self) -> AttackedKernel:
-        self._children.__enter__()
-        try:
-            return AttackedKernel(self._plan, self._children)
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
-            raise
-
-    def __exit__(self, *error: Any) -> None:
-        self._children.__exit__(*error)
-        shutil.rmtree(self._plan.scratch, ignore_errors=True)
+    try:
+        with Children(plan.policy.child_memory_bytes, are_confined=plan.policy.is_confined) as children:
+            yield AttackedKernel(plan, children)
+    finally:
+        shutil.rmtree(plan.scratch, ignore_errors=True)
 
 
 def _tries(

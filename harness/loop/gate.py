@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from git import Repo
 
@@ -105,16 +106,10 @@ def origins_of_moved(change: ProposedChange, folders: Sequence[str], into: Path)
     If several folders of the base fit, the one with the same kernel is taken, else one with the same name. Files go
     below `into`.
     """
-    gone = {
-        folder: contest
-        for folder in folders
-        if (contest := _contest_only_in(change, change.base, change.head, folder, into))
-    }
-    come = {
-        folder: contest
-        for folder in folders
-        if (contest := _contest_only_in(change, change.head, change.base, folder, into))
-    }
+    gone, come = (
+        {folder: contest for folder in folders if (contest := _contest_only_in(change, *commits, folder, into))}
+        for commits in ((change.base, change.head), (change.head, change.base))
+    )
     origins: dict[str, str] = {}
     for folder, (problem, candidate) in come.items():
         alike = [old for old, (stated, _) in gone.items() if stated == problem and old not in origins.values()]
@@ -135,10 +130,9 @@ def _contest_only_in(
     prepare = _file(change.repository, commit, folder, "prepare.py")
     if here is None or there is not None or prepare is None:
         return None
+    name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     try:
-        contest = _write_contest(
-            into / hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:16], prepare, here
-        )
+        contest = _write_contest(into / name, prepare, here)
     except RatchetError:
         return None
     return (contest.problem_digest, contest.chip.name), here
@@ -160,10 +154,8 @@ def judge(
     if obstacle is not None:
         return _alone(folder, "inconclusive", obstacle, "same", changed)
     try:
-        before, after = (
-            candidate_at(change.repository, change.base, was),
-            candidate_at(change.repository, change.head, folder),
-        )
+        before = candidate_at(change.repository, change.base, was)
+        after = candidate_at(change.repository, change.head, folder)
     except RatchetError as error:
         return _alone(folder, "inconclusive", f"{error.kind}: {error}", "same", changed)
     prepare, state = _prepare(change, was, folder)
@@ -173,14 +165,13 @@ def judge(
         contest = _write_contest(into, prepare, after)
     except RatchetError as error:
         return _alone(folder, "inconclusive", f"{error.kind}: {error}", state, changed)
-    label = folder or "."
-    new = _side(contest, change.head, after, f"{label} after", "after", progress)
+    new = _side(contest, change.head, after, folder, "after", progress)
     if before is None:
         outcome, reason = _outcome_of_failure(new.evidence) or ("new", "there is no base to compare it with")
         alone = _alone(folder, outcome, reason, state, changed, new.evidence)
         return replace(alone, after=new, contest=contest)
     is_same = before == after
-    old = new if is_same else _side(contest, change.base, before, f"{label} before", "before", progress, is_base=True)
+    old = new if is_same else _side(contest, change.base, before, folder, "before", progress)
     comparison = compare(old, new, unified(before.text, after.text))
     outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
     reason += "" if was == folder else f"; before in {was or '.'}"
@@ -226,17 +217,16 @@ def _side(
     contest: Contest,
     commit: str,
     candidate: Candidate,
-    label: str,
-    work: str,
+    folder: str,
+    when: Literal["before", "after"],
     progress: Progress,
-    *,
-    is_base: bool = False,
 ) -> ComparedSide:
-    """One side, judged. The base is judged only for its time: its full shape is not checked."""
+    """One side, judged. The base (`before`) is judged only for its time: its full shape is not checked."""
     # Simulation is the same on every machine; other chips have no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
     bench = Bench(contest=contest, progress=progress, on=on)
-    evidence = bench.judge(candidate, work, f"{label}:", is_slower=(lambda _: True) if is_base else None)
+    is_slower = (lambda _: True) if when == "before" else None
+    evidence = bench.judge(candidate, when, f"{folder or '.'} {when}:", is_slower=is_slower)
     return ComparedSide(name=commit[:12], candidate=candidate, evidence=evidence)
 
 

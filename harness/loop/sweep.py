@@ -87,7 +87,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             say(sentence)
         search = wanted.begin()
         watch = guard.begin(ledger, contest)
-        result: _ScreenedGrid | RatchetError
+        result: tuple[ScreenedSetting, ...] | RatchetError
         try:
             champion = _comparable_champion(bench, ledger)
             if ledger.champion() is not None:
@@ -110,15 +110,15 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             raise result
         record = Sweep(
             parameters=wanted.parameters,
-            source=result.source,
+            source=_source(bench),
             chip=contest.chip.name,
-            screened=result.screened,
-            looked_at=_looked_at(result.screened, search),
-            champion=result.champion.number if result.champion else None,
-            champion_seconds=result.champion.seconds if result.champion else None,
+            screened=result,
+            looked_at=_looked_at(result, search),
+            champion=champion.row.number if champion.row else None,
+            champion_seconds=champion.row.seconds if champion.row else None,
         )
-        least_gain = _least_gain(bench, ledger, result.champion, record.looked_at)
-        ranked = _ranked(result.screened, again=options.again)
+        least_gain = _least_gain(bench, ledger, champion.row, record.looked_at)
+        ranked = _ranked(result, again=options.again)
         if not ranked:
             return Outcome(
                 swept=SweepResult(
@@ -127,21 +127,21 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
                     best=None,
                     attempt=None,
                     outcome=None,
-                    why_none=_why_none(result.screened),
+                    why_none=_why_none(result),
                     seconds=time.monotonic() - began,
                     least_gain=least_gain,
                 ),
                 judged=None,
             )
         best, *others = ranked
-        count = len(result.screened)
+        count = len(result)
         title = f"{hypothesis} [best of {count}: {words(best.settings)}]"
         alternatives = tuple(
             Alternative(
                 settings=setting.settings,
                 hypothesis=f"{hypothesis} [best of {count} that does not fail: {words(setting.settings)}]",
                 seconds=setting.seconds or 0.0,
-                source=result.source,
+                source=record.source,
                 fingerprint=setting.fingerprint,
             )
             for setting in others
@@ -233,14 +233,9 @@ def _least_gain(bench: Bench, ledger: Ledger, champion: Row | None, looked_at: i
     return max(bench.policy.minimum_effect, 1 - 1 / (1 + reach))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ScreenedGrid:
-    source: Source
-    screened: tuple[ScreenedSetting, ...]
-    champion: Row | None
-
-
-def _screened(bench: Bench, original: Candidate, search: Search, places: Places, champion: _Champion) -> _ScreenedGrid:
+def _screened(
+    bench: Bench, original: Candidate, search: Search, places: Places, champion: _Champion
+) -> tuple[ScreenedSetting, ...]:
     contest, progress, source = bench.contest, bench.progress, _source(bench)
     on = "simulated" if source == "simulated" else bench.on
     # In the order of asking; different settings are different candidates.
@@ -269,13 +264,10 @@ def _screened(bench: Bench, original: Candidate, search: Search, places: Places,
     began = time.monotonic()
     progress("screening", "start", 0.0)
     # A device times one setting at a time.
-    screening.screen(
-        contest, ask, tell, bench.policy, on=on, places=places if source == "simulated" else screening.local(1)
-    )
+    at = places if source == "simulated" else screening.local(1)
+    screening.screen(contest, ask, tell, bench.policy, on=on, places=at)
     progress("screening", "done", time.monotonic() - began)
-    return _ScreenedGrid(
-        source=source, champion=champion.row, screened=tuple(results[candidate] for candidate in asked)
-    )
+    return tuple(results[candidate] for candidate in asked)
 
 
 def _as_value(settings: tuple[Setting, ...], evidence: Evidence, champion: _Champion) -> ScreenedSetting:

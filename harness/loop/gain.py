@@ -1,11 +1,18 @@
-"""The gain of the accepted attempts of a contest: first and present champion on one scale, and the chip's peak."""
+"""The gain of a contest's accepted attempts on one scale, and of its attempts next to the gains they expected."""
 
+import statistics
+from collections.abc import Sequence
 from typing import Literal
 
 from harness.hardware import chip
 from harness.judge.verdict import roofline
 from harness.ledger.table import ScaledTable
-from harness.records import TITLE_MOVES, Attempt, Gain, Row
+from harness.records import TITLE_MOVES, Attempt, Calibration, Gain, Row
+
+# A guess of the right kind (a loop halved, a re-read saved) is seldom off by more than a factor of two.
+_FACTOR = 2.0
+# Two attempts may agree by luck; with three, one outlier can no longer move the median at will.
+FEWEST = 3
 
 
 def gain(table: ScaledTable) -> Gain | None:
@@ -66,3 +73,22 @@ def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memor
     if regime == "latency-bound" or not work.matmul_flops:
         return None, None
     return "compute", roofline.utilisation(work.matmul_flops, seconds, peak)
+
+
+def calibration(rows: Sequence[Row]) -> Calibration:
+    """Expected and actual gains of those `rows` that state an expectation and were compared."""
+    stated = [row for row in rows if row.expected_time_ratio is not None]
+    gains = [
+        (1 - row.expected_time_ratio, 1 - row.time_ratio)
+        for row in stated
+        if row.expected_time_ratio is not None and row.time_ratio is not None
+    ]
+    # A gain cannot be compared with an expected gain of 0.
+    ratios = [got / expected for expected, got in gains if expected]
+    return Calibration(
+        stated=len(stated),
+        compared=len(gains),
+        same_sign=sum(ratio > 0 for ratio in ratios),
+        within_factor=sum(1 / _FACTOR <= ratio <= _FACTOR for ratio in ratios),
+        median_ratio=statistics.median(ratios) if len(ratios) >= FEWEST else None,
+    )

@@ -59,8 +59,7 @@ class Results(Verb):
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import table
-        from harness.loop.expectations import calibration
-        from harness.loop.gain import gain
+        from harness.loop.gain import calibration, gain
         from harness.render.results import TableView, results_table
         from harness.render.results_csv import results_csv
         from harness.units import quantity

@@ -4,7 +4,7 @@ import pytest
 from ledger_fixtures import attempt, row
 from screen_examples import shown
 
-from harness.loop.expectations import calibration
+from harness.loop.gain import calibration
 from harness.records import Row
 from harness.render.results import results_table
 from harness.render.review import calibration_line

@@ -12,8 +12,7 @@ from harness.advice.report import advise, report
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.ledger.table import Filter, ScaledTable, chosen, lines, table_of
-from harness.loop.expectations import calibration
-from harness.loop.gain import gain
+from harness.loop.gain import calibration, gain
 from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row
 from harness.render.report_text import View, report_text
 from harness.render.results import TableView

@@ -81,7 +81,9 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
             ledger.restore(candidate)
         watch = guard.begin(ledger, contest)
         with kept_captures.in_use(bench.profile_data):
-            judged = _judge_and_record(run, watch, hypothesis, original, candidate)
+            title = _title(run, candidate)
+            with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:
+                judged = _judge_and_record(its_run, watch, title, hypothesis, original, candidate)
     except BaseException:
         _say_all(run.put_right(watch).sentences if watch else (), say)
         # Also after Ctrl-C: an undecided attempt is undone, a decided one is finished.
@@ -148,15 +150,6 @@ def _title(run: Run, candidate: Candidate) -> _Title:
     return _Title(champion=champion, candidate=champions, is_held_here=is_held_here, is_contested=is_contested)
 
 
-def _judge_and_record(
-    run: Run, watch: guard.Watch, hypothesis: str, original: Candidate, candidate: Candidate
-) -> AttemptResult:
-    """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
-    title = _title(run, candidate)
-    with _kept_for_later(run) if title.is_held_here else nullcontext(run) as its_run:
-        return _judge_title(its_run, watch, title, hypothesis, original, candidate)
-
-
 @contextmanager
 def _kept_for_later(run: Run) -> Iterator[Run]:
     """The run, with its files in the folder of kernel.py as it stands: there later commands find the evidence.
@@ -175,10 +168,10 @@ def _kept_for_later(run: Run) -> Iterator[Run]:
         yield run
 
 
-def _judge_title(
+def _judge_and_record(
     run: Run, watch: guard.Watch, title: _Title, hypothesis: str, original: Candidate, candidate: Candidate
 ) -> AttemptResult:
-    """`_judge_and_record` once the candidate's relation to the champion is known."""
+    """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
     started = _now()
     head = git.head_commit(run.ledger.place.repository)
     champion, facing = title.champion, None
@@ -261,9 +254,12 @@ def _record(
 ) -> AttemptResult:
     row = reporting.row(attempt, report, run.digest)
     is_accepted = attempt.verdict.outcome == "accept"
-    recorded = run.ledger.record(
-        attempt, row, judging.candidate, new_branch_commit=is_accepted, guarded=_judge_paths(run)
+    root = run.ledger.place.root
+    # None if the harness lies in another repository.
+    guarded = tuple(
+        file.relative_to(root).as_posix() for file in run.contest.judge_files() if file.is_relative_to(root)
     )
+    recorded = run.ledger.record(attempt, row, judging.candidate, new_branch_commit=is_accepted, guarded=guarded)
     run.ledger.log_notes()
     if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, f"{run.number:04d}"):
         run.say(trouble)
@@ -290,12 +286,6 @@ def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Eviden
     run.ledger.keep_notes([note])
     guard.accept_notes(run.ledger, watch)
     return True
-
-
-def _judge_paths(run: Run) -> tuple[str, ...]:
-    """The judge's files as paths in the contest's repository; none if the harness lies elsewhere."""
-    root = run.ledger.place.root
-    return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
 
 
 def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
     """
     kept = _KeptJudgement(
         kernel_sha256=kernel_sha256,
-        key=_simulated_key(bench.contest),
+        key=bench.contest.key("simulated"),
         evidence=evidence,
         is_checked=bench.checked,
         has_lines=bench.checked or bench.with_lines,
@@ -216,7 +216,7 @@ def _accepted_evidence(contest: Contest) -> Evidence | None:
 
     An attempt that was revoked because it fails does not count.
     """
-    digest, key = contest.candidate().sha256, _simulated_key(contest)
+    digest, key = contest.candidate().sha256, contest.key("simulated")
     try:
         place = place_of(contest.directory)
         rows, _ = history.rows(place, _NEWEST)
@@ -238,15 +238,10 @@ def _kept_judgement(contest: Contest, *, checked: bool, with_lines: bool) -> Evi
         return None
     if (checked and not judgement.is_checked) or (with_lines and not judgement.has_lines):
         return None
-    is_same = judgement.kernel_sha256 == contest.candidate().sha256 and judgement.key.counts_for(
-        _simulated_key(contest)
-    )
-    return judgement.evidence if is_same else None
-
-
-def _simulated_key(contest: Contest) -> Key:
     # Simulation does not depend on the machine, wherever the latency was taken.
-    return contest.key("simulated")
+    is_same_key = judgement.key.counts_for(contest.key("simulated"))
+    is_same_text = judgement.kernel_sha256 == contest.candidate().sha256
+    return judgement.evidence if is_same_text and is_same_key else None
 
 
 def _kept_path(contest: Contest) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.advice.kernel_changes import kinds_of_change
-from harness.candidate import Candidate
+from harness.candidate import Candidate, Settings
 from harness.errors import RatchetError
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as pairing
@@ -17,6 +17,7 @@ from harness.ledger import history
 from harness.loop import guard, resimulate
 from harness.loop.opponent import Opponent, Run, defender
 from harness.loop.options import Alternative
+from harness.loop.search_space import words
 from harness.records import (
     MAY_PASS_NEXT_TIME,
     TITLE_MOVES,
@@ -98,10 +99,9 @@ def _refuse_identical(run: Run, candidate: Candidate, trace: Trace) -> None:
         if same and row.failure_kind not in MAY_PASS_NEXT_TIME:
             raise RatchetError(
                 "identical-candidate",
-                f"this is the same program as attempt {row.number} "
-                f"({row.outcome}: {' '.join(row.hypothesis.split())}), "
-                "traced to the same operations under the same judge; nothing was recorded. To judge it again, "
-                "add --again",
+                f"this is the same program as attempt {row.number} ({row.outcome}: "
+                f"{' '.join(row.hypothesis.split())}), traced to the same operations under the same judge; nothing was "
+                "recorded. To judge it again, add --again",
             )
 
 
@@ -184,21 +184,16 @@ def judge_alternatives(
     files = run.bench.profile_data / run.work
     aside = files.with_name(f"{files.name}-failed")
     tampered = first.verdict.failure is not None and first.verdict.failure.kind == "tampered"
-    worth = (
-        []
-        if tampered
-        else [alternative for alternative in run.options.alternatives if _promises_a_win(alternative, facing)]
-    )
+    alternatives = () if tampered else run.options.alternatives
     # A killed sweep may have left this folder.
     shutil.rmtree(aside, ignore_errors=True)
-    for alternative in worth:
+    for alternative in (each for each in alternatives if _promises_a_win(each, facing)):
         candidate = original.set(alternative.settings)
         if alternative.fingerprint in programs or candidate == champion_candidate:
             continue
-        run.say(
-            f"{_setting(refused[-1].settings)} fails: {_words(refused[-1].failure)}. Next: "
-            f"{_setting(alternative.settings)}"
-        )
+        last = refused[-1]
+        fails = f"{words(last.settings)} fails: {last.failure.kind}: {last.failure.message}"
+        run.say(f"{fails}. Next: {words(alternative.settings)}")
         if not aside.exists():
             files.rename(aside)
         run.ledger.restore(candidate)
@@ -233,15 +228,7 @@ def _promises_a_win(alternative: Alternative, facing: Opponent | None) -> bool:
     return theirs is None or alternative.seconds < theirs
 
 
-def _refusal(settings: tuple[tuple[str, str], ...], judging: Judging) -> RefusedSetting:
+def _refusal(settings: Settings, judging: Judging) -> RefusedSetting:
     assert judging.verdict.failure is not None
     # One sentence of each is recorded: the details of the first failure are in the attempt's own verdict.
     return RefusedSetting(settings=settings, failure=replace(judging.verdict.failure, detail=""))
-
-
-def _setting(settings: tuple[tuple[str, str], ...]) -> str:
-    return " ".join(f"{name}={value}" for name, value in settings)
-
-
-def _words(failure: Failure) -> str:
-    return f"{failure.kind}: {failure.message}"

@@ -122,7 +122,8 @@ def _fraction(check: Check) -> float | None:
 def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evidence | None:
     """The attempt's champion under the present key; None if it had none, or if only a paired benchmark can decide."""
     champion = attempt.champion
-    if not _was_compared(attempt) or champion is None or key.source != "simulated":
+    # A first attempt, an adopted text and an undo were compared with nobody.
+    if attempt.kind != "experiment" or champion is None or key.source != "simulated":
         return None
     if attempt.key.counts_for(key):
         return attempt.champion_evidence or history.attempt(ledger.place, champion.attempt).evidence
@@ -144,11 +145,6 @@ def _defender(ledger: Ledger, attempt: Attempt, opponent: Evidence | None, bench
 
 def _champions_work(attempt: Attempt) -> str:
     return f"replay/{attempt.number:04d}-champion"
-
-
-def _was_compared(attempt: Attempt) -> bool:
-    """True if it was an experiment against a champion, not the first attempt, an adopted text or an undo."""
-    return attempt.kind == "experiment"
 
 
 def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgement:
@@ -193,6 +189,6 @@ def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement)
 
 
 def _alone(attempt: Attempt, source: Source) -> tuple[str, ...]:
-    if source == "simulated" or not _was_compared(attempt):
+    if source == "simulated" or attempt.kind != "experiment":
         return ()
     return ("timed alone, not in turn with the champion: a verdict needs an attempt (--again)",)

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness import contest as contests
 from harness.advice import jax_names
 from harness.advice.failure_remedies import next_step
-from harness.candidate import Candidate, names, rewrite
+from harness.candidate import Candidate, Settings, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
@@ -18,8 +18,6 @@ from harness.loop.find_function import ExistingFunction
 from harness.records import KERNEL, Evidence, Failure, Statement
 from harness.records.report_words import simulated
 from harness.units import seconds
-
-Settings = tuple[tuple[str, str], ...]
 
 # Each stand-in costs a trace of a second. A serving stack without its dependencies lacks 15 packages.
 _MOST_LACKING = 32

@@ -261,7 +261,7 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
         parameters=statement.parameters,
         settings=best,
         seconds=_latency(timing) if timing else None,
-        plus_minus_seconds=_plus_minus(timing) if timing else None,
+        plus_minus_seconds=timing.latency.plus_minus_seconds if timing and timing.latency else None,
         fallback=fallback,
         fallback_seconds=_latency(of_fallback) if of_fallback else None,
         fallback_failure="" if fallback in timed else _why(of_fallback) if of_fallback else "it was not tried",
@@ -431,10 +431,6 @@ def _ends(evidence: Evidence) -> Ends | None:
 
 def _is_least(ends: Ends, place: int, others: Iterable[Ends]) -> bool:
     return all(ends[place] <= other[place] for other in others)
-
-
-def _plus_minus(evidence: Evidence) -> float | None:
-    return evidence.latency.plus_minus_seconds if evidence.latency else None
 
 
 def _why(evidence: Evidence) -> str:

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -61,26 +62,21 @@ class _Units(EngFormatter):
 def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ...]:
     """File names and PNG bytes of the figures that the group has data for."""
     palette = DARK if dark else LIGHT
-    drawn: list[tuple[str, Figure]] = []
-    if _timed(group):
-        drawn.append(("progress.png", _progress(group, palette)))
-    if _placed(group):
-        drawn.append(("roofline.png", _roofline(group, palette)))
-    if _bars(group):
-        drawn.append(("time.png", _time(group, palette)))
-    return tuple((name, _png(figure)) for name, figure in drawn)
+    return tuple((name, _png(draw(group, palette))) for name, data, draw, _ in _pictures() if data(group))
 
 
 def left_out(group: Group) -> tuple[str, ...]:
     """A sentence on each figure that is not drawn, with the reason."""
-    reasons = []
-    if not _timed(group):
-        reasons.append("no progress.png: no attempt under this key has a latency")
-    if not _placed(group):
-        reasons.append("no roofline.png: no attempt under this key has both a latency and known traffic")
-    if not _bars(group):
-        reasons.append("no time.png: no accepted attempt under this key has a simulated run")
-    return tuple(reasons)
+    return tuple(f"no {name}: {why_not}" for name, data, _, why_not in _pictures() if not data(group))
+
+
+def _pictures() -> tuple[tuple[str, Callable[[Group], object], Callable[[Group, Palette], Figure], str], ...]:
+    """The file of each figure, the data that it needs, its drawing, and the reason if there are no data."""
+    return (
+        ("progress.png", _timed, _progress, "no attempt under this key has a latency"),
+        ("roofline.png", _placed, _roofline, "no attempt under this key has both a latency and known traffic"),
+        ("time.png", _bars, _time, "no accepted attempt under this key has a simulated run"),
+    )
 
 
 def _shape(entry: Entry) -> tuple[str, str, bool]:
@@ -100,13 +96,11 @@ def _timed(group: Group) -> list[Entry]:
 
 def _placed(group: Group) -> list[tuple[Entry, float, float]]:
     """The entries that have a place in the roofline: intensity and FLOP/s."""
-    placed = []
-    for entry in _timed(group):
-        report = entry.report
-        rate = entry.flops_per_second
-        if report is not None and report.intensity is not None and rate is not None:
-            placed.append((entry, report.intensity, rate))
-    return placed
+    return [
+        (entry, report.intensity, rate)
+        for entry in _timed(group)
+        if (report := entry.report) and report.intensity is not None and (rate := entry.flops_per_second) is not None
+    ]
 
 
 def _bars(group: Group) -> list[tuple[str, tuple[Piece, ...]]]:
@@ -278,14 +272,7 @@ def _roofline(group: Group, palette: Palette) -> Figure:
             ls="none",
         )
         if entry.is_accepted and len(placed) <= _MOST_NUMBERS:
-            axes.annotate(
-                str(entry.row.number),
-                (intensity, rate),
-                xytext=(7, -11),
-                textcoords="offset points",
-                fontsize=9,
-                color=palette.ink,
-            )
+            _write(axes, str(entry.row.number), (intensity, rate), (7, -11), palette.ink)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
@@ -310,22 +297,12 @@ def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, p
         (f"compute roof {decimal(roof.flops_per_second, 'FLOP/s', 0)}", right, (-4, 5), "right"),
         (f"memory roof\n{decimal(roof.bytes_per_second, 'B/s', 0)}", along, (10, -22), "left"),
     ):
-        axes.annotate(
-            words, (at, roof.at(at)), xytext=offset, textcoords="offset points", ha=side, fontsize=9, color=palette.ink
-        )
+        _write(axes, words, (at, roof.at(at)), offset, palette.ink, ha=side)
     verticals = [(roof.ridge, ":", f"ridge {roof.ridge:.0f} FLOP/B", "left")]
     verticals += [(group.minimum_intensity, "--", "every array once", "right")] if group.minimum_intensity else []
     for intensity, style, words, side in verticals:
         axes.axvline(intensity, ls=style, lw=1, color=palette.faint)
-        axes.annotate(
-            words,
-            (intensity, bottom),
-            xytext=(4 if side == "left" else -4, 5),
-            textcoords="offset points",
-            ha=side,
-            fontsize=9,
-            color=palette.faint,
-        )
+        _write(axes, words, (intensity, bottom), (4 if side == "left" else -4, 5), palette.faint, ha=side)
 
 
 def _time(group: Group, palette: Palette) -> Figure:
@@ -378,15 +355,14 @@ def _time(group: Group, palette: Palette) -> Figure:
 def _floor(axes: Axes, value: float, words: str, palette: Palette) -> None:
     """Draws a dotted line across, with words below its left end."""
     axes.axhline(value, ls=":", lw=1.3, color=palette.floor)
-    axes.annotate(
-        words,
-        (0.005, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, -12),
-        textcoords="offset points",
-        color=palette.floor,
-        fontsize=9,
-    )
+    _write(axes, words, (0.005, value), (0, -12), palette.floor, xycoords=("axes fraction", "data"))
+
+
+def _write(
+    axes: Axes, words: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **how: Any
+) -> None:
+    """Writes words beside a place, `offset` points from it."""
+    axes.annotate(words, at, xytext=offset, textcoords="offset points", fontsize=9, color=colour, **how)
 
 
 def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:

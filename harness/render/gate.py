@@ -17,9 +17,9 @@ _ANNOTATIONS = 10
 _LINES = 8
 _SHOWN = ("static bundles", "spills executed", "VMEM", "HBM traffic")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#!|~@&:]")
-_FAILS = ("wrong", "slower", "inconclusive")
+# The annotation of each outcome that fails.
+_FAILS = {"wrong": "error", "slower": "warning", "inconclusive": "warning"}
 _MOVED = (*_FAILS, "fixed", "faster")
-
 
 _COLUMNS = (Column("contest", least=12), Column("outcome"), Column("time"), Column("why", least=12))
 
@@ -93,49 +93,43 @@ def markdown(gate: Gate) -> str:
 
 def compilers(gate: Gate) -> Iterator[str]:
     """Sentences that compare the compilers' times of each changed kernel."""
+    if gate.other is None:
+        return
     for contest in gate.contests:
-        other = (
-            next((each for each in gate.other.contests if each.contest == contest.contest), None)
-            if gate.other
-            else None
-        )
-        if other is None or contest.seconds is None or other.seconds is None:
-            continue
-        yield (
-            f"{_name(contest)}: {seconds(contest.seconds)} by {clean(gate.compiler)}, {seconds(other.seconds)} by "
-            f"{clean(gate.other.compiler if gate.other else '')}, {change(other.seconds / contest.seconds)} "
-            f"[{clean(simulated(contest.chip))}]"
-        )
+        other = next((each for each in gate.other.contests if each.contest == contest.contest), None)
+        if other is not None and contest.seconds is not None and other.seconds is not None:
+            yield (
+                f"{_name(contest)}: {seconds(contest.seconds)} by {clean(gate.compiler)}, {seconds(other.seconds)} by "
+                f"{clean(gate.other.compiler)}, {change(other.seconds / contest.seconds)} "
+                f"[{clean(simulated(contest.chip))}]"
+            )
 
 
 def annotations(gate: Gate) -> Iterator[str]:
     """Workflow commands: an error where a kernel is wrong, warnings on the lines that cost more than before."""
     for contest in gate.contests:
+        if contest.outcome not in _FAILS:
+            continue
         folder = f"{contest.contest}/" if contest.contest else ""
-        if contest.outcome == "wrong":
-            yield _command("error", f"{folder}kernel.py", 1, f"{_name(contest)} is wrong", contest.reason)
-        elif contest.outcome == "inconclusive":
-            yield _command("warning", f"{folder}kernel.py", 1, f"{_name(contest)} is inconclusive", contest.reason)
-        elif contest.outcome == "slower":
-            yield _command(
-                "warning", f"{folder}kernel.py", 1, f"{_name(contest)} is slower", f"{contest.reason}: {_time(contest)}"
-            )
-            for program, line in _costlier(contest)[: _ANNOTATIONS - 1]:
-                at = f" at {clean(program.name)}" if program.name else ""
-                message = (
-                    f"{count(line.before_cycles)} -> {count(line.after_cycles)} cycles{at} "
-                    f"[{clean(simulated(program.chip))}]"
-                )
-                yield _command("warning", f"{folder}{line.file}", line.after_line or 1, "more cycles", message)
+        is_slower = contest.outcome == "slower"
+        why = f"{contest.reason}: {_time(contest)}" if is_slower else contest.reason
+        title = f"{_name(contest)} is {contest.outcome}"
+        yield _command(_FAILS[contest.outcome], f"{folder}kernel.py", 1, title, why)
+        for program, line in _costlier(contest)[: _ANNOTATIONS - 1] if is_slower else ():
+            at = f" at {clean(program.name)} " if program.name else " "
+            cycles = f"{count(line.before_cycles)} -> {count(line.after_cycles)} cycles"
+            message = f"{cycles}{at}[{clean(simulated(program.chip))}]"
+            yield _command("warning", f"{folder}{line.file}", line.after_line or 1, "more cycles", message)
 
 
 def _costlier(contest: GatedContest) -> list[tuple[ProgramPair, LinePair]]:
     """The lines of the candidate's own files that cost notably more than before, the largest increase first."""
-    costlier = []
-    for program in contest.comparison.programs if contest.comparison else ():
-        for line in notable(program):
-            if line.after_line is not None and line.file and line.text and line.difference > 0:
-                costlier.append((program, line))
+    costlier = [
+        (program, line)
+        for program in (contest.comparison.programs if contest.comparison else ())
+        for line in notable(program)
+        if line.after_line is not None and line.file and line.text and line.difference > 0
+    ]
     return sorted(costlier, key=lambda pair: -pair[1].difference)
 
 

@@ -56,14 +56,11 @@ def _blocks(champions: Sequence[CheckedChampion]) -> Iterator[Block]:
 def _cells(champion: CheckedChampion) -> list[str]:
     note = champion.note
     assert note is not None
-    is_timed = note.seconds is not None and champion.floor_seconds
     return [
         champion.folder,
         champion.chip,
         milliseconds(note.seconds, " ") if note.seconds is not None else "unknown",
-        f"{note.seconds / champion.floor_seconds:.2f}"
-        if is_timed and note.seconds and champion.floor_seconds
-        else "unknown",
+        f"{note.seconds / champion.floor_seconds:.2f}" if note.seconds and champion.floor_seconds else "unknown",
         f"{note.checks_passed} of {note.checks}",
         note.when[:10],
     ]
@@ -73,11 +70,8 @@ def _complaint(champion: CheckedChampion) -> str:
     """The reason why a champion fails or was not checked; "" if it passes."""
     if champion.note is None:
         return f"{champion.folder}: not checked: {clean(champion.why_not)}"
-    return (
-        ""
-        if champion.passes
-        else f"{champion.folder}: FAILS: {champion.note.failure_kind}: {clean(champion.note.reason)}"
-    )
+    fails = f"{champion.folder}: FAILS: {champion.note.failure_kind}: {clean(champion.note.reason)}"
+    return "" if champion.passes else fails
 
 
 def _versions(champions: Sequence[CheckedChampion]) -> str:

@@ -1,5 +1,6 @@
 """A kernel.py as a line profiler shows it: next to each line its cycles and their use."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ _COLUMNS = (
     Column(" units", width=18),
     Column(" source"),
 )
+_NOWHERE = LineTime(file="", line=0, issue_cycles=0, stall_cycles=0, wait_cycles=0)
 _NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
 # More uncounted lines than this, docstrings for instance, become one line.
 _FOLDED = 3
@@ -52,9 +54,7 @@ def _blocks(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str
     of_kernel = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
     nowhere = [line for line in breakdown.lines if not line.line]
-    waits = [
-        LineTime(file="", line=0, issue_cycles=0, stall_cycles=0, wait_cycles=line.wait_cycles) for line in nowhere
-    ]
+    waits = [replace(_NOWHERE, wait_cycles=line.wait_cycles) for line in nowhere]
     rest = [replace(line, wait_cycles=0.0) for line in nowhere]
     time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
     source = simulated(run.chip)
@@ -109,11 +109,10 @@ def _figures(lines: Sequence[LineTime], breakdown: CycleBreakdown) -> tuple[Cell
 
 
 def _units(lines: Sequence[LineTime]) -> str:
-    used: dict[str, int] = {}
+    used: Counter[str] = Counter()
     for line in lines:
-        for unit, operations in line.units.items():
-            used[unit] = used.get(unit, 0) + operations
-    return " ".join(sorted(used, key=lambda unit: used[unit], reverse=True)[:_UNITS_SHOWN])
+        used.update(line.units)
+    return " ".join(unit for unit, _ in used.most_common(_UNITS_SHOWN))
 
 
 def _code(texts: Sequence[str], number: int) -> str:

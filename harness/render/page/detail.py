@@ -1,6 +1,6 @@
 """The detail of one attempt on the page: reasons, figures next to the champion's, time, lines, diff."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from harness.records import Attempt, Check, Evidence, Hint, LineTime, Report
@@ -150,11 +150,10 @@ def _expectation(attempt: Attempt) -> Plain:
     stated, got = attempt.expected_time_ratio, attempt.verdict.time_ratio
     low, high = attempt.verdict.time_ratio_low, attempt.verdict.time_ratio_high
     interval = f"{moved_by(low)} to {moved_by(high)}" if low is not None and high is not None else ""
+    met = ""
     if stated is not None and got is not None and stated != 1:
         share = (1 - got) / (1 - stated)
         met = f"{share:.2f} times the gain that was expected" if share >= 0 else "the other way than expected"
-    else:
-        met = ""
     return {
         "stated": None if stated is None else moved_by(stated),
         "got": None if got is None else moved_by(got),
@@ -201,9 +200,7 @@ def _figures(entry: Entry, report: Report) -> list[Figure]:
 
 def _at(member: str) -> Callable[[Report], float | None]:
     """The latency at that member of a suite."""
-    return lambda report: next(
-        (member_report.report.seconds for member_report in report.members if member_report.name == member), None
-    )
+    return lambda report: {each.name: each.report.seconds for each in report.members}.get(member)
 
 
 def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
@@ -292,6 +289,7 @@ def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str
     """kernel.py line by line with the cycles of each line, and the cycles that belong to none."""
     run = attempt.evidence.simulation if attempt else None
     breakdown = run.breakdown if run and run.seconds is not None else None
+    says_why = any("Where the time goes" in text or "four sums" in text for text in missing)
     if entry.kernel is None:
         missing.append(
             "Its kernel.py is not in this clone; the log has it: git fetch REMOTE 'refs/ratchet/*:refs/ratchet/*'."
@@ -306,25 +304,12 @@ def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str
         }
         for line in breakdown.lines:
             if line.line not in heat or line.file != KERNEL:
-                name = (
-                    f"{line.file}:{line.line}"
-                    if line.line
-                    else "no line: waits, launch, other ops, what the compiler adds"
-                )
+                nowhere = "no line: waits, launch, other ops, what the compiler adds"
+                name = f"{line.file}:{line.line}" if line.line else nowhere
                 others.append((clean(name), count(line.cycles), percent(line.cycles / breakdown.cycles)))
-    elif (
-        lines
-        and attempt is not None
-        and not attempt.evidence.members
-        and entry.row.source == "simulated"
-        and not _says_why(missing)
-    ):
+    elif lines and attempt and not attempt.evidence.members and entry.row.source == "simulated" and not says_why:
         missing.append("No line of kernel.py has cycles: no simulated run finished.")
     return {"kernel": [pool(line) for line in lines], "heat": heat, "others": others}
-
-
-def _says_why(missing: Iterable[str]) -> bool:
-    return any("Where the time goes" in text or "four sums" in text for text in missing)
 
 
 def _heat(line: LineTime, total: float, steps: int | None) -> tuple[str | float, ...]:

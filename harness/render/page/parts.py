@@ -7,7 +7,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -46,9 +46,10 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
 
     `overview` is the first view, with a row for each detail; each element of `details` holds the details of CHUNK rows.
     """
-    charts, scripts = _charts() if kind.has_charts else None, "\n".join(map(_asset, (*_SHARED, *kind.scripts)))
+    digest, charts = _charts() if kind.has_charts else ("", "")
+    scripts = "\n".join(map(_asset, (*_SHARED, *kind.scripts)))
     slots = {
-        "policy": _policy(*([charts.digest] if charts else []), _digest(scripts)),
+        "policy": _policy(*filter(None, (digest, _digest(scripts)))),
         "title": html.escape(title),
         "style": _asset("page.css").replace("/*[colours of render/palette.py]*/", variables()),
         "listed": kind.listed,
@@ -59,7 +60,7 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
             f'<script type="application/octet-stream" id="chunk-{number}">{_packed(_json(chunk))}</script>'
             for number, chunk in enumerate(details)
         ),
-        "charts": f'<script type="application/octet-stream" id="charts">{charts.packed}</script>' if charts else "",
+        "charts": f'<script type="application/octet-stream" id="charts">{charts}</script>' if charts else "",
         "own": scripts,
     }
     # One pass over the template: inserted text is not searched again.
@@ -99,14 +100,8 @@ def _island(document: Plain) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Library:
-    digest: str
-    packed: str
-
-
 @cache
-def _charts() -> _Library:
+def _charts() -> tuple[str, str]:
     """The charting library: its hash and its compressed text."""
     text = get_plotlyjs().strip()
     head, arrow, body = text.partition(": this, () => {\n")
@@ -114,7 +109,7 @@ def _charts() -> _Library:
         # Browsers compile a function in brackets at once. This one, the whole library, would first be skipped over and
         # then parsed again at its call, an eighth of the page's time.
         text = f"{head}: this, (() => {{\n{body.removesuffix('}));')}}})));"
-    return _Library(digest=_digest(text), packed=_packed(text))
+    return _digest(text), _packed(text)
 
 
 def _digest(script: str) -> str:
@@ -125,15 +120,10 @@ def _policy(*digests: str) -> str:
     """The content security policy: only scripts with these hashes run, nothing is fetched, sent or framed."""
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     # The charts set style attributes, and pictures made of them are data: and blob: addresses.
-    rules: Sequence[str] = (
-        "default-src 'none'",
-        f"script-src {allowed}",
-        "style-src 'unsafe-inline'",
-        "img-src data: blob:",
-        "base-uri 'none'",
-        "form-action 'none'",
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+        "form-action 'none'"
     )
-    return "; ".join(rules)
 
 
 def _asset(name: str) -> str:

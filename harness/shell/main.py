@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from harness import __version__, reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.render.layout import harmless
-from harness.shell import contests_below
 from harness.shell.arguments import colour, say
 from harness.shell.catalogue import EVERY, typed_verbs, valued_options
 from harness.shell.help_page import overview
@@ -32,6 +31,9 @@ _HELP = {"-h", "--help"}
 COMPLETING = "_ARGCOMPLETE"
 # The hypothesis of a contest's first attempt.
 _BASELINE = "baseline"
+# A contest lies in a folder of the repository, or in one of its examples; a walk of more entries takes too long.
+_DEPTH, _MOST_ENTRIES = 2, 5000
+_CONTESTS_SHOWN = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -156,7 +158,7 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
             raise
         raise UsageError(error.kind, f"{error}\n{verb.usage(arguments)}") from error
     except RatchetError as error:
-        if error.kind != "no-contest" or not (where := contests_below.sentence(arguments.directory or Path())):
+        if error.kind != "no-contest" or not (where := contests_below(arguments.directory or Path())):
             raise
         raise RatchetError(error.kind, f"{error}; {where}") from error
     if text:
@@ -227,6 +229,37 @@ def _meant(words: Sequence[str]) -> str:
     if verb:
         return f"{verb.removesuffix('?')}, or {as_message}?"
     return f"an attempt is {as_message}; `ratchet.sh --help` lists the verbs"
+
+
+def contests_below(folder: Path) -> str:
+    """`contests here: attn, mbg`, the folders as `-C` takes them; "" if there is none within two levels.
+
+    `folder` is as the user typed it, relative to the current folder or absolute.
+    """
+    where = "here" if folder == Path() else "there"
+    names = sorted(str(path) for path in _contests(folder))
+    more = f" and {len(names) - _CONTESTS_SHOWN} more" if len(names) > _CONTESTS_SHOWN else ""
+    return f"contests {where}: {', '.join(names[:_CONTESTS_SHOWN])}{more}" if names else ""
+
+
+def _contests(folder: Path) -> Iterator[Path]:
+    for below in itertools.islice(_folders(folder, _DEPTH), _MOST_ENTRIES):
+        if all((below / name).is_file() for name in ("prepare.py", "kernel.py")):
+            yield below
+
+
+def _folders(folder: Path, depth: int) -> Iterator[Path]:
+    """Folders below, no links and nothing hidden; what cannot be read is left out."""
+    try:
+        with os.scandir(folder) as entries:
+            below = [folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for path in sorted(below):
+        if not path.name.startswith("."):
+            yield path
+            if depth > 1:
+                yield from _folders(path, depth - 1)
 
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:

@@ -4,6 +4,8 @@ The text for the client's model is in verbs/mcp.py; the text for each tool is it
 """
 
 import json
+import os
+import subprocess
 import sys
 import threading
 import traceback
@@ -17,10 +19,10 @@ from mcp.server.stdio import stdio_server
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp_types import Tool as Described
 
-from harness import __version__
+from harness import __version__, reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
-from harness.shell import answer_size, reading_process
+from harness.shell import answer_size
 from harness.shell.documents import json_object, json_text
 from harness.shell.roots import Roots
 from harness.shell.tools import CONTEST, PART, START, Tool, tools
@@ -98,7 +100,7 @@ class _Tools:
         place = ["-C", str(contest)] if tool.verb.takes_contest else []
         words = [*tool.command_line(meant), *place, "--json", *(["--only-reads"] if tool.effect == "reads" else [])]
         if tool.effect == "reads":
-            return _read(reading_process.answer(tool.verb.name, words), meant)
+            return _read(read_answer(tool.verb.name, words), meant)
         record, document = tool.verb.run(tool.verb.parse(words)).document, tool.verb.document
         assert document is not None, f"{tool.verb.name} has no document to answer with"
         answer = json_object(document, record)
@@ -109,6 +111,33 @@ class _Tools:
             return f"the whole answer is in {whole}"
 
         return answer_size.fit(answer, keep)
+
+
+def read_answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
+    """The document that the verb prints for `words`, which hold --json; it runs as a command line, with its limits.
+
+    The process is one of its own, so that a bad file cannot end the server.
+
+    Raises RatchetError: the verb's own refusal, or `too-large` where it prints more than an answer may have.
+    """
+    command = [sys.executable, "-P", "-m", "harness", verb, *words]
+    in_utf8 = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    with subprocess.Popen(command, env=in_utf8, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            printed = reading_limits.read_stream(process.stdout, f"the answer of {verb}", reading_limits.ANSWER)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+    try:
+        document: dict[str, Any] = json.loads(printed)
+    except ValueError as error:
+        raise RatchetError(
+            "reader-died", f"the process that reads for this tool ended with exit code {process.returncode}"
+        ) from error
+    if "error" in document:
+        raise RatchetError(document["error"]["kind"], document["error"]["message"])
+    return document
 
 
 def _read(answer: dict[str, Any], meant: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from harness.advice import dump_directory
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
-from harness.shell import reading_process
 from harness.shell.answer_size import LARGEST
 from harness.shell.main import main
+from harness.shell.mcp_server import read_answer
 from harness.shell.tools import tools
 
 pytestmark = pytest.mark.long
@@ -374,7 +374,7 @@ def test_what_a_tool_reads_has_the_limits_of_the_command_line(tmp_path: Path) ->
 def test_an_answer_that_is_too_long_to_read_is_refused(contest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_MAX_ANSWER_BYTES", "1000")
     with pytest.raises(RatchetError, match=r"answer of show: expected at most 1,000 bytes .*RATCHET_MAX_ANSWER_BYTES"):
-        reading_process.answer("show", ["2", "-C", str(contest), "--json"])
+        read_answer("show", ["2", "-C", str(contest), "--json"])
 
 
 def test_a_long_answer_says_how_to_ask_for_the_rest(tmp_path: Path) -> None:

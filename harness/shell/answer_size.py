@@ -14,16 +14,16 @@ _CUT, _LEAST = "cut", 200
 Rest = Callable[[str, int], str]
 
 
-def fit(answer: dict[str, Any], rest: Rest, largest: int = LARGEST) -> dict[str, Any]:
-    """`answer` if its JSON is no longer than `largest`, else with its longest lists and texts cut.
+def fit(answer: dict[str, Any], rest: Rest) -> dict[str, Any]:
+    """`answer` if its JSON is no longer than LARGEST, else with its longest lists and texts cut.
 
     `cut` then holds a sentence for each part that was cut: its path, the amount shown, and the words of `rest`.
     """
-    if _length(answer) <= largest:
+    if _length(answer) <= LARGEST:
         return answer
     # A list that is too long loses its end, and its remaining items stay whole: that keeps the sentences few.
     cuts: list[str] = []
-    cut = _fit_value(answer, largest * 9 // 10, "", cuts, rest)
+    cut = _fit_value(answer, LARGEST * 9 // 10, "", cuts, rest)
     shown = cuts[:10]
     more = (f"and {len(cuts) - len(shown)} more parts",) if len(cuts) > len(shown) else ()
     return {**cut, _CUT: [*shown, *more]}

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Table
@@ -82,6 +82,10 @@ class Command:
         parser.json("JSON instead of text")
         parser.needless_quiet()
         return parser
+
+
+def _resolved(arguments: Namespace, word: str | None) -> CaptureFiles:
+    return places.resolve(word, directory(arguments.directory).resolve(), remote.server())
 
 
 def _captures(files: Sequence[CaptureFiles]) -> Sequence[Capture]:
@@ -182,18 +186,15 @@ def _sql(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
         return asking.schema()
     if arguments.query is None:
         raise UsageError("usage", "expected a capture and a query, or --schema, got no query")
-    place = places.resolve(arguments.where, directory(arguments.directory).resolve(), remote.server())
-    (capture,) = _captures((place,))
+    (capture,) = _captures((_resolved(arguments, arguments.where),))
     return asking.ask(capture, arguments.query, arguments.top)
 
 
 def _diagnose(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import diagnosis
 
-    other = arguments.other and places.resolve(
-        arguments.other, directory(arguments.directory).resolve(), remote.server()
-    )
-    return diagnosis.diagnose(*_captures([*files, other] if other else files))
+    others = [_resolved(arguments, arguments.other)] if arguments.other else []
+    return diagnosis.diagnose(*_captures([*files, *others]))
 
 
 def _list_runs(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
@@ -236,11 +237,12 @@ def _rows(text: str) -> int | None:
     return at_least(0)(text) or None
 
 
-def _top(default: int) -> Arguments:
-    def add(parser: Parser) -> None:
-        parser.option("--top N", f"how many rows at most; 0: all ({default})", type=_rows, default=default)
+def _option(form: str, words: str, **how: Any) -> Arguments:
+    return lambda parser: parser.option(form, words, **how)
 
-    return add
+
+def _top(default: int) -> Arguments:
+    return _option("--top N", f"how many rows at most; 0: all ({default})", type=_rows, default=default)
 
 
 def _add_framework_ops(parser: Parser) -> None:
@@ -255,11 +257,6 @@ def _add_mfu(parser: Parser) -> None:
     parser.option("--flops-per-token N", words, type=float)
     words = "devices that share the batch (default: those in the capture); one chip may be two devices"
     parser.option("--num-chips N", words, type=at_least(1))
-
-
-def _add_overlap(parser: Parser) -> None:
-    words = "name the axes of the mesh, the last one varying fastest (default: a mesh that the groups fit)"
-    parser.option("--mesh A=N,B=M", words)
 
 
 def _add_scopes(parser: Parser) -> None:
@@ -289,11 +286,6 @@ def _add_sql(parser: Parser) -> None:
 
 def _add_diagnose(parser: Parser) -> None:
     parser.add_argument("other", nargs="?", help="a second capture, to compare with")
-
-
-def _add_url(parser: Parser) -> None:
-    default = f"{remote.URL_VARIABLE} of the environment, else {remote.LOCAL}"
-    parser.option("--url URL", f"an XProf server elsewhere (default: {default})")
 
 
 def _add_export(parser: Parser) -> None:
@@ -328,7 +320,9 @@ COMMANDS = (
             _analysis("ceilings:mfu", "gbs", "seq", "flops_per_token", "num_chips"), _add_mfu),
     Command("overlap",
             "communication that computation does not hide, by mesh axis and collective; constraints to avoid it",
-            "./profile_data --mesh data=4,model=2", _overlap, _add_overlap),
+            "./profile_data --mesh data=4,model=2", _overlap,
+            _option("--mesh A=N,B=M",
+                    "name the axes of the mesh, the last one varying fastest (default: a mesh that the groups fit)")),
     Command("roofline", "predicted time of each operation beside the time it took, their ratio and a verdict", "3",
             _tables("ceilings:ROOFLINE", "top"), _top(30)),
     Command("utilization", "use of TensorCore and HBM by each module and device, and a conclusion from both", "3",
@@ -355,7 +349,9 @@ COMMANDS = (
     Command("graph", "an operation with its operands, and the operations that use its result",
             "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph, _add_graph),
     Command("url", "the addresses of a capture in XProf's pages", "./profile_data --url http://tpu-vm:8791",
-            _url, _add_url, tool="xprof_trace_url"),
+            _url, _option("--url URL", "an XProf server elsewhere "
+                          f"(default: {remote.URL_VARIABLE} of the environment, else {remote.LOCAL})"),
+            tool="xprof_trace_url"),
     Command("export", "the whole capture as a file for ui.perfetto.dev", "./profile_data -o step.json.gz",
             _export, _add_export, tool=None),
     Command("report", "baseline, experiment and delta: step time, matrix units, hottest operation, peak memory", "3 7",

@@ -2,6 +2,7 @@
 
 import shlex
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +48,11 @@ def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | 
     if not contest.kernel_path.is_file() or contest.candidate() != Ledger.open(contest.directory).champion_candidate():
         return ""
     back = command(f"checkout {attempt.number}", directory)
-    names = _restored(contest, attempt.number) or ("kernel.py",)
+    theirs = history.candidate(place_of(contest.directory), attempt.number).files
+    # The champion's files that the attempt had changed or lacked.
+    names = sorted(name for name, data in contest.candidate().files.items() if theirs.get(name) != data) or [
+        "kernel.py"
+    ]
     return (
         f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} the champion's again (attempt "
         f"{attempt.champion.attempt}); to get your version back: {back}"
@@ -69,12 +74,6 @@ def left_uncommitted(contest: Contest, judged: ratchet.AttemptResult, directory:
         f"{folder}/{name} joins the branch with the next accepted attempt; to commit it now: "
         f"{git} add {folder} && {git} commit -m 'Add attempts'"
     )
-
-
-def _restored(contest: Contest, number: int) -> tuple[str, ...]:
-    """The champion's files, sorted, that the attempt with this number had changed or lacked."""
-    theirs = history.candidate(place_of(contest.directory), number).files
-    return tuple(sorted(name for name, data in contest.candidate().files.items() if theirs.get(name) != data))
 
 
 def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None, *, full: bool) -> str:
@@ -156,16 +155,12 @@ def expectation(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    word = text.strip()
-    try:
+    word, ratio = text.strip(), float("nan")
+    with suppress(ValueError):
         if word.endswith("%"):
             ratio = 1 - float(word.removesuffix("%")) / 100
         elif word.startswith("x"):
             ratio = float(word.removeprefix("x"))
-        else:
-            ratio = float("nan")
-    except ValueError:
-        ratio = float("nan")
     if not 0 < ratio < 11:
         raise UsageError(
             "bad-expectation",

@@ -36,7 +36,8 @@ def doctor(arguments: Namespace) -> Outcome:
         else:
             table, ill = machine_check.table(tuple(_machine(folder, progress)))
             tables = (table,)
-    shown = [findings.for_people(table) if table.name == "findings" else _with_remedies(table) for table in tables]
+    for_people = {"findings": findings.for_people, "machine": machine_check.for_people}
+    shown = [for_people[table.name](table) if table.name in for_people else table for table in tables]
     return outcome_of("doctor", tables, shown, exit_code=1 if ill else 0)
 
 
@@ -107,10 +108,3 @@ def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
             state="note",
             remedy="Attempts are refused until they are committed or put back",
         )
-
-
-def _with_remedies(table: Table) -> Table:
-    """The machine's table with its remedies below it, uncut."""
-    if table.name != "machine":
-        return table
-    return machine_check.for_people(table)

@@ -34,27 +34,24 @@ def entry_of(
     """
     row, attempt = scaled_row.row, stored.attempt
     kernel = None if stored.candidate is None else stored.candidate.text.decode("utf-8", "surrogateescape")
-    if attempt is None:
-        return Entry(
-            id=name,
-            row=row,
-            then=scaled_row.then,
-            why_unknown=scaled_row.why_unknown,
-            recheck=recheck,
-            kernel=kernel,
-            complaint=stored.complaint,
-        )
-    evidence = attempt.evidence
-    report = reporting.report(evidence, chip(evidence.chip))
-    attempt = replace(attempt, evidence=replace(evidence, simulation=name_lines(evidence, evidence.simulation)))
-    trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
-    address = Path(os.path.relpath(trace, page_folder)).as_posix()
-    return Entry(
+    entry = Entry(
         id=name,
         row=row,
         then=scaled_row.then,
         why_unknown=scaled_row.why_unknown,
         recheck=recheck,
+        kernel=kernel,
+        complaint=stored.complaint if attempt is None else "",
+    )
+    if attempt is None:
+        return entry
+    evidence = attempt.evidence
+    report = reporting.report(evidence, chip(evidence.chip))
+    attempt = replace(attempt, evidence=replace(evidence, simulation=name_lines(evidence, evidence.simulation)))
+    trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
+    address = Path(os.path.relpath(trace, page_folder)).as_posix()
+    return replace(
+        entry,
         attempt=attempt,
         report=report,
         advice=reporting.advise(evidence, report),
@@ -62,7 +59,6 @@ def entry_of(
         # A CPU's time must not be shown next to the floor of a TPU.
         bound=None if attempt.key.source == "measured cpu" else _bound(report, attempt.evidence.problem),
         score_range=_score_range(report) if row.score is not None and row.seconds == report.seconds else None,
-        kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
         lanes=kept_lanes(trace),
         deviations=_deviations(attempt.sweep),

@@ -100,10 +100,11 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
             results.append(judged.gated)
             if arguments.out is not None:
                 _keep(judged, _inside(arguments.out, contest))
+    here = environment()
     gate = Gate(
         base=change.base,
         head=change.head,
-        compiler=_compiler(),
+        compiler=f"jax {here.jax}, libtpu {here.libtpu or 'none'}",
         threshold=arguments.threshold / 100,
         contests=tuple(results),
     )
@@ -113,13 +114,12 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
         write_atomically(arguments.out / "benchmark.json", valid_json(_history(gate)).encode())
     if arguments.markdown is not None:
         _append(arguments.markdown, rendering.markdown(gate))
+    code, text = _exit_code(gate, fails), rendering.workflow_text if arguments.annotations else rendering.gate_text
     return Outcome(
         document=gate,
-        text=lambda: (rendering.workflow_text if arguments.annotations else rendering.gate_text)(
-            gate, terminal_width()
-        ),
-        exit_code=_exit_code(gate, fails),
-        messages=tuple(_sentences(arguments, change, folder, _exit_code(gate, fails))),
+        text=lambda: text(gate, terminal_width()),
+        exit_code=code,
+        messages=tuple(_sentences(arguments, change, folder, code)),
     )
 
 
@@ -144,18 +144,10 @@ def _under_the_other(arguments: Namespace, folder: Path) -> Gate:
         raise RatchetError(
             "one-compiler", "--compilers both needs a clone of the ratchet, and a home directory for the cache"
         )
-    words = (
-        "--base",
-        arguments.base,
-        "--head",
-        arguments.head,
-        "--threshold",
-        str(arguments.threshold),
-        "--fail-on",
-        "nothing",
-    )
+    words = ["--base", arguments.base, "--head", arguments.head, "--threshold", str(arguments.threshold)]
+    words += ["--fail-on", "nothing", "--json", *(["--quiet"] if arguments.quiet else [])]
     done = subprocess.run(
-        [script, "--python", python, "ci", "-C", folder, *words, "--json", *(["--quiet"] if arguments.quiet else [])],
+        [script, "--python", python, "ci", "-C", folder, *words],
         env=os.environ | {"RATCHET_ENVIRONMENT": str(cache / f"environment-{python}")},
         stdout=subprocess.PIPE,
     )
@@ -173,11 +165,6 @@ def _exit_code(gate: Gate, fails: frozenset[str]) -> int:
     if outcomes & {"wrong", "slower", "removed"}:
         return 1
     return 3 if outcomes else 0
-
-
-def _compiler() -> str:
-    here = environment()
-    return f"jax {here.jax}, libtpu {here.libtpu or 'none'}"
 
 
 def _append(path: Path, text: str) -> None:

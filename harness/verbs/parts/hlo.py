@@ -64,16 +64,13 @@ def _function(arguments: Namespace, target: Figures) -> Outcome:
     say(f"compiled for {function.compiled_for}")
     module = parse.module(function.hlo, arguments.what)
     module = with_mesh(module, _mesh(arguments.mesh, module))
-    levels = [
-        level_table(name, title, text, arguments.top)
-        for name, title, text in (("jaxpr", "jaxpr", function.jaxpr), ("stablehlo", "StableHLO", function.stablehlo))
-    ]
-    levels_shown = (
-        ()
-        if arguments.op
-        else (*levels, level_table("hlo", f"HLO for {function.compiled_for}", function.hlo, arguments.top))
+    levels = (
+        ("jaxpr", "jaxpr", function.jaxpr),
+        ("stablehlo", "StableHLO", function.stablehlo),
+        ("hlo", f"HLO for {function.compiled_for}", function.hlo),
     )
-    return outcome_of("hlo", (*levels_shown, *_tables(Graph(module=module), arguments.op, target, arguments.top)))
+    shown = () if arguments.op else tuple(level_table(*level, arguments.top) for level in levels)
+    return outcome_of("hlo", (*shown, *_tables(Graph(module=module), arguments.op, target, arguments.top)))
 
 
 def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figures, tuple[Table, ...]]:
@@ -175,8 +172,7 @@ def _tables(graph: Graph, op: str | None, target: Figures, top: int) -> tuple[Ta
         (computation, instruction) for computation in module.computations for instruction in computation.instructions
     ]
     if op is not None:
-        computation, instruction = _named(places, op)
-        return operation_tables(graph, computation, instruction, target)
+        return operation_tables(graph, *_named(places, op), target)
     if not module.is_pasted:
         return module_tables(graph, target, top)
     tables: list[Table] = []

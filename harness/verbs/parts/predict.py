@@ -68,18 +68,15 @@ def _collective(arguments: Namespace) -> tuple[Table, ...]:
     else:
         size = quantity(arguments.bytes, "--bytes")
     axes = _axis(arguments)
-    target = _target(_chip_alone(arguments))
+    # `--bandwidth` of a collective is that of the links, not of HBM.
+    target = _target(Namespace(chip=arguments.chip, peak=None, bandwidth=None))
     ring = quantity(arguments.bandwidth, "--bandwidth") if arguments.bandwidth is not None else None
     return forecast.collective_tables(kind, size, axes, target, ring, remark)
 
 
-def _chip_alone(arguments: Namespace) -> Namespace:
-    """The arguments without peak and HBM bandwidth: `--bandwidth` of a collective is that of the links."""
-    return Namespace(chip=arguments.chip, peak=None, bandwidth=None)
-
-
 def _memory(arguments: Namespace) -> tuple[Table, ...]:
-    _no_words(arguments)
+    if arguments.arrays:
+        raise UsageError("usage", f"predict {arguments.what} takes no arrays, got {' '.join(arguments.arrays)}")
     model = _transformer(arguments)
     if arguments.parameters is None and model is None:
         raise UsageError(
@@ -141,11 +138,6 @@ def _shapes(arguments: Namespace) -> tuple[Table, ...]:
             remarks.append("`...` is read as a continuation in equal steps.")
     _axes_known(arrays, mesh)
     return forecast.shape_tables(arrays, mesh, remarks)
-
-
-def _no_words(arguments: Namespace) -> None:
-    if arguments.arrays:
-        raise UsageError("usage", f"predict {arguments.what} takes no arrays, got {' '.join(arguments.arrays)}")
 
 
 def _axes_known(arrays: list[Spec], mesh: dict[str, int]) -> None:

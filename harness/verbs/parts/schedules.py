@@ -58,29 +58,15 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         contest = contests.load(folder, chip_name)
         contest.member(member)
         evidence = evidence_of(present_evidence(contest, arguments, checked=False), member)
-        dumps = dumps_of(folder, evidence, "kernel.py")
-        return Subject(
-            name=_named("kernel.py", member),
-            dumps=dumps,
-            chip=contest.chip,
-            problem=evidence.problem,
-            evidence=evidence,
-            candidate=contest.candidate(),
-        )
+        return _judged(folder, evidence, contest.chip, "kernel.py", "kernel.py", member, contest.candidate())
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "expected an attempt or --chip, got both: an attempt has its own chip")
         ledger = open_ledger(folder)
         evidence = evidence_of(history.attempt(ledger.place, int(what)).evidence, member)
-        dumps = dumps_of(folder, evidence, f"attempt {int(what)}")
-        return Subject(
-            name=_named(f"{int(what):04d}", member),
-            dumps=dumps,
-            chip=chip(evidence.chip),
-            problem=evidence.problem,
-            evidence=evidence,
-            candidate=known_candidate(ledger, int(what)),
-        )
+        number, candidate = int(what), known_candidate(ledger, int(what))
+        target = chip(evidence.chip)
+        return _judged(folder, evidence, target, f"attempt {number}", f"{number:04d}", member, candidate)
     if member is not None:
         raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")
     if not Path(what).is_dir():
@@ -98,8 +84,18 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
     return Subject(name=re.sub(r"[^\w.-]", "_", name), dumps=dumps, chip=chip(chip_name))
 
 
-def _named(name: str, member: str | None) -> str:
-    return f"{name}-{member}" if member else name
+def _judged(
+    folder: Path, evidence: Evidence, target: Chip, title: str, name: str, member: str | None, candidate: Candidate
+) -> Subject:
+    """The schedules of a judged kernel, which errors call `title`."""
+    return Subject(
+        name=f"{name}-{member}" if member else name,
+        dumps=dumps_of(folder, evidence, title),
+        chip=target,
+        problem=evidence.problem,
+        evidence=evidence,
+        candidate=candidate,
+    )
 
 
 def dumps_of(folder: Path, evidence: Evidence, name: str) -> Path:

@@ -4,7 +4,7 @@ The factors here apply to every operator. The size of an honest rounding comes f
 (for attention: operators/attention/rounding.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
@@ -284,15 +284,10 @@ def check(
         _judge(*_by_itself(output_errors, output, rows), output, family, mode, seed)
         for output, output_errors in zip(expected, every, strict=True)
     ]
-    if isinstance(problem, Forbidding) and all(output_check.passed for output_check, _ in judged):
-        made = _forbidden(problem, inputs, rows, every[0])
-        if made[0]:
-            judged.append(_is_forbidden(made, every[0].got.size, expected[0], family, mode, seed))
-    if isinstance(problem, Scaling) and all(output_check.passed for output_check, _ in judged):
-        for name, axis in problem.factors().items():
-            off, limit = _of_slices(every[0], axis, expected[0].dtype)
-            if off > limit:
-                judged.append(_is_factor(name, axis, (off, limit), every[0], expected[0], family, mode, seed))
+    if all(output_check.passed for output_check, _ in judged):
+        for rounding in (*_roundings(problem, inputs, rows, every[0]), *_factors(problem, every[0])):
+            if rounding.error > rounding.limit:
+                judged.append(_refused(rounding, judged[0][0], expected[0]))
                 break
     states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
     judged += states
@@ -355,44 +350,61 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
     return None
 
 
-def _forbidden(
-    problem: Forbidding, inputs: Sequence[Values], rows: Rows, output_errors: Errors
-) -> tuple[str, float, float]:
-    """The first forbidden rounding that the kernel makes, its share, and its root mean square; "" if there is none."""
-    for what, alone in problem.forbidden(inputs, rows).items():
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rounding:
+    """A forbidden rounding: the kernel's error that shows it, its limit, and words on the error."""
+
+    of: str
+    error: float
+    limit: float
+    words: str
+
+
+def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_errors: Errors) -> Iterator[_Rounding]:
+    """The roundings of a Forbidding problem, each with the part of the kernel's error that lies along its error."""
+    for name, alone in problem.forbidden(inputs, rows).items() if isinstance(problem, Forbidding) else ():
         along = alone / output_errors.deviation
         size = float(np.square(along).sum())
         # A rounding that hardly changes anything, or that changes few elements, cannot be told from others.
         if size < max(along.size / 100, _LEAST_FORBIDDEN):
             continue
         share = float(((output_errors.got - output_errors.expected) / output_errors.deviation * along).sum()) / size
-        if share > FORBIDDEN_SHARE:
-            return what, share, _rms(alone)
-    return "", 0.0, 0.0
+        yield _Rounding(
+            of=name,
+            error=share * _rms(alone),
+            limit=FORBIDDEN_SHARE * _rms(alone),
+            words=f"the error of {{output}} is that of rounding {name} to {{dtype}} (share {share:.2f}, expected about 0",
+        )
 
 
-def _is_forbidden(
-    made: tuple[str, float, float], elements: int, output: Array, family: str, mode: Mode, seed: int
-) -> tuple[Check, Failure]:
-    """The check of a forbidden rounding, and its failure."""
-    what, share, unit = made
-    check = Check(
-        family=family,
-        mode=mode,
-        shape=output.shape,
-        seed=seed,
-        elements=elements,
+def _factors(problem: Problem, output_errors: Errors) -> Iterator[_Rounding]:
+    """The factors of a Scaling problem, each with the relative error of the rows or columns that it multiplies."""
+    for name, axis in problem.factors().items() if isinstance(problem, Scaling) else ():
+        off, limit = _of_slices(output_errors, axis, problem.statement().outputs[0].dtype)
+        yield _Rounding(
+            of=name,
+            error=off,
+            limit=limit,
+            words=f"all elements of a {('column', 'row')[axis]} of {{output}} have the same relative error ({off:.3%} in "
+            f"the root mean square, limit {limit:.3%}",
+        )
+
+
+def _refused(rounding: _Rounding, passed: Check, output: Array) -> tuple[Check, Failure]:
+    """The check of a rounding that the kernel makes, in place of the check that `passed`, and its failure."""
+    refused = replace(
+        passed,
         criterion="root mean square",
-        error=share * unit,
+        error=rounding.error,
         honest_error=0.0,
-        tolerance=FORBIDDEN_SHARE * unit,
+        tolerance=rounding.limit,
         passed=False,
     )
     message = (
-        f"forbidden rounding: the statement keeps {what} in float32, but the error of {output.name} is that of "
-        f"rounding {what} to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
+        f"forbidden rounding: the statement keeps {rounding.of} in float32, but "
+        f"{rounding.words.format(output=output.name, dtype=output.dtype)}; inputs: {passed.family}, seed {passed.seed})"
     )
-    return check, Failure(stage="correctness", kind="wrong-result", message=message)
+    return refused, Failure(stage="correctness", kind="wrong-result", message=message)
 
 
 def _of_slices(output_errors: Errors, axis: Literal[0, 1], dtype: str) -> tuple[float, float]:
@@ -411,38 +423,6 @@ def _of_slices(output_errors: Errors, axis: Literal[0, 1], dtype: str) -> tuple[
         return 0.0, np.inf
     by_chance = np.sqrt(_BY_CHANCE * (1 / sizes[tells]).mean())
     return _rms(products[tells] / sizes[tells]), max(_FACTOR_SHARE * rounding, float(by_chance))
-
-
-def _is_factor(
-    name: str,
-    axis: Literal[0, 1],
-    off_and_limit: tuple[float, float],
-    output_errors: Errors,
-    output: Array,
-    family: str,
-    mode: Mode,
-    seed: int,
-) -> tuple[Check, Failure]:
-    """The check of a rounded factor, and its failure."""
-    off, limit = off_and_limit
-    check = Check(
-        family=family,
-        mode=mode,
-        shape=output.shape,
-        seed=seed,
-        elements=output_errors.got.size,
-        criterion="root mean square",
-        error=off,
-        honest_error=0.0,
-        tolerance=limit,
-        passed=False,
-    )
-    message = (
-        f"forbidden rounding: the statement keeps {name} in float32, but all elements of a {('column', 'row')[axis]} "
-        f"of {output.name} have the same relative error, {off:.3%} in the root mean square (limit {limit:.3%}; inputs: "
-        f"{family}, seed {seed})"
-    )
-    return check, Failure(stage="correctness", kind="wrong-result", message=message)
 
 
 def _by_itself(output_errors: Errors, output: Array, rows: Rows) -> tuple[Errors, Rows]:

@@ -87,7 +87,7 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
 
 
 def _attack(
-    member: Member, candidate: Candidate, seed: int, tried: int, began: float, worst: WorstInput | None, file: str
+    member: Member, candidate: Candidate, seed: int, inputs: int, began: float, worst: WorstInput | None, file: str
 ) -> Attack:
     statement = member.problem.statement()
     exact = {output.name: is_exact(member.problem, output) for output in statement.outputs}
@@ -95,7 +95,7 @@ def _attack(
         problem=statement.title,
         kernel_sha256=candidate.sha256,
         seed=seed,
-        tried=tried,
+        tried=inputs,
         seconds=time.monotonic() - began,
         worst=worst,
         file=file,

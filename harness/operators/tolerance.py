@@ -351,16 +351,17 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rounding:
-    """A forbidden rounding: the kernel's error that shows it, its limit, and words on the error."""
+class _Forbidden:
+    """A forbidden rounding: the kernel's error that shows it, the limit of this error, words and figures on it."""
 
     of: str
     error: float
     limit: float
     words: str
+    figures: str
 
 
-def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_errors: Errors) -> Iterator[_Rounding]:
+def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_errors: Errors) -> Iterator[_Forbidden]:
     """The roundings of a Forbidding problem, each with the part of the kernel's error that lies along its error."""
     for name, alone in problem.forbidden(inputs, rows).items() if isinstance(problem, Forbidding) else ():
         along = alone / output_errors.deviation
@@ -369,28 +370,29 @@ def _roundings(problem: Problem, inputs: Sequence[Values], rows: Rows, output_er
         if size < max(along.size / 100, _LEAST_FORBIDDEN):
             continue
         share = float(((output_errors.got - output_errors.expected) / output_errors.deviation * along).sum()) / size
-        yield _Rounding(
+        yield _Forbidden(
             of=name,
             error=share * _rms(alone),
             limit=FORBIDDEN_SHARE * _rms(alone),
-            words=f"the error of {{output}} is that of rounding {name} to {{dtype}} (share {share:.2f}, expected about 0",
+            words=f"the error of {{output}} is that of rounding {name} to {{dtype}}",
+            figures=f"share {share:.2f}, expected about 0",
         )
 
 
-def _factors(problem: Problem, output_errors: Errors) -> Iterator[_Rounding]:
+def _factors(problem: Problem, output_errors: Errors) -> Iterator[_Forbidden]:
     """The factors of a Scaling problem, each with the relative error of the rows or columns that it multiplies."""
     for name, axis in problem.factors().items() if isinstance(problem, Scaling) else ():
         off, limit = _of_slices(output_errors, axis, problem.statement().outputs[0].dtype)
-        yield _Rounding(
+        yield _Forbidden(
             of=name,
             error=off,
             limit=limit,
-            words=f"all elements of a {('column', 'row')[axis]} of {{output}} have the same relative error ({off:.3%} in "
-            f"the root mean square, limit {limit:.3%}",
+            words=f"all elements of a {('column', 'row')[axis]} of {{output}} have the same relative error",
+            figures=f"{off:.3%} in the root mean square, limit {limit:.3%}",
         )
 
 
-def _refused(rounding: _Rounding, passed: Check, output: Array) -> tuple[Check, Failure]:
+def _refused(rounding: _Forbidden, passed: Check, output: Array) -> tuple[Check, Failure]:
     """The check of a rounding that the kernel makes, in place of the check that `passed`, and its failure."""
     refused = replace(
         passed,
@@ -402,7 +404,8 @@ def _refused(rounding: _Rounding, passed: Check, output: Array) -> tuple[Check, 
     )
     message = (
         f"forbidden rounding: the statement keeps {rounding.of} in float32, but "
-        f"{rounding.words.format(output=output.name, dtype=output.dtype)}; inputs: {passed.family}, seed {passed.seed})"
+        f"{rounding.words.format(output=output.name, dtype=output.dtype)} ({rounding.figures}; inputs: "
+        f"{passed.family}, seed {passed.seed})"
     )
     return refused, Failure(stage="correctness", kind="wrong-result", message=message)
 

@@ -243,7 +243,7 @@ def _missing(
     names = ", ".join(argument.arg.upper() for argument in missing)
     types = {argument.arg: option_types.made_by_code(wanted, argument) for argument in missing}
     if not any(types.values()):
-        ways = "give each with --set NAME=VALUE, or write kernel.py by hand"
+        ways = "give each with --set NAME=VALUE (a literal, such as 512 or '(512, 512)'), or write kernel.py by hand"
         return RatchetError(
             "missing-option", f"{wanted.function} needs {names}, which the problem does not say: {ways}"
         )

@@ -17,6 +17,8 @@ from harness.units import seconds as in_seconds
 _BEGINS = ("start", "started", "begin", "running")
 # Off a terminal, a line names the running stages whenever nothing was printed for this long.
 _SILENCE_SECONDS = 20.0
+# What happens while no stage is running.
+_BETWEEN_STAGES = "starting: prepare.py is read, and the judge's processes begin"
 # The stages of an evaluation, explained to first-time readers.
 STAGE_WORDS = {
     "trace": "kernel.py becomes a program",
@@ -58,6 +60,8 @@ class Progress:
         self._silence_seconds = silence_seconds
         self._printed = self._began
         self._is_over = threading.Event()
+        # True once a line has said that the expected time is over.
+        self._is_late = False
         self._watch: threading.Thread | None = None
         # Guards the data that the watching thread shares with the others.
         self._lock = threading.Lock()
@@ -93,6 +97,7 @@ class Progress:
         self._expected, self._expected_seconds = stages, total_seconds
         if total_seconds is not None and not self._quiet:
             of = "the last attempt" if attempts == 1 else f"median of the last {attempts} attempts"
+            of += ", on any machine"
             self._print("expected", total_seconds, of)
 
     def __call__(self, stage: str, state: str, seconds: float) -> None:
@@ -136,8 +141,11 @@ class Progress:
                 running = ", ".join(f"{stage} {in_seconds(now - begun, 1)}" for stage, begun in self._begun.items())
             elapsed = now - self._began
             expected = self._expected_seconds
-            late = "" if expected is None or elapsed <= expected else f"; {in_seconds(expected, 1)} were expected"
-            self._print("running", elapsed, f"{running or 'getting ready'}{late}")
+            late = ""
+            if expected is not None and elapsed > expected and not self._is_late:
+                self._is_late = True
+                late = f"; {in_seconds(expected, 1)} were expected"
+            self._print("running", elapsed, f"{running or _BETWEEN_STAGES}{late}")
 
     def _print(self, stage: str, seconds: float, remark: str) -> None:
         self._printed = time.monotonic()

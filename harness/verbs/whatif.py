@@ -34,6 +34,8 @@ class WhatifDocument:
     answers: tuple[Answer, ...]
 
 
+# A clock that helps this many times as much as the best resource shows that no single resource binds.
+_FAR_MORE = 4
 # The resources of records.whatif.Factors.
 RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu", "link-bandwidth")
 
@@ -137,6 +139,12 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
         last = "nothing here would make it notably faster"
     if best is not None and best.profits:
         last = f"the program would profit most from {best.scale.words}"
+        clock = min((answer.time_ratio for answer in scaled if answer.scale.clock > 1), default=1.0)
+        if _FAR_MORE * (1 - best.time_ratio) < 1 - clock:
+            last = (
+                f"of the resources, {best.scale.words} would help most, but no single one binds the program: a faster "
+                "clock, which no kernel can have, would help far more, and so would fewer instructions"
+            )
     last += (
         "; the schedule is the one made for the real chip, so an edit that saves this resource alone gains at most "
         "what its row says"

@@ -133,5 +133,8 @@ def test_the_command_says_which_resource_counts(
     assert both["scale"] == bandwidth["scale"] | {"mxu": 2.0}
     assert main(["whatif", folder, "--chip", "v5e", "--bandwidth", "x2", "--mxu", "x2"]) == 0
     assert "the program would profit most from mxu x2;" in capsys.readouterr().out
+    attention = str(unpack(NEWEST, "v5e-2048x1024-4096", tmp_path / "attention"))
+    assert main(["whatif", attention, "--chip", "v5e"]) == 0
+    assert "mxu x2 would help most, but no single one binds the program: a faster clock" in capsys.readouterr().out
     assert main(["whatif", folder, "--chip", "v5e", "--mxu", "fast"]) == 2
     assert "bad-factor" in capsys.readouterr().err

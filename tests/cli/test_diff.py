@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -111,7 +112,12 @@ def test_the_verb_prints_time_cycles_lines_and_the_diff(capsys: pytest.CaptureFi
 
 def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
-    assert "times are not comparable: another timing key" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "times are not comparable: another timing key" in text
+    # Both have a time on the champion's scale.
+    assert re.search(
+        r"on one scale \(`results`\) they are ([\d.]+ us) and \1, 0.0%; the figures below are as recorded", text
+    )
 
 
 @pytest.mark.long

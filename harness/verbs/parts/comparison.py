@@ -8,7 +8,7 @@ from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
 from harness.judge.key import key_difference
-from harness.ledger import Ledger, history
+from harness.ledger import Ledger, history, table
 from harness.ledger.diff import unified
 from harness.loop.bench import Bench
 from harness.records import Key
@@ -16,17 +16,33 @@ from harness.render.comparison import comparison_text
 from harness.render.layout import terminal_width
 from harness.shell.arguments import BASELINE, colour, command
 from harness.shell.verb import Outcome
+from harness.units import change, seconds
 from harness.verbs.parts.context import contest_of, present_evidence, progress_of, recovered_ledger
 
 
 def diff(arguments: Namespace) -> Outcome:
     sides = [_side(arguments, what, place) for place, what in enumerate((arguments.before, arguments.after))]
     (before, old), (after, new) = sides
-    differing = "" if old.timed == new.timed else key_difference(old, new)
+    differing = "" if old.timed == new.timed else f"{key_difference(old, new)}{_on_one_scale(arguments)}"
     comparison = compare(before, after, unified(before.candidate.text, after.candidate.text), differing)
     return Outcome(
         document=comparison,
         text=lambda: comparison_text(comparison, terminal_width(), full=arguments.full, colour=colour()),
+    )
+
+
+def _on_one_scale(arguments: Namespace) -> str:
+    """Words on the times of two attempts on the champion's scale, "" unless both have one."""
+    ledger = recovered_ledger(arguments)
+    scaled = table.scaled(ledger)
+    by_number = {str(row.row.number): row.row.seconds for row in scaled.rows}
+    champion = str(scaled.number)
+    first, second = (by_number.get(what or champion) for what in (arguments.before, arguments.after or ""))
+    if first is None or second is None:
+        return ""
+    return (
+        f"; on one scale (`results`) they are {seconds(first)} and {seconds(second)}, {change(second / first)}; the "
+        "figures below are as recorded, from two versions of the simulator or compiler"
     )
 
 

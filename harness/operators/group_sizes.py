@@ -9,6 +9,9 @@ from harness.operators.blocks import BLOCK
 
 Sizes = NDArray[np.int32]
 
+# The most tiles of the group of `whole_tiles` that begins inside a tile, and the fewest groups with one in between.
+_LONGEST, _FEWEST = 4, 3
+
 
 def balanced(rows: int, groups: int) -> Sizes:
     """Sizes of groups to which each row goes with equal probability, like the tokens of a balanced router.
@@ -45,6 +48,23 @@ def unaligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """Sizes of groups that end where a tile ends, so that no tile is shared."""
     return _between(np.sort(random.integers(rows // BLOCK + 1, size=groups - 1)) * BLOCK, rows)
+
+
+def whole_tiles(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """Sizes of whole tiles, of groups that begin inside a tile; some groups begin or end where a tile does.
+
+    One group that begins inside a tile has a power of two of rows: half of them, or as many as `_LONGEST` tiles if that
+    is less. So it has whole tiles whatever their size. Where there are too few groups or rows, groups may end anywhere.
+    """
+    tiles = rows // BLOCK
+    if groups < _FEWEST or tiles < 2:
+        return unaligned(rows, groups, random)
+    longest = 1 << (min(tiles // 2, _LONGEST).bit_length() - 1)
+    begin = int(random.integers(tiles - longest))
+    others = random.choice(np.r_[: begin + 1, begin + longest + 1 : tiles], groups - _FEWEST)
+    inside = int(random.integers(1, BLOCK))
+    starts = np.append(others * BLOCK + inside * random.integers(2, size=len(others)), begin * BLOCK + inside)
+    return _between(np.sort(np.append(starts, starts[-1] + longest * BLOCK)), rows)
 
 
 def empty_groups(rows: int, groups: int, random: np.random.Generator) -> Sizes:
@@ -91,6 +111,7 @@ DRAWN: dict[str, Callable[[int, int, np.random.Generator], Sizes]] = {
     "unaligned": unaligned,
     "equal": lambda rows, groups, _: equal(rows, groups),
     "aligned": aligned,
+    "whole-tiles": whole_tiles,
     "empty-groups": empty_groups,
     "one-group": one_group,
     "single-rows": single_rows,

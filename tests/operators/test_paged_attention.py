@@ -59,6 +59,9 @@ def test_each_kind_has_what_it_is_for() -> None:
         assert np.array_equal(batch.kv_lens[: batch.count], np.diff(batch.cu_q_lens[: batch.count + 1]))
     assert any((tables(RAGGED, "full-table", seed).kv_lens == RAGGED._room.longest).any() for seed in seeds)
     assert all(tables(RAGGED, "few-sequences", seed).count <= 2 for seed in seeds)
+    for batch in (tables(RAGGED, family, seed) for family in ("whole-blocks", "drawn-all") for seed in seeds):
+        queries = np.diff(batch.cu_q_lens[: batch.count + 1])
+        assert ((queries >= 16) & (queries & (queries - 1) == 0) & (batch.cu_q_lens[: batch.count] % 16 > 0)).any()
     # A prefix of whole pages, none of which holds a query's own key.
     shared = 0
     for batch in (tables(RAGGED, "shared-pages", seed) for seed in seeds):

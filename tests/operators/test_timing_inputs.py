@@ -64,6 +64,18 @@ def test_at_the_full_shape_a_tile_has_more_groups_than_any_reduced_shape() -> No
             assert max(len(np.unique(groups)) for groups in tile) > most
 
 
+@pytest.mark.parametrize(("rows", "groups"), [(256, 3), (384, 3), (512, 4), (2048, 8), (1024, 200)])
+def test_a_group_of_whole_tiles_begins_inside_a_tile(rows: int, groups: int) -> None:
+    grouped, whole = replace(WHOLE, m=rows, groups=groups), min(512, 1 << (rows // 2).bit_length() - 1)
+    packed = Attention(sequence=rows, head_dim=64, causal=True, segments=groups)
+    for seed in range(8):
+        drawn = [grouped.make_inputs(family, seed)[2] for family in ("whole-tiles", grouped.families(full=True)[0])]
+        ids = [packed.make_inputs(family, seed)[3] for family in ("whole-tiles", packed.families(full=True)[0])]
+        for sizes in (*drawn, *(np.bincount(some, minlength=groups) for some in ids)):
+            starts = np.cumsum(sizes) - sizes
+            assert ((sizes == whole) & (starts % 128 > 0)).any()
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3, 64])
 def test_sizes_of_every_kind_sum_to_the_rows(groups: int) -> None:
     random = np.random.default_rng(1)

@@ -224,8 +224,9 @@ class Attention(Operator, Recipes):
         elif family in group_sizes.DRAWN:
             sizes = [group_sizes.DRAWN[family](self.sequence, self.segments, random) for _ in range(self.batch)]
         else:
-            # A reduced shape has too few sequences to crowd a block of queries.
-            draw = group_sizes.crowded if family == "composite" else group_sizes.unaligned
+            # Of these two the full shape gets one input each. A reduced shape has too few sequences to crowd a block.
+            at_full = {"composite": group_sizes.crowded, DRAWN + attention_space.ALL: group_sizes.whole_tiles}
+            draw = at_full.get(family, group_sizes.unaligned)
             sizes = [draw(self.sequence, self.segments, random) for _ in range(self.batch)]
         return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), lengths) for lengths in sizes])
 

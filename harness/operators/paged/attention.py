@@ -36,6 +36,8 @@ _CHECKED_PAIRS = 3 << 21
 _NARROW_SCORES = 2.0**9
 # Scores of this family go wrong from block to block of keys; short sequences have only one block.
 _OF_SEVERAL_BLOCKS = f"{DRAWN}far"
+# The drawn family of the full shape.
+_DRAWN_AT_FULL = DRAWN + attention_space.ALL
 # The contents of slots that no sequence has: stale keys and values, this many times as large as the others, so that a
 # kernel that reads them is noticed.
 _STALE = 2.0**8
@@ -147,8 +149,8 @@ class PagedAttention(Operator, Borrowed):
 
     @property
     def _kinds(self) -> tuple[str, ...]:
-        """The kinds of tables; without tokens there is no kind few-sequences, because every sequence has a query."""
-        return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind != "few-sequences")
+        """The kinds of tables; without tokens every sequence has one query, so those of ragged batches are left out."""
+        return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind not in paged_tables.RAGGED)
 
     def work(self) -> Work:
         """The useful work of a call, the mean over the timed calls. A query and a visible key count as in Attention.
@@ -217,6 +219,8 @@ class PagedAttention(Operator, Borrowed):
             kind = "any"
         elif family == _OF_SEVERAL_BLOCKS:
             kind = "full-table"
+        elif family == _DRAWN_AT_FULL and self.tokens is not None:
+            kind = "whole-blocks"
         elif family not in self._kinds:
             # A randomly drawn kind. Probes use the composite's tables, in which no two sequences may have a slot in
             # common.
@@ -252,7 +256,7 @@ class PagedAttention(Operator, Borrowed):
     def families(self, full: bool) -> tuple[str, ...]:
         """The families: at the full shape a draw, timed and extreme tables, and a composite; else each kind alone."""
         if full:
-            return (DRAWN + attention_space.ALL, *self._timed, *paged_tables.AT_FULL_SHAPE, "composite")
+            return (_DRAWN_AT_FULL, *self._timed, *paged_tables.AT_FULL_SHAPE, "composite")
         drawn = (DRAWN + kind for kind in attention_space.KINDS)
         values = (family for family in _OF_VALUES if self.sums is None or family != attention_inputs.FAR_BELOW)
         return (*self._timed, *self._kinds, *values, *drawn)

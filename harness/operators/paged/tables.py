@@ -12,7 +12,19 @@ from harness.records import Array
 Ints = NDArray[np.int32]
 
 # Kinds of contents that kernels mishandle, described in `draw`.
-KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages", "equal-lengths", "in-order")
+KINDS = (
+    "any",
+    "page-borders",
+    "fresh",
+    "full-table",
+    "few-sequences",
+    "whole-blocks",
+    "shared-pages",
+    "equal-lengths",
+    "in-order",
+)
+# Kinds of batches that are not decode batches.
+RAGGED = ("few-sequences", "whole-blocks")
 # Kinds that the full shape gets besides the timed ones: the longest sequences, and the most regular lengths.
 AT_FULL_SHAPE = ("full-table", "equal-lengths")
 # The contents with the most work come first: an executed program is checked by the counts of its run with the first.
@@ -118,9 +130,11 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     any: any lengths and numbers of queries. page-borders: sequences, or their history, end at a border of a page or
     next to it. fresh: no keys except those of the queries themselves, so that a single query has one key. full-table:
     some sequences use every page that a sequence may use. few-sequences: one or two sequences, with room for more.
-    shared-pages: sequences begin with the same pages. equal-lengths: as many sequences as there can be, all with the
-    same number of queries and the same number of keys, about as many as fit in the pages. in-order: the pages of all
-    sequences, one sequence after another, have successive numbers.
+    whole-blocks: most sequences have a power of two of queries, and begin behind a single query, so inside a block; the
+    keys before their queries, or all of them, fill whole pages. shared-pages: sequences begin with the same pages.
+    equal-lengths: as many sequences as there can be, all with the same number of queries and the same number of keys,
+    about as many as fit in the pages. in-order: the pages of all sequences, one sequence after another, have successive
+    numbers.
     """
     most = room.most_sequences
     if kind == "equal-lengths":
@@ -131,11 +145,18 @@ def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
         return _placed(room, queries, np.full(most, length), random)
     few = min(most, 2) if kind == "few-sequences" else most
     count = most if room.is_decode else int(random.integers(1, few, endpoint=True))
-    queries = _queries(room, count, random)
+    if kind == "whole-blocks":
+        count = most
+        queries = _whole_blocks(room, count, random)
+    else:
+        queries = _queries(room, count, random)
     lengths = random.integers(queries, room.longest, endpoint=True)
     if kind == "page-borders":
         near = random.integers(1, room.pages_per_sequence, count, endpoint=True) * room.page_size
         lengths = near + random.integers(-1, 2, count) + queries * random.integers(2, size=count)
+    elif kind == "whole-blocks":
+        whole = random.integers(room.pages_per_sequence, size=count, endpoint=True) * room.page_size
+        lengths = whole + queries * random.integers(2, size=count)
     elif kind == "fresh":
         lengths = queries
     elif kind == "full-table":
@@ -155,6 +176,17 @@ def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.
             left if random.random() < 0.5 else random.integers(left + 1), shares / shares.sum()
         )
     return np.minimum(queries, room.longest)
+
+
+def _whole_blocks(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """One query for the first sequence; for others the most that are a power of two, or one if no more are left."""
+    queries = np.ones(count, np.int64)
+    left = room.tokens - count
+    for place in 1 + random.permutation(count - 1):
+        most = min(left + 1, room.longest)
+        queries[place] = 1 << (most.bit_length() - 1)
+        left -= int(queries[place]) - 1
+    return queries
 
 
 def _placed(

@@ -22,7 +22,7 @@ from harness.operators.timing import Stated
 from harness.records import Array, Statement, Work
 
 # Kinds of group sizes, used with values N(0, 1), and kinds of values, used with groups that end anywhere.
-_OF_SIZES = ("equal", "empty-groups", "one-group", "single-rows", "aligned", "crowded")
+_OF_SIZES = ("equal", "empty-groups", "one-group", "single-rows", "aligned", "whole-tiles", "crowded")
 _OF_VALUES = ("needles", "far-values", "cancelling")
 _LHS, _RHS = range(2)
 
@@ -84,17 +84,23 @@ class GroupedMatmul(Operator, space.Borrowed):
     def families(self, full: bool) -> tuple[str, ...]:
         """The families: at the full shape a draw, timed and extreme sizes, a composite; else each kind alone."""
         if full:
-            return (*self.lender.families(True)[:1], *group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE, "composite")
+            return (self._drawn_at_full, *group_sizes.TIMED, *group_sizes.AT_FULL_SHAPE, "composite")
         drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))
         return (*group_sizes.TIMED, *_OF_SIZES, *_OF_VALUES, *drawn)
+
+    @property
+    def _drawn_at_full(self) -> str:
+        """The drawn family of the full shape."""
+        return self.lender.families(True)[0]
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """LHS, RHS and the sizes of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        balanced, skewed: sizes as timed, values N(0, 1). equal, empty-groups, one-group, single-rows, aligned, crowded:
-        sizes of this kind (see `group_sizes`), values N(0, 1). needles, far-values, cancelling: values as in a Matmul,
-        groups that end anywhere. Drawn families: values as in a Matmul, sizes of any of these kinds. composite: values
-        as in a Matmul, and crowded sizes, because no reduced shape has so many groups.
+        balanced, skewed: sizes as timed, values N(0, 1). equal, empty-groups, one-group, single-rows, aligned,
+        whole-tiles, crowded: sizes of this kind (see `group_sizes`), values N(0, 1). needles, far-values, cancelling:
+        values as in a Matmul, groups that end anywhere. Drawn families: values as in a Matmul, sizes of any of these
+        kinds; sizes of whole tiles in the one that the full shape gets. composite: values as in a Matmul, and crowded
+        sizes, because no reduced shape has so many groups.
         """
         lhs, columns = self.lender.make_inputs(self._values(family), seed)
         # Every group gets some of the columns of each kind.
@@ -109,6 +115,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         if family in group_sizes.TIMED:
             return group_sizes.TIMED[family](self.m, self.groups)
         kinds = {**dict.fromkeys(_OF_VALUES, "unaligned"), **{kind: kind for kind in _OF_SIZES}, "composite": "crowded"}
+        kinds[self._drawn_at_full] = "whole-tiles"
         draw = group_sizes.DRAWN[kinds[family]] if family in kinds else group_sizes.any_kind
         return draw(self.m, self.groups, space.recipe_generator(f"sizes of {family}", seed))
 

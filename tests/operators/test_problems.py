@@ -521,6 +521,22 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
 }
 
 
+def test_scores_of_gradients_lie_far_from_zero_and_gradients_of_outputs_may_be_tiny() -> None:
+    assert "far-scores" in BACKWARD.families(full=True)
+    for head_dim in (64, 128):
+        problem = AttentionBackward(heads=2, sequence=128, head_dim=head_dim)
+        *_, lse, do = problem.make_inputs("far-scores", 1)
+        assert -400 < lse.min() < -150
+        assert 150 < lse.max() < 400
+        assert np.abs(lse).min() > 30
+        sizes = np.abs(do.astype(np.float64)).max(axis=-1)
+        assert sizes.max() > 2**8 * sizes.min()
+    for family in ("far-scores", "drawn-rises", "composite"):
+        sizes = [np.abs(BACKWARD.make_inputs(family, seed)[5].astype(np.float64)).max() for seed in range(8)]
+        assert min(sizes) < 1e-5
+        assert max(sizes) > 1e-2
+
+
 def test_sums_of_int8_that_are_cut_off_are_refused_at_the_full_shape() -> None:
     # k is as long as in the example: with a shorter k, no sum comes near the limit.
     problem, limit = QuantizedMatmul(m=16, n=64, k=14336, activations="int8"), 1 << 24

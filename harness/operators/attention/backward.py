@@ -27,13 +27,26 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _LSE = 4
 _FAR_GRADIENTS = "far-gradients"
 _LIGHT_KEYS = "light-keys"
+_FAR_SCORES = "far-scores"
 # With equal keys dq consists only of the rounding of o, so equal keys are no family here. With scores far below zero
-# the residuals would lose the digits that weights depend on.
+# the residuals would lose the digits that weights depend on; far-scores are nearer.
 _LEFT_OUT = ("equal-keys", attention_inputs.FAR_BELOW)
-_FAMILIES = (*(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_OUT), _FAR_GRADIENTS, _LIGHT_KEYS)
+_FAMILIES = (
+    *(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_OUT),
+    _FAR_GRADIENTS,
+    _LIGHT_KEYS,
+    _FAR_SCORES,
+)
 # Each check draws one recipe of each of these kinds; `attack` draws from all kinds.
 _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
+# What all scores of a query have in common in far-scores, above or below zero: it moves no weight.
+_SCORES = (50.0, 300.0)
+# The number of bfloat16's fractions between two powers of two, and the pairs of them that `_exact_when_scaled` draws.
+_FRACTIONS, _PAIRS = 128, 4
+# The powers of two that scale `do`: of a whole input, and of single rows. Gradients of a loss that is averaged over
+# many tokens are as small.
+_POWERS, _POWERS_OF_ROWS = (-30, 10), (-16, 0)
 # The scores of all other keys are this much higher than those of the light keys. Rounding a query once gives all of
 # them the same error, which `rounding` does not model: with 24 instead of 12, an honest kernel was off by 8.4
 # deviations, and 10 are allowed.
@@ -155,17 +168,19 @@ class AttentionBackward(Operator, Recipes):
         return (heads, *head_shape) if self.heads > 1 else head_shape
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """The families: a composite of all kinds at the full shape; each kind alone, and draws, at a reduced shape."""
-        return ("composite",) if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
+        """The families: far scores and a composite of all other kinds at the full shape; else kinds and draws."""
+        return (_FAR_SCORES, "composite") if full else (*_FAMILIES, *(DRAWN + kind for kind in _DRAWN))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
         Where a recipe makes queries zero in all heads, do is zero too, and so is do in a share of the other rows of
-        each head. The same holds for the composite.
+        each head. The same holds for the composite. There, in drawn inputs and in far-scores, do is multiplied by a
+        power of two from 2^-30 to 2^10, and half of its rows by another one from 2^-16 to 1 (not in the composite).
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.
+        far-scores: all scores of a query have about 50 to 300 in common, mostly below zero.
         light-keys: the first half to three quarters of the keys have hardly any weight for any query. Their dk and dv
         are as small as these weights, and no less exact. They always include a block of half the keys of the shortest
         sequence.
@@ -189,7 +204,10 @@ class AttentionBackward(Operator, Recipes):
             raised = Field(course="step", logit=_RAISED, place=drawn.uniform(0.5, 0.75), spread=0.2)
             arrays = attention_space.build(shape, Recipe(fields=(raised,)), drawn)
         else:
-            arrays = attention_inputs.make(shape, "normal" if family == _FAR_GRADIENTS else family, seed)
+            has_own = family in (_FAR_GRADIENTS, _FAR_SCORES)
+            arrays = attention_inputs.make(shape, "normal" if has_own else family, seed)
+            if family == _FAR_SCORES:
+                _move_scores(self.scale, *arrays[:2], generator(family, seed))
         q, k, v = (array[0].astype(dtype) for array in arrays)
         o, lse = np.empty_like(q), np.empty(q.shape[:2], np.float32)
         rows = max(1, _CHUNK_PAIRS // self.sequence)
@@ -216,6 +234,12 @@ class AttentionBackward(Operator, Recipes):
             # If do had another block of zeros, hardly any rows might be left in which neither do nor q is zero.
             do[:, (q == 0).all(axis=(0, 2))] = 0
             do[random.random(do.shape[:2]) < recipe.empty_queries / 2] = 0
+        if family in (_FAR_SCORES, "composite") or family.startswith((DRAWN, RECIPE)):
+            powers = np.full(do.shape[:2], random.integers(*_POWERS, endpoint=True))
+            # The probes of the composite need rows of about the same size.
+            if family != "composite":
+                powers += random.integers(*_POWERS_OF_ROWS, powers.shape) * random.integers(2, size=powers.shape)
+            do *= np.exp2(powers).astype(np.float32)[..., None]
         inputs = (q, k, v, o, lse, do.astype(dtype))
         return tuple(a.reshape(s.shape) for a, s in zip(inputs, self.statement().inputs, strict=True))
 
@@ -429,3 +453,37 @@ class AttentionBackward(Operator, Recipes):
     def _beside(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The indices, within the group, of the queries whose dq shares a row with dk and dv of these positions."""
         return (positions[:, None] * self._group + np.arange(self._group)).reshape(-1)
+
+
+def _move_scores(scale: float, q: NDArray[Any], k: NDArray[Any], random: np.random.Generator) -> None:
+    """Changes half of the channels of q and k so that they add one number to all scores of a query, as in _SCORES.
+
+    All keys of a head have the same numbers in these channels, different in each channel.
+    """
+    channels = random.permutation(q.shape[-1])[: max(1, q.shape[-1] // 2)]
+    group = q.shape[1] // k.shape[1]
+    alike = random.uniform(0.5, 2, (*k.shape[:2], 1, len(channels))) * random.choice([-1, 1], len(channels))
+    low, high = np.log(_SCORES)
+    moved = np.exp(random.uniform(low, high, (*q.shape[:3], 1))) * random.choice([-1, -1, -1, 1], (*q.shape[:3], 1))
+    k[..., channels] = alike
+    along = np.repeat(alike / np.square(alike).sum(axis=-1, keepdims=True), group, axis=1)
+    q[..., channels] = _exact_when_scaled(moved / scale * along, scale, random)
+
+
+def _exact_when_scaled(values: NDArray[Any], scale: float, random: np.random.Generator) -> NDArray[Any]:
+    """Numbers as large as `values` whose errors in bfloat16 cancel, also multiplied by `scale` or by scale log2 e.
+
+    Kernels multiply queries by such a factor and round them once. That would give all scores of a query one error,
+    which `AttentionBackward.rounding` does not model.
+    """
+    fractions = 1 + np.arange(_FRACTIONS) / _FRACTIONS
+    factors = np.array((scale, scale * math.log2(math.e)))
+    scaled = np.outer(factors, fractions)
+    off = (scaled.astype(ml_dtypes.bfloat16).astype(np.float64) - scaled) / factors[:, None]
+    best = np.argsort(np.abs(off).max(axis=0))[: 4 * _PAIRS]
+    first, second = (best[places] for places in np.triu_indices(len(best), 1))
+    least = np.argsort(np.abs(off[:, first] + off[:, second]).max(axis=0))[:_PAIRS]
+    chosen = fractions[np.concatenate((first[least], second[least]))]
+    exponents = np.round(np.log2(np.abs(values) / math.sqrt(2)))
+    near: NDArray[Any] = np.sign(values) * np.exp2(exponents) * random.choice(chosen, values.shape)
+    return near

@@ -51,6 +51,8 @@ _SETTINGS = {
     "cached": (("TOKENS", "256"), ("HEADS", "2"), ("PAGES", "32"), ("PIECES", "16")),
     "latent": (("TOKENS", "12"), ("SEQUENCES", "8"), ("PAGES", "40"), ("PAGES_PER_SEQUENCE", "4"), ("LATENT", "256")),
     "delta": (("TIME", "256"), ("HEADS", "2")),
+    # More steps than a decay of the usual size remembers.
+    "delta_long": (("TIME", "512"), ("HEADS", "2")),
     "linear": (("TIME", "256"), ("HEADS", "2"), ("KIND", '"gated linear attention"')),
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
     # The shape of examples/quantized-matmul: far more columns and terms than the others.
@@ -106,6 +108,7 @@ _TEMPLATES = {
     "cached": "cache-rows",
     "latent": "latent-attention",
     "delta": "gated-delta",
+    "delta_long": "gated-delta",
     "linear": "gated-delta",
     "ragged": "ragged-paged-attention",
     "ragged_narrow": "ragged-paged-attention",

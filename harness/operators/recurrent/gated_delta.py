@@ -25,6 +25,8 @@ _GATES = {
 # overflows float32. In some columns, runs of this many such steps alternate with runs of steps that hardly decay.
 _STEEP, _STRETCH = "steep", 32
 _FASTEST = 8.0
+# The decay of all steps together in columns that hardly decay, as powers of two in the exponent of e.
+_SLOW = (-2.0, 1.0)
 # The families in which some rows of each input are zero, as padding makes them; the share of such rows, and the fewest
 # steps of a block of zeros.
 _WITH_EMPTY_ROWS, _EMPTY, _EMPTY_STEPS = ("spikes", "composite"), 0.0625, 64
@@ -76,7 +78,8 @@ class GatedDelta(Formula):
         spikes, composite: some rows of each input, and a block of steps of all inputs, are zero, as padding makes them;
         in the composite only in the first half of the steps.
         steep: about two thirds of the columns of G have the fastest decay, in all steps or in every second run of 32
-        steps. The composite has such decays in the second half of its steps.
+        steps. The composite has such decays in the second half of its steps. Some of its other columns hardly decay:
+        the decays of all their steps together are about e^-1, so that the first steps still count at the end.
         """
         inputs = Formula.make_inputs(self, family, seed)
         if family in _WITH_EMPTY_ROWS:
@@ -88,7 +91,12 @@ class GatedDelta(Formula):
         step = np.arange(self.time).reshape(-1, *[1] * (g.ndim - 1))
         # 0: the column's decays stay as they are; 1: they are the fastest in all runs of steps; 2: in every second run.
         period = random.integers(3, size=g.shape[1:])
-        period.flat[random.integers(period.size)] = 1
+        fast, slow = random.integers(period.size, size=2)
+        period.flat[fast] = 1
+        if family == "composite":
+            period.flat[slow] = 0
+            rates = np.exp2(random.uniform(*_SLOW, g.shape[1:])) / self.time
+            g[:] = np.where(period == 0, -rates * random.uniform(0, 2, g.shape), g)
         is_fast = (period > 0) & (step // _STRETCH % np.maximum(period, 1) == 0)
         g[is_fast & (step >= (self.time // 2 if family == "composite" else 0))] = -_FASTEST
         return inputs

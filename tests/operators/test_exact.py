@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -77,6 +78,25 @@ def test_rows_are_so_large_that_a_bound_shows_and_so_small_that_a_step_does(dtyp
     bound, step = x.dtype.type(1e9), x.dtype.type(2.0**-23)
     for narrowed in (np.minimum(x, bound), np.rint(np.maximum(x, -bound) / step)):
         assert (answers(problem, (narrowed,))[1] != answers(problem, (x,))[1]).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_neighbouring_numbers_have_either_sign_and_any_size(dtype: str) -> None:
+    (x,) = TopK(rows=256, columns=128, k=4, dtype=dtype).make_inputs("near", 5)
+    rows = x.astype(np.float64)
+    assert {-1, 1} <= set(np.sign(rows).mean(axis=1).tolist())
+    assert np.abs(rows).min() < 1e-9
+    assert np.abs(rows).max() > 1e9
+    bits = np.abs(x).view(np.int32 if dtype == "float32" else np.int16).astype(np.int64)
+    assert (np.ptp(bits, axis=1) < 8).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_hidden_elements_may_be_the_least_but_one(dtype: str) -> None:
+    (x,) = TopK(rows=64, columns=128, k=4, dtype=dtype).make_inputs("masked", 5)
+    least = ml_dtypes.finfo(x.dtype).min
+    assert x.min() == np.nextafter(least, x.dtype.type(0))
+    assert len(np.unique(x.min(axis=1))) > 2
 
 
 def test_top_k_agrees_with_jax() -> None:

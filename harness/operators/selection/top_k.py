@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.operators import textures
@@ -22,11 +24,13 @@ from harness.records import Array, Statement, Work
 _FAMILIES = ("normal", "ties", "equal", "falling", "rising", "near", "lanes", "masked", "wide")
 # Columns this far apart are in the same lane of the chip's vector registers.
 _LANES = 128
-# The value of masked elements. The least number of float32 and of bfloat16 is lower, so that a kernel may write it over
-# elements that it has chosen.
-_MASKED = -3e38
+# Values of masked elements; two more are the least number of bfloat16, in rows of float32, and the number above the
+# least of the dtype. The least itself is lower than all of them, so that a kernel may write it over chosen elements.
+_MASKED = (-3e38, -1e30)
 # The largest of the whole numbers in rows of ties: a row has each of them many times.
 _LEVELS = 4
+# The share of the rows of neighbouring numbers that have them of both signs.
+_BOTH_SIGNS = 0.25
 # The largest exponent of the powers of two that scale rows: the three bfloat16 parts of an element stay normal numbers.
 _WIDE = 60
 # Multiplied by this, an element drawn from N(0, 1) exceeds all others of its row.
@@ -83,8 +87,10 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         """x of the named family. Raises ValueError for one that does not exist.
 
         normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
-        falling, rising: sorted rows. near: neighbouring numbers of dtype. lanes: the largest lie 128 columns apart.
-        masked: all elements except k or fewer are replaced by a number near the least. wide: each row of N(0, 1) times
+        falling, rising: sorted rows. near: neighbouring numbers of dtype,
+        of either sign and any size. lanes: the largest lie 128 columns apart.
+        masked: all elements except k or fewer are replaced by a number near the least, in
+        some rows the least but one. wide: each row of N(0, 1) times
         a power of two, from 2^-60 to 2^60. composite: all of these, by row, from a drawn place on.
         """
         if family.startswith((DRAWN, RECIPE)):
@@ -102,20 +108,37 @@ class TopK(Operator, ExactAnswers, textures.Textured):
             rows = np.flatnonzero(kinds == kind)
             x[rows] = np.sort(x[rows], axis=1)[:, ::direction]
         near = np.flatnonzero(kinds == "near")
-        # Neighbours of 1 in dtype: rounded to fewer bits they are equal.
-        step = np.float32(np.finfo(np.float32).eps if self.dtype == "float32" else 2.0**-7)
-        x[near] = 1 + step * random.integers(0, 2 * _LEVELS, (len(near), self.columns)).astype(np.float32)
+        x[near] = self._neighbours(len(near), random)
         wide = np.flatnonzero(kinds == "wide")
         x[wide] *= np.exp2(random.integers(-_WIDE, _WIDE, (len(wide), 1), endpoint=True)).astype(np.float32)
         for row in np.flatnonzero(kinds == "lanes"):
             places = np.arange(random.integers(min(_LANES, self.columns)), self.columns, _LANES)
             x[row, places] = _LEVELS + np.abs(x[row, places])
+        lows = np.array([*_MASKED, *self._almost_least()], np.float32)
         for row in np.flatnonzero(kinds == "masked"):
             seen = random.choice(self.columns, random.integers(self.k, endpoint=True), replace=False)
-            masked = np.full(self.columns, _MASKED, np.float32)
+            masked = np.full(self.columns, random.choice(lows), np.float32)
             masked[seen] = x[row, seen]
             x[row] = masked
         return (self._without_negative_zeros(x),)
+
+    def _neighbours(self, rows: int, random: np.random.Generator) -> NDArray[np.float32]:
+        """Rows of neighbouring numbers of dtype: rounded to fewer bits they are equal. Few rows have both signs."""
+        steps = 1 << (23 if self.dtype == "float32" else 7)
+        places = random.integers(2 * _LEVELS, size=(rows, self.columns))
+        places += random.integers(steps - 2 * _LEVELS, size=(rows, 1), endpoint=True)
+        signs = random.choice([-1, 1], (rows, self.columns))
+        signs = np.where(random.random((rows, 1)) < _BOTH_SIGNS, signs, signs[:, :1])
+        sizes = np.exp2(random.integers(-_WIDE, _WIDE, (rows, 1), endpoint=True))
+        neighbours: NDArray[np.float32] = (signs * sizes * (1 + places / steps)).astype(np.float32)
+        return neighbours
+
+    def _almost_least(self) -> tuple[float, ...]:
+        """The number above the least of dtype and, if dtype is float32, the least of bfloat16."""
+        least = ml_dtypes.finfo(ml_dtypes.bfloat16).min
+        if self.dtype == "float32":
+            return float(least), float(np.nextafter(np.finfo(np.float32).min, np.float32(0)))
+        return (float(np.nextafter(least, ml_dtypes.bfloat16(0))),)
 
     def _without_negative_zeros(self, x: Values) -> Values:
         values: Values = x.astype(DTYPES[self.dtype])

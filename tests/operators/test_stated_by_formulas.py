@@ -111,6 +111,22 @@ def test_what_has_decayed_in_sixteen_steps_has_no_inverse_in_float32(kind: str, 
     assert decays.max() <= 0
 
 
+def test_a_piece_may_be_far_longer_than_its_share_of_the_new_rows() -> None:
+    shares = [made["slices"][2, : made["count"][0]].max() * made["count"][0] / ROWS.tokens for made in tables(ROWS)]
+    assert max(shares) > 1.5
+    lengths = np.concatenate([made["slices"][2, : made["count"][0]] for made in tables(ROWS)])
+    assert {1, ROWS.page_size} <= set(lengths.tolist())
+
+
+@pytest.mark.parametrize("kind", ["gated linear attention", "gated delta rule"])
+def test_the_first_steps_of_some_columns_still_count_at_the_end(kind: str) -> None:
+    for seed in range(4):
+        decays = replace(DELTA, kind=kind, time=512).make_inputs("composite", seed)[3].astype(np.float64)
+        kept = np.exp(decays.sum(axis=0))
+        assert kept.max() > 0.1
+        assert kept.min() < 1e-9
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverNew(CacheRows):
     """With an input of another shape written over."""

@@ -20,8 +20,8 @@ class CacheRows(Formula):
     """Y = CACHE [pages page_size, heads, head_dim] with rows of NEW [tokens, heads, head_dim] in it, to the bit.
 
     Y shares the memory of CACHE, so only these rows have to be moved. Column j below COUNT of SLICES [3, pieces] is
-    (first row of the cache, first row of NEW, rows): each piece lies in a page of its own. Other columns may hold
-    anything, and pieces may be in any order in NEW.
+    (first row of the cache, first row of NEW, rows): each piece has one row or more, in a page of its own.
+    Other columns may hold anything, and pieces may be in any order in NEW.
     """
 
     operation = "cache_rows"
@@ -71,14 +71,13 @@ class CacheRows(Formula):
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:
         """Pieces of new rows, each in a page of its own; in the timed call they are equally long and successive.
 
-        In the family in-order they also fill the beginnings of successive pages. In all other calls they come in any
-        order and with gaps, and the columns beyond COUNT hold pieces too.
+        In the family in-order they also fill the beginnings of successive pages. In all other calls their lengths
+        differ widely, they come in any order and with gaps, and the columns beyond COUNT hold pieces too.
         """
         is_even = family in (*self.timed, _IN_ORDER)
         count = self.pieces if is_even else int(random.integers(1, self.pieces + 1))
-        each = self.tokens // count
-        most = min(each, self.page_size)
-        lengths = np.full(count, most) if is_even else random.integers(1, most + 1, count)
+        lengths = np.full(count, self.tokens // count) if is_even else self._lengths(count, random)
+        lengths = np.minimum(lengths, self.page_size)
         starts = np.cumsum(lengths) - lengths
         inside = [int(random.integers(self.page_size - length + 1)) for length in lengths]
         pages = random.permutation(self.pages)[:count]
@@ -97,6 +96,13 @@ class CacheRows(Formula):
             )
         slices[:, :count] = pages * self.page_size + inside, starts, lengths
         return {"slices": slices, "count": np.array([count], np.int32)}
+
+    def _lengths(self, count: int, random: np.random.Generator) -> Values:
+        """Lengths of 1 or more, a few of them far longer than the others; their sum is at most the new rows."""
+        left = self.tokens - count
+        given = left if random.random() < 0.5 else int(random.integers(left + 1))
+        shares = random.random(count) ** 4
+        return 1 + random.multinomial(given, shares / shares.sum())
 
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
         """`[pages page_size, heads, head_dim]`: the cache with the pieces in it."""

@@ -100,9 +100,9 @@ class CacheRows(Formula):
     def _lengths(self, count: int, random: np.random.Generator) -> Values:
         """Lengths of 1 or more, a few of them far longer than the others; their sum is at most the new rows."""
         left = self.tokens - count
-        given = left if random.random() < 0.5 else int(random.integers(left + 1))
+        more = left if random.random() < 0.5 else int(random.integers(left + 1))
         shares = random.random(count) ** 4
-        return 1 + random.multinomial(given, shares / shares.sum())
+        return 1 + random.multinomial(more, shares / shares.sum())
 
     def formula(self, in_bfloat16: Rounds, *inputs: Any) -> Any:
         """`[pages page_size, heads, head_dim]`: the cache with the pieces in it."""

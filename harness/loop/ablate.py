@@ -1,7 +1,7 @@
-"""The worth of each change in the present champion: takes out one change at a time and judges the rest.
+"""Measures the worth of each change in the champion: takes out one change at a time and judges the remaining text.
 
 If a change cannot be taken out alone, as few others as possible are taken out with it: those that touched the same
-lines later, or those that must go too for the rest to be correct.
+lines later, or those that would leave the remaining text wrong.
 """
 
 from dataclasses import replace
@@ -20,10 +20,10 @@ from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 
 
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
-    """Takes out each of `pieces` in turn and judges the rest; nothing is recorded.
+    """The worth of each requested change of `pieces`: takes it out of the champion's text and judges what remains.
 
-    Files go below `profile_data/ablate/`. A rest that is no faster than the champion is not checked at the full shape:
-    a slower attempt is not, either. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
+    Nothing is recorded; files go below `profile_data/ablate/`. A text that is no faster than the champion is not
+    checked at the full shape, as in an attempt. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
     """
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "ablate")
@@ -51,22 +51,23 @@ def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
 class _Work:
     def __init__(self, texts: Texts, chip: Chip, pieces: Pieces) -> None:
         self._texts, self._chip, self._pieces = texts, chip, pieces
-        # It was accepted, so the reduced shapes suffice to show that it still passes.
+        # The champion was accepted, so its checks at the reduced shapes suffice to show that it still passes.
         self.champion = self._texts.evidence("champion", pieces.candidate, is_slower=lambda _: True)
         latency = roofline.latency_seconds(self.champion)
         if self.champion.failure is not None or latency is None:
             raise RatchetError(
                 "champion-fails",
-                f"expected a champion that passes now, got attempt {pieces.champion}, which does not: "
+                f"expected a champion that passes its checks and has a latency, got attempt {pieces.champion}: "
                 f"{why_not(self.champion)}; ./ratchet.sh revoke judges it again",
             )
         self.seconds = latency
 
     def skip_rewordings(self) -> tuple[Pieces, tuple[int, ...]]:
-        """The changes without the latest rewordings, and the attempts that are these rewordings.
+        """The changes up to the last one that is no rewording, and the attempts that made the rewordings after it.
 
-        A rewording leaves the program as it was. Changes are taken out of the oldest text with the champion's program,
-        because a rewording of the whole text would tie every change to its lines.
+        A rewording changes the text and not the traced program. Changes are taken out of the oldest text that has the
+        champion's program: a later rewording of the whole text touches the lines of every change, so that none could
+        be taken out alone.
         """
         gone: list[int] = []
         while (last := self._pieces.last_for_itself) is not None:
@@ -110,7 +111,7 @@ class _Work:
         return replace(row, own_seconds=self._own_seconds(row, others))
 
     def _relying_on(self, piece: Piece, others: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """The changes to remove with `piece` and `others` so that the rest is right; () if that is impossible."""
+        """The changes to remove with `piece` and `others` so that the remaining text passes; () if none suffice."""
         rest = [other for other in self._pieces.relying(piece) if other not in others]
         return companions(piece, rest, lambda pieces: self._is_right((*pieces, *others))) or ()
 
@@ -121,7 +122,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time without any of the changes (for accepted attempts, the baseline's time), or None and the reason."""
+        """The time without any requested change (without all attempts: the baseline's time), or None and the reason."""
         if self._pieces.attempt is None:
             evidence = self._texts.evidence("baseline", self._pieces.asked[0].before, checked=False)
         elif not self._is_clean(self._pieces.asked):
@@ -150,7 +151,7 @@ class _Work:
 
 
 def with_worth(row: AblatedChange, champion: Evidence, rest: Evidence) -> AblatedChange:
-    """`row` with the worth of the change: the difference between the champion and the `rest` without it."""
+    """`row` with the worth of its change: the time of `rest`, the text without the change, less the champion's."""
     with_it, without = roofline.latency_seconds(champion), roofline.latency_seconds(rest)
     if _is_verdict(rest):
         return replace(row, effect="needed")
@@ -176,7 +177,7 @@ def _is_same_program(champion: Evidence, other: Evidence) -> bool:
 
 
 def _effect(champion_seconds: float, without_seconds: float, uncertainty: float | None) -> Effect:
-    """The effect: the verdicts on adding the change again and on taking it out decide it."""
+    """The effect of the change, from two verdicts: on adding it again, and on taking it out."""
     again = compare_simulated.rule(without_seconds, champion_seconds, uncertainty, Policy()).outcome
     out = compare_simulated.rule(champion_seconds, without_seconds, uncertainty, Policy()).outcome
     if again == "accept":
@@ -196,6 +197,6 @@ def _name(pieces: tuple[Piece, ...]) -> str:
 
 
 def _vmem_bytes(evidence: Evidence, chip: Chip) -> int | None:
-    """VMEM of the call that is nearest to its limit, the largest over a suite's members; None if not traced."""
+    """VMEM of the Pallas call nearest to its VMEM limit; the largest over a suite's members. None if not traced."""
     calls = [call for _, program in evidence.programs if (call := reporting.tightest_call(program, chip)) is not None]
     return max((call.vmem_bytes for call in calls), default=None)

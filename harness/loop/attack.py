@@ -24,7 +24,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttackFile:
-    """The content of an attack's file: the input, and the kernel that it was found with."""
+    """The content of an attack's file: the worst input, its problem, and the hash of the kernel that was attacked."""
 
     schema: int
     problem: str
@@ -42,11 +42,11 @@ def attack(
     first: bool,
     tell: attack_search.Tell,
 ) -> Attack:
-    """Searches for the worst input of `candidate` for `minutes`; `tell` gets each new worst one.
+    """The result of searching for `minutes` for the input on which `candidate` has its largest error.
 
-    `member` is the contest's problem, or a member of its suite. `first` ends the search at the first error above the
-    tolerance. Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and the errors
-    of `attack_search.search`.
+    `member` is the contest's problem, or a member of its suite. `tell` is called with each input that is worse than all
+    before it. `first` ends the search at the first input on which the kernel is wrong. Writes the worst input to
+    `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and the errors of `attack_search.search`.
     """
     seed = secrets.randbits(31) if seed is None else seed
     began = time.monotonic()
@@ -65,7 +65,8 @@ def attack(
 def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -> Attack:
     """The error of `candidate` on the input in the file `path`, which may be relative to the contest's folder.
 
-    Raises UsageError `bad-attack`: no such file, or an input of another problem.
+    Raises UsageError `bad-attack` if `path` is no file that `attack` wrote for this problem, RatchetError `busy`, and
+    the errors of `attack_search.repeat`.
     """
     if not path.exists():
         path = contest.directory / path
@@ -77,8 +78,8 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
     if kept.problem != title:
         raise UsageError(
             "bad-attack",
-            f"expected an input of `{title}`, got one of `{kept.problem}` in {path}; name a file that `attack` wrote "
-            "for this contest",
+            f"expected an input of `{title}`, got an input of `{kept.problem}` in {path}; name a file that `attack` "
+            "wrote for this contest",
         )
     began = time.monotonic()
     with Bench(contest=contest).locked("attack"):

@@ -1,6 +1,6 @@
-"""The search for the input with the worst error: draws recipes, changes the best, and checks the CPU program on each.
+"""The search for the input with the worst error: draws recipes, changes the best, and checks the kernel on each.
 
-kernel.py is traced and exported in a confined child, as in a judgement; the search runs the exported program.
+kernel.py is traced and exported for the CPU in a confined child, as in a judgement; the search runs that program.
 """
 
 import math
@@ -42,7 +42,7 @@ from harness.sandbox.messages import Done
 _ROUNDS = 2
 # After these rounds one input in this many is drawn anew, so that the search does not get stuck.
 _NEW = 3
-# The number of best inputs that are changed.
+# How many of the inputs with the largest errors are candidates for a change.
 _KEPT = 6
 # One try in this many repeats the best input of a smaller shape at the full shape.
 _FULL = 12
@@ -88,7 +88,7 @@ class AttackedKernel:
 
     @property
     def shapes(self) -> tuple[TracedShape, ...]:
-        """The shapes that it was traced for, the cheapest first."""
+        """The shapes that the kernel was traced for, the cheapest first."""
         return tuple(self._artifacts)
 
     def attack(self, shape: TracedShape, family: str, seed: int, words: str) -> WorstInput:
@@ -136,16 +136,17 @@ class AttackedKernel:
         self.children.ask(child, task, "correctness", task, request, reply_type, limit)
         _, reply = self.children.wait()
         if isinstance(reply, Failure):
-            raise RatchetError(reply.kind, f"no input could be tried on the kernel: {reply.message}")
+            raise RatchetError(reply.kind, f"the kernel cannot be traced or run: {reply.message}")
         return reply
 
 
 def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
-    """The number of inputs tried within `seconds`, and the worst of them; `tell` gets each new worst one.
+    """The number of inputs tried within `seconds`, and the worst of them, None if none was tried.
 
-    Equal seeds try equal inputs. The search ends when the time is over or, with `first`, at the first failure. Raises
-    RatchetError `no-space` if the problem has no space of inputs, and with the failure's kind if the kernel does not
-    trace.
+    `tell` is called with the number and the result of each input that is worse than all before it. The same seed gives
+    the same first inputs. The search ends when the time is over or, with `first`, at the first input on which the
+    kernel is wrong. Raises RatchetError `no-space` if the problem has no space of inputs, and with the failure's kind
+    if the kernel does not trace.
     """
     began = time.monotonic()
     inputs: list[WorstInput] = []
@@ -201,13 +202,13 @@ def _tries(
                 yield "full", missing[0].family, missing[0].seed
                 continue
         if turn <= _ROUNDS * len(kinds):
-            # Each kind in turn, before luck decides.
+            # Each kind of input has its turn before recipes are drawn at random.
             yield shape, space.recipe(kinds[turn % len(kinds)], drawn), drawn
         elif turn % _NEW == 0 or not best:
             yield shape, space.draw_recipe(random), drawn
         else:
             parent = best[int(random.integers(len(best)))]
-            # With the same seed the rest of the arrays stays as it is, so that the change acts alone.
+            # With the parent's seed, everything that the change does not touch stays the same.
             yield shape, space.mutate_recipe(parent.family, random), parent.seed if random.random() < 0.5 else drawn
 
 

@@ -1,4 +1,4 @@
-"""One attempt: lock, recover, refuse what is unfit, evaluate, decide, record; nothing else."""
+"""One attempt: locks and recovers the ledger, checks the preconditions, evaluates, decides, and records."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -41,15 +41,16 @@ class AttemptResult:
 
 
 def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
-    """Runs one attempt from kernel.py in the working tree and records it, whatever its outcome.
+    """Runs one attempt with the working tree's kernel.py and records it, whatever its outcome.
 
-    Effects: one commit on the log ref. After an accept, also one commit on the branch; after any other outcome,
-    kernel.py becomes the champion's again. Raises RatchetError before anything is recorded if the repository, the judge
-    or the command is not fit for an attempt; files are then as they were.
+    If kernel.py is the champion's, it is only judged again (`AttemptResult`). Effects of a recorded attempt: one commit
+    on the log ref; after an accept, also one commit on the branch; after any other outcome, kernel.py becomes the
+    champion's again. Raises RatchetError before anything is recorded if the repository, the judge or the command is not
+    fit for an attempt; files are then as they were.
     """
     ledger = Ledger.open(bench.contest.directory)
     if bench.policy.is_confined:
-        # JAX is imported while the repository is checked.
+        # A process begins to import JAX while this one checks the repository.
         warm.start()
     with ledger.lock():
         return attempt_locked(ledger, bench, hypothesis, options, say)
@@ -102,7 +103,7 @@ def _say_all(sentences: Iterable[str], say: Say) -> None:
 
 
 def refuse_no_python(candidate: Candidate) -> None:
-    """Raises RatchetError `syntax-error` if a file of a candidate is not valid Python: it tests no idea."""
+    """Raises RatchetError `syntax-error` if a file of a candidate is not valid Python, and so tests no idea."""
     for name, source in candidate.files.items():
         try:
             ast.parse(source, name)
@@ -118,7 +119,7 @@ def refuse_no_python(candidate: Candidate) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Title:
-    """The champion and its kernel, and the role that they have in the attempt.
+    """The champion, its kernel, and how the attempt's kernel relates to them.
 
     `is_held_here`: the attempt's kernel is the champion's own, which is judged again. `is_contested`: the attempt must
     beat the champion.
@@ -140,21 +141,21 @@ def _title(run: Run, candidate: Candidate) -> _Title:
     if was_changed and not options.rebaseline:
         run.say(
             f"kernel.py at HEAD is not the champion's (attempt {champion.number}): an ordinary commit changed it. "
-            "Attempts are judged against the champion; --rebaseline makes kernel.py the champion as it stands"
+            "Attempts are judged against the champion; --rebaseline makes this kernel.py the champion if it passes"
         )
     is_held_here = candidate == champions and not (options.rebaseline and was_changed)
     if is_held_here:
-        kept = "the result is kept as a note" if options.record else "not recorded"
-        run.say(f"kernel.py is that of the champion (attempt {champion.number}): it is judged again, {kept}")
+        kept = "the result is kept as a note" if options.record else "the result is not recorded"
+        run.say(f"kernel.py is the champion's (attempt {champion.number}): it is judged again, and {kept}")
     is_contested = not (is_held_here or options.rebaseline)
     return _Title(champion=champion, candidate=champions, is_held_here=is_held_here, is_contested=is_contested)
 
 
 @contextmanager
 def _kept_for_later(run: Run) -> Iterator[Run]:
-    """The run, with its files in the folder of kernel.py as it stands: there later commands find the evidence.
+    """Yields the run with its files in the folder `HERE`, where later commands find the evidence about kernel.py.
 
-    If another command uses that folder now, the run is returned unchanged, and its evidence is not kept.
+    If another command is using that folder, yields the run unchanged; later commands then do not find its evidence.
     """
     with ExitStack() as stack:
         try:
@@ -171,7 +172,7 @@ def _kept_for_later(run: Run) -> Iterator[Run]:
 def _judge_and_record(
     run: Run, watch: guard.Watch, title: _Title, hypothesis: str, original: Candidate, candidate: Candidate
 ) -> AttemptResult:
-    """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
+    """Evaluates, judges and records one candidate. The caller holds the lock and has begun the journal."""
     started = _now()
     head = git.head_commit(run.ledger.place.repository)
     champion, facing = title.champion, None
@@ -298,9 +299,9 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
     if not changed:
         return ()
     return (
-        f"{' and '.join(changed)}, which kernel.py imports, has changed since the champion was judged; its files are "
-        "part of the kernel. To have an edit of a package judged, and undone if it is rejected, copy the file beside "
-        "kernel.py and import the copy",
+        f"{' and '.join(changed)}, which kernel.py imports, changed after the champion was judged; the files of "
+        "imported packages are part of the kernel. To have an edit of a package judged, and undone if it is rejected, "
+        "copy the edited file into the folder of kernel.py and import the copy",
     )
 
 

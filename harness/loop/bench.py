@@ -1,4 +1,4 @@
-"""The bench of a contest: judges a text of its kernel now, for every verb that judges; it records nothing."""
+"""The bench of a contest, on which every verb judges: it evaluates a candidate now and records nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,9 +31,9 @@ Say = Callable[[str], None]
 CHAMPION = "champion"
 # `Bench.on` for latencies of each source; None takes a TPU if there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-# The number of newest attempts to search for an accepted one with this text.
+# How many of the newest attempts are searched for an accepted one with the present kernel.py.
 _NEWEST = 50
-# The folder of profile_data for kernel.py as it stands.
+# The folder of profile_data for the judgement of the present kernel.py.
 HERE = "judge"
 
 
@@ -42,7 +42,7 @@ TIME_LIMITS = Limit(counts="times the time limits of a judgement", most=1, varia
 
 
 def policy_here() -> Policy:
-    """The policy of judgements on this machine: the time limits of `Policy`, times RATCHET_TIME_LIMITS.
+    """The policy of judgements on this machine: `Policy`, with time limits multiplied by RATCHET_TIME_LIMITS.
 
     Raises UsageError `bad-limit` if the variable holds no whole number.
     """
@@ -79,7 +79,7 @@ class Bench:
 
     @property
     def profile_data(self) -> Path:
-        """The folder of all files of judgements."""
+        """The contest's folder for the files of judgements."""
         return self.contest.directory / "profile_data"
 
     def judge(
@@ -126,8 +126,8 @@ class Bench:
     def locked(self, purpose: str) -> Iterator[None]:
         """Locks the bench for one command, and protects all files below profile_data from pruning.
 
-        Recorded attempts hold the ledger's lock instead, so that a kernel can be inspected while one runs. Raises
-        RatchetError `busy` at once if another process has it.
+        An attempt to be recorded holds the ledger's lock instead, so that a kernel can be inspected while it runs.
+        Raises RatchetError `busy` at once, without waiting, if another process has the bench's lock.
         """
         with locking.hold(self.profile_data / "bench.lock", purpose), kept_captures.in_use(self.profile_data):
             yield
@@ -147,7 +147,7 @@ def _seen_programs(contest: Contest) -> SeenPrograms | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeptJudgement:
-    """The evidence of the last judgement, with its text and key."""
+    """The evidence of the last judgement, with the hash of the judged kernel and the key."""
 
     kernel_sha256: str
     key: Key
@@ -157,7 +157,7 @@ class _KeptJudgement:
 
 
 def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evidence:
-    """The evidence about kernel.py as it stands, taken now; its files stay in `profile_data/judge` until the next time.
+    """The evidence about kernel.py as it stands, taken now; its files stay in `profile_data/judge` until the next one.
 
     The constants in `settings` are rewritten in the judged text, not in the file.
 
@@ -172,16 +172,16 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
 
 
 def forget(contest: Contest) -> None:
-    """Removes the kept evidence. Call it before new files go to `HERE`: it must not outlive the schedules it names."""
+    """Removes the kept evidence. Call this before `HERE` gets new files: evidence must not outlive its schedules."""
     path = _kept_path(contest)
     if path.exists():
         files.remove(path)
 
 
 def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
-    """Keeps the evidence about the candidate of that digest for later commands, and the capture of its simulated run.
+    """Keeps evidence, whose files are in `HERE`, for later commands, and writes a capture of the simulated run.
 
-    The files of the evidence lie in the folder `HERE`.
+    `kernel_sha256` is the hash of the candidate that the evidence is about.
     """
     kept = _KeptJudgement(
         kernel_sha256=kernel_sha256,
@@ -196,12 +196,12 @@ def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
 
 
 def evidence_here(bench: Bench) -> Evidence:
-    """The kept evidence if kernel.py, judge, chip and compiler are unchanged; otherwise kernel.py is judged now."""
+    """The evidence about kernel.py as it stands: `kept_evidence`, or that of a judgement now if there is none."""
     return kept_evidence(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
-    """The known evidence about kernel.py as it stands, None if there is none for this text and key.
+    """The known evidence about kernel.py as it stands; None if there is none for its text and the present key.
 
     It comes from the last judgement or from an accepted attempt. It is also None if a package that the kernel imports
     may have changed. With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence
@@ -226,7 +226,7 @@ def _accepted_evidence(contest: Contest) -> Evidence | None:
                 evidence = history.attempt(place, row.number).evidence
                 return evidence if dump_directory.of(evidence, contest.directory) else None
     except RatchetError:
-        # Without a ledger there is none.
+        # Without a ledger there is no accepted attempt.
         pass
     return None
 
@@ -238,7 +238,7 @@ def _kept_judgement(contest: Contest, *, checked: bool, with_lines: bool) -> Evi
         return None
     if (checked and not judgement.is_checked) or (with_lines and not judgement.has_lines):
         return None
-    # Simulation does not depend on the machine, wherever the latency was taken.
+    # The key of simulated times is compared even for measured ones: it does not depend on the machine.
     is_same_key = judgement.key.counts_for(contest.key("simulated"))
     is_same_text = judgement.kernel_sha256 == contest.candidate().sha256
     return judgement.evidence if is_same_text and is_same_key else None
@@ -252,9 +252,9 @@ def _kept_path(contest: Contest) -> Path:
 
 
 class Texts:
-    """The evidence about many texts, each judged once, below `profile_data/<folder>`.
+    """Evidence about many candidates, each judged once; files go below `profile_data/<folder>`.
 
-    Times are simulated: one run on a device would decide nothing. Raises RatchetError `no-simulator`.
+    Times are simulated, because a single run on a device decides nothing. Raises RatchetError `no-simulator`.
     """
 
     def __init__(self, bench: Bench, folder: str) -> None:
@@ -299,7 +299,7 @@ def why_not(evidence: Evidence, *, timed: bool = True) -> str:
 
 
 def executed_spills(evidence: Evidence) -> int | None:
-    """Executed saves of vector registers to VMEM, summed over a suite's members; None if one is not known."""
+    """Executed saves of vector registers to VMEM, summed over a suite's members; None if a count is not known."""
     counts = [
         run.executed_spills for _, program in evidence.programs if (run := roofline.finished_run(program)) is not None
     ]

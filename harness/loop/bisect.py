@@ -1,4 +1,4 @@
-"""Finds the change of a history that made a contest's kernel slower, spill more, or fail, by halving.
+"""Bisects a history for the change that made a contest's kernel slower, spill more, or fail.
 
 Every kernel is judged by the present judge and prepare.py, unless an attempt recorded the answer under the same key.
 """
@@ -39,9 +39,10 @@ class Version:
 
 
 def attempts(ledger: Ledger, first: int, last: int) -> tuple[Version, ...]:
-    """The two attempts, and those between them that changed this branch's champion, undos and revokes included.
+    """The kernels of attempts `first` and `last`, and of those between them that changed this branch's champion.
 
-    Raises RatchetError, UsageError.
+    Undos and revokes count as changes of the champion. Raises UsageError `usage` if `first` is not before `last`, and
+    the errors of reading an attempt.
     """
     if first >= last:
         raise UsageError("usage", f"expected --from before --to, got attempts {first} and {last}")
@@ -58,14 +59,14 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Version, ...]:
 
 
 def _is_of_branch(ledger: Ledger, row: Row) -> bool:
-    """True if it was accepted in HEAD's history, or if that is unknown (a shallow clone, a squashed branch)."""
+    """True for an accepted attempt, unless its commit is known not to be in HEAD's history."""
     if row.outcome != "accept" or row.is_on_branch is False:
         return False
     return row.is_on_branch is None or git.is_ancestor(ledger.place.repository, row.commit, "HEAD")
 
 
 def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
-    """The commits from `first` to `last`, by first parents, that contain the first and changed the candidate.
+    """The commits from `first` to `last`, along first parents, that contain `first` and changed the candidate.
 
     Raises UsageError, and RatchetError `nothing-to-find` if one of the two has no candidate.
     """
@@ -74,7 +75,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
     if old == new or not git.is_ancestor(repository, old, new):
         raise UsageError("usage", f"expected --from to be an ancestor of --to, got {first} and {last}")
     after = git.log(repository, [new], hidden=[old], first_parent=True, path=ledger.place.directory)
-    # A commit that was merged together with the first, not after it, says nothing about later changes.
+    # A commit without `first` in its history, merged together with it, says nothing about later changes.
     containing = bisect_left(after, True, key=lambda commit: not git.is_ancestor(repository, old, commit.id))
     versions = []
     for commit in (*git.log(repository, [old], limit=1), *reversed(after[:containing])):
@@ -83,7 +84,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
             versions.append(Version(name=commit.id[:10], title=commit.message.partition("\n")[0], candidate=candidate))
     for option, name, commit_id, place in (("--from", first, old, 0), ("--to", last, new, -1)):
         if _candidate(ledger, commit_id) is None:
-            nearest = f"; the nearest commit between the two that has one is {versions[place].name}" if versions else ""
+            nearest = f"; the nearest commit in the range that has one is {versions[place].name}" if versions else ""
             raise RatchetError(
                 "nothing-to-find",
                 f"expected {option} to have {'/'.join(filter(None, (ledger.place.directory, KERNEL)))}, got "
@@ -93,7 +94,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
 
 
 def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
-    """The candidate of a commit; None if it has none, or one that no attempt can record (a reserved line)."""
+    """The candidate of a commit; None if it has none, or has a reserved line, which no attempt can record."""
     try:
         return candidate_at(ledger.place.repository, commit, ledger.place.directory)
     except RatchetError as error:
@@ -113,12 +114,12 @@ def _commit(repository: Repo, name: str) -> str:
 
 
 def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
-    """The steps that differ from the one before."""
+    """The steps whose candidate differs from that of the step before."""
     return tuple(step for at, step in enumerate(steps) if not at or step.candidate != steps[at - 1].candidate)
 
 
 class Records:
-    """Evidence that attempts recorded under the contest's present key; `used` names those that were used."""
+    """Evidence that attempts recorded under the contest's present key; `used` names the versions it was used for."""
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
         key = contest.key("simulated")
@@ -134,7 +135,7 @@ class Records:
         self.used: list[str] = []
 
     def evidence(self, name: str, candidate: Candidate, answers: Callable[[Evidence], bool]) -> Evidence | None:
-        """The newest evidence about that text if it can be read and `answers` the question, else None."""
+        """The newest evidence about `candidate` if it can be read and `answers` is True for it, else None."""
         number = self._numbers.get(candidate.sha256)
         if number is None:
             return None
@@ -152,9 +153,9 @@ class Records:
 def bisect(
     contest: Contest, steps: Sequence[Version], metric: Metric, threshold: float, progress: Progress, records: Records
 ) -> Bisection:
-    """Judges both ends, then halves the range between them; evidence in `records` is used instead of judging again.
+    """The range in which `steps` become worse in `metric`: judges both ends, then halves the range between them.
 
-    Files go below `profile_data/bisect/`.
+    Evidence in `records` is used instead of judging again. Files go below `profile_data/bisect/`.
 
     Raises RatchetError `nothing-to-find`, `no-simulator`, `busy`.
     """
@@ -163,7 +164,8 @@ def bisect(
     if len(steps) < 2:
         raise RatchetError(
             "nothing-to-find",
-            f"expected two kernels or more from --from to --to, got one text throughout ({steps[0].name})",
+            f"expected two kernels or more from --from to --to, got the same text in all ({steps[0].name}): name ends "
+            "between which kernel.py changed",
         )
     search = _Search(texts, steps, metric, threshold, records)
     with bench.locked("bisect"):
@@ -274,11 +276,11 @@ class _Search:
         if self._metric == "correctness":
             return "it passes"
         if self._metric == "time":
-            return f"{_time(first)} -> {_time(last)}, less than {percent(self._threshold)} more"
+            return f"{_time(first)} -> {_time(last)}, at most {percent(self._threshold)} more"
         return f"{first.spills} -> {last.spills} executed spills"
 
     def compared(self, good: int, bad: int) -> Comparison | None:
-        """The comparison of the first bad kernel with the one before it."""
+        """The comparison of the first bad kernel with the kernel before it; None if others lie between, undecided."""
         if bad - good > 1:
             return None
         # With cycles by line, which need a checked judgement.
@@ -294,7 +296,10 @@ class _Search:
 
 
 def _answers(metric: Metric, evidence: Evidence, *, with_lines: bool) -> bool:
-    """True if recorded evidence has the metric's figure, and, with `with_lines`, the cycles by line."""
+    """True if recorded evidence decides `metric`: it has a failure, or every check or the figure that is needed.
+
+    With `with_lines`, a figure must come with the cycles by line.
+    """
     if metric == "correctness":
         return evidence.failure is not None or not evidence.unchecked
     if evidence.failure is not None:

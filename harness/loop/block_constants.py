@@ -33,7 +33,7 @@ def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint
 
 
 def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[str, ...]:
-    """The constant that the BlockSpec names; otherwise all constants of the block's size that may set this block."""
+    """The constant that the BlockSpec names; otherwise all constants with the block's size that may set it."""
     sized = tuple(name for name, value in candidate.constants if _is_size(value, edit.size))
     specs = next(filter(None, _input_specs(evidence, candidate)), [])
     place = next((place for place, window in enumerate(_inputs(evidence)) if window.name == edit.window), None)
@@ -59,7 +59,7 @@ def _inputs(evidence: Evidence) -> list[Window]:
 
 
 def _input_specs(evidence: Evidence, candidate: Candidate) -> Iterator[list[ast.expr]]:
-    """The BlockSpecs of the only call's inputs, if they are all written out."""
+    """The BlockSpecs of all inputs, for each file that lists them, if the trace has exactly one Pallas call."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     for text in candidate.files.values():
         nodes: tuple[ast.AST, ...] = ()

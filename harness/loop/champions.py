@@ -22,11 +22,11 @@ WORK = "champion"
 def check(
     folders: Iterable[tuple[str, Path]], progress: Progress, say: Say, *, everything: bool = False, again: bool = False
 ) -> tuple[CheckedChampion, ...]:
-    """Checks every champion, and times its attempts as `rescale` does; `folders` are pairs of name and path.
+    """The result for each contest of `folders` (name and path): its champion checked, its attempts timed by `rescale`.
 
-    A champion whose notes say that it passes under both present keys is checked only if `again`. Effects: notes in each
-    contest's experiments/, and commits on existing logs; none on the branch. A contest that fails does not stop the
-    others.
+    A champion whose notes say that it passes under the present timing and checks keys is checked only if `again`;
+    `everything` is passed to `rescale`. Effects: notes in each contest's experiments/, and commits on existing logs;
+    none on the branch. A contest that fails does not stop the others.
     """
     results = []
     for name, folder in folders:
@@ -86,7 +86,7 @@ def _check_contest(
 
 
 def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
-    """The note that the champion passes under both present keys, if there is one."""
+    """The newest note that the champion passes under the present keys; None if there is none, or another denies it."""
     key, notes = contest.key("simulated"), note_files.read(ledger.place)[0]
     if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
         return None
@@ -97,7 +97,7 @@ def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note |
 def _note(
     ledger: Ledger, contest: Contest, champion: Attempt, name: str, progress: Progress
 ) -> tuple[Note | None, str]:
-    """The new note on the champion; None and the reason if its failure may be this machine's."""
+    """The new note on the champion; None and the reason if this machine may have caused its failure."""
     bench = Bench(contest=contest, progress=progress, on="simulated")
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and evidence.failure.may_pass_next_time:

@@ -15,7 +15,7 @@ from harness.loop import installed, screening
 from harness.loop.settings import value_of
 from harness.records import Edit, Evidence, Key, Policy
 
-# Each takes some seconds of one core.
+# Compiling and simulating an edit takes some seconds of one core.
 _MOST_EDITS = 8
 
 
@@ -51,11 +51,11 @@ def simulate(
     policy: Policy,
     progress: Callable[[str, str, float], None],
 ) -> tuple[SimulatedEdits, ...]:
-    """The edits of `candidate` that one constant makes, compiled and simulated next to `base`, the fastest first.
+    """The `edits` that changing one constant makes, compiled and simulated, with times relative to `base`.
 
-    A constant is tried if its value is the block's size; the traced program then shows which blocks it changes.
-    Correctness is not checked, and nothing is recorded; the results are kept for `kept_edits`. Empty if `base` was not
-    simulated.
+    The fastest comes first; () if `base` was not simulated. A constant of `candidate` is tried if its value is the
+    block's size; the traced program then shows which blocks it changes. Correctness is not checked, and nothing is
+    recorded; the results are kept for `kept_edits`.
     """
     if installed.is_unchanged(base) and (kept := kept_edits(contest, candidate, edits)) is not None:
         return kept

@@ -26,7 +26,7 @@ _ALSO_CALLED = {
     "epsilon": "eps",
     "num_heads": "heads",
 }
-# Options for debugging, or for a machine that is not judged.
+# Options that keep their defaults: they serve debugging, labels or several devices.
 _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
 _LACKING = re.compile(r"No module named '([\w.]+)'")
 # The innermost file of an installed package, before the exception (`trace/contract.py`).
@@ -72,7 +72,7 @@ def variants(
 ) -> Iterator[Variant]:
     """The kernels that call `wanted` for this problem, the likeliest first; `settings` are the user's constants.
 
-    Raises RatchetError `missing-option` if the function needs a value that nobody gave.
+    Raises RatchetError `missing-option` if the function needs a value that neither states.
     """
     for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
         source = path.read_bytes()
@@ -110,12 +110,12 @@ def is_not_installed(failure: Failure) -> bool:
 
 
 def is_of_every_way(failure: Failure) -> bool:
-    """True if a function fails like this whichever way it is called."""
+    """True if every other way of calling the function would fail like this."""
     return failure.kind in _BEFORE_THE_CALL or jax_names.lacks(failure.message)
 
 
 def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
-    """`variant` with its output brought into the form that the problem states; None if it failed otherwise.
+    """`variant` with its output brought into the form that the problem states; None if that is not the failure.
 
     The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """
@@ -147,7 +147,7 @@ def _change_of_output(failure: Failure) -> tuple[str, str] | None:
 
 
 def other_jax_pinned(wanted: ExistingFunction) -> str:
-    """Words such as `; NAME 0.32.0 asks for jax==0.11.2, here is 0.10.2` if the package pins another JAX, else ""."""
+    """`; NAME 0.32.0 requires jax==0.11.2, but jax 0.10.2 is installed` if the package pins another JAX, else ""."""
     top = wanted.module.partition(".")[0]
     here = importlib.metadata.version("jax")
     for name in importlib.metadata.packages_distributions().get(top, ()):
@@ -159,7 +159,8 @@ def other_jax_pinned(wanted: ExistingFunction) -> str:
             how, version = pinned.groups()
             parts = version.split(".")[: 2 if how == "~=" else None]
             if here.split(".")[: len(parts)] != parts:
-                return f"; {name} {importlib.metadata.version(name)} asks for jax{how}{version}, here is {here}"
+                needs = f"{name} {importlib.metadata.version(name)} requires jax{how}{version}"
+                return f"; {needs}, but jax {here} is installed"
     return ""
 
 
@@ -172,13 +173,15 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
             del left[name.upper()]
     # None in a wrapper leaves the choice to the package.
     departures = tuple(f"{name} = {value}" for name, value in left.items() if value != "None")
-    return Variant(candidate=Candidate(text=source), words="as its own wrapper does", departures=departures)
+    return Variant(
+        candidate=Candidate(text=source), words="as the ratchet's wrapper for it does", departures=departures
+    )
 
 
 def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
-    """True if each array has a parameter of its name, but these are not the function's first ones in that order.
+    """True if the arrays must be passed by name.
 
-    Then arrays are passed by name.
+    That is so if the function has a parameter of each array's name, but they are not its first ones in the same order.
     """
     if wanted.node is None:
         return False
@@ -190,9 +193,9 @@ def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
 def _options(
     wanted: ExistingFunction, statement: Statement, settings: Mapping[str, str], by_name: tuple[str, ...]
 ) -> tuple[_Option, ...]:
-    """The function's options: its parameters without the problem's arrays, with the text of each value.
+    """The function's options (its parameters other than the problem's arrays), each with the text of its value.
 
-    `by_name` are the parameters that are arrays, if they are not the first ones.
+    `by_name` are the parameters that take the arrays; if it is empty, the first parameters do.
     """
     if wanted.node is None:
         return ()
@@ -203,7 +206,8 @@ def _options(
         raise RatchetError(
             "missing-option",
             f"expected {wanted.function} to take the problem's {count} arrays "
-            f"({', '.join(array.name for array in statement.inputs)}), got a function that takes {len(positional)}",
+            f"({', '.join(array.name for array in statement.inputs)}), got a function with "
+            f"{len(positional)} positional parameters; write kernel.py by hand",
         )
     absent: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
     pairs = [*zip(positional, (*absent, *arguments.defaults), strict=True)][count:]
@@ -235,7 +239,7 @@ def _options(
 def _missing(
     wanted: ExistingFunction, missing: list[ast.arg], arrays: tuple[str, ...], *, is_by_name: bool
 ) -> RatchetError:
-    """The error for options that need a value and have none, which says how to give one.
+    """The error that names the options without a value, and says how to give each a value.
 
     If all values can be literals, the way is `--set`. If one is an object that only code can make, the way is a file
     of the user's with a function that makes the object.
@@ -245,14 +249,14 @@ def _missing(
     if not any(types.values()):
         ways = "give each with --set NAME=VALUE (a literal, such as 512 or '(512, 512)'), or write kernel.py by hand"
         return RatchetError(
-            "missing-option", f"{wanted.function} needs {names}, which the problem does not say: {ways}"
+            "missing-option", f"{wanted.function} needs {names}, which the problem does not state: {ways}"
         )
     made = " and ".join(f"{name.upper()} is {type_name}" for name, type_name in types.items() if type_name)
     file = f"beside {wanted.path.name} " if wanted.helpers else ""
     return RatchetError(
         "missing-option",
-        f"{wanted.function} needs {names}, which the problem does not say, and {made}, which is no literal for --set: "
-        f"write a file mine.py {file}whose function makes it, and call that function: --from mine.py:mine\n"
+        f"{wanted.function} needs {names}, which the problem does not state, and {made}, which is no literal for "
+        f"--set: write a file mine.py {file}whose function makes it, and call that function: --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 
@@ -288,11 +292,11 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
         4: (f"    return call(*(x.swapaxes(1, 2) for x in ({names},))).swapaxes(1, 2)"),
     }
     if axes in turned and all(len(array.shape) == axes for array in statement.inputs):
-        yield turned[axes], "with the heads behind the sequence"
+        yield turned[axes], "with the heads after the sequence"
 
 
 def _other_axes_of_one(statement: Statement, axes: int) -> Iterator[tuple[str, str]]:
-    """Bodies that remove or add an axis of one element in inputs: `labels` of [rows] for [rows, 1]."""
+    """Bodies that remove or add an axis of one element in inputs, such as `labels` [rows] instead of [rows, 1]."""
     changes: tuple[tuple[str, dict[str, str]], ...] = (
         ("without the axes of one element of", {
             array.name: _index(["0" if extent == 1 else ":" for extent in array.shape], "0")

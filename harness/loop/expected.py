@@ -1,4 +1,4 @@
-"""The expected duration of the next attempt of a contest, from the last ones."""
+"""The expected duration of the next attempt of a contest, from its last attempts."""
 
 import math
 import statistics
@@ -26,7 +26,7 @@ class Expected:
 
 
 def of(contest: Contest, *, wholly: bool = False) -> Expected:
-    """The durations of the last finished attempts of `contest`, on the machines that they ran on.
+    """Median durations of the last attempts of `contest` that did not fail, on the machines that they ran on.
 
     `wholly`: only attempts for which every check ran; candidates that are too slow skip some.
     """

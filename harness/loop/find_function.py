@@ -1,4 +1,4 @@
-"""A function that exists already: one of an installed package, or one of a file, with the files that it imports.
+"""A function that exists already, in an installed package or in a file, with the files that this file imports.
 
 Packages and files are read, never imported: only the sandbox runs them.
 """
@@ -27,7 +27,7 @@ class ExistingFunction:
     """A function of an installed package or of a file; `path` is its file, `node` is None if it is not a plain `def`.
 
     `home` is the name of the module at `path`; `module` may import the function from it. For a file, `helpers` holds
-    the file and the files beside it that it imports, by their names beside kernel.py; for a package it is empty.
+    it and the files next to it that it imports, by the names that they get next to kernel.py; otherwise it is empty.
     """
 
     module: str
@@ -76,7 +76,7 @@ def target(text: str, folder: Path = Path()) -> ExistingFunction:
 
 
 def install(package: str) -> str:
-    """The command that installs what is imported as `package`; its distribution may have another name."""
+    """The command that installs the package imported as `package`, whose distribution may have another name."""
     command = f"{shlex.quote(sys.executable)} -m pip install {package.replace('_', '-')}"
     return f"{command}, if the distribution has the package's name; otherwise see where it is published"
 
@@ -88,7 +88,7 @@ def versions(package: str) -> tuple[str, ...]:
 
 
 def packages(function: ExistingFunction) -> frozenset[str]:
-    """The packages of the function: its own, or those that its files import and use."""
+    """The packages that the function needs: its own, and those that its files import and use."""
     used: set[str] = set()
     for tree in map(ast.parse, function.helpers.values()):
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -101,7 +101,7 @@ def packages(function: ExistingFunction) -> frozenset[str]:
 
 
 def definition(function: ExistingFunction, name: str) -> tuple[str, ast.stmt | None]:
-    """The module that defines `name`, seen from the function's file, and its class, function or assignment.
+    """The module that defines what the function's file calls `name`, and the class, function or assignment there.
 
     "" and None if `name` is neither defined in the file nor imported from a helper or from an installed package.
     """
@@ -136,7 +136,7 @@ def definition(function: ExistingFunction, name: str) -> tuple[str, ast.stmt | N
 
 
 def _in_file(path: Path, function: str) -> ExistingFunction:
-    # The user named it, so it may be a link.
+    # A symbolic link is followed, because the user named it.
     path = path.resolve()
     if not path.is_file():
         raise RatchetError("unknown-function", f"expected --from file.py:function, found no file {path}")
@@ -199,7 +199,11 @@ def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapp
                 reason = "is a symbolic link" if file.is_symlink() else "has the name of an installed module"
                 if is_contests:
                     reason = "has the name of one of the contest's own files"
-                way = "put a copy of the file there" if file.is_symlink() else "rename it, and import it by that name"
+                way = (
+                    "replace it by a copy of the file"
+                    if file.is_symlink()
+                    else "rename it, and import it by its new name"
+                )
                 raise RatchetError("not-copied", f"{where} imports {top}, but {file.name} {reason}: {way}")
             if inside.is_dir() and not _is_taken(top):
                 raise RatchetError(
@@ -210,7 +214,7 @@ def _require_copied_imports(tree: ast.Module, name: str, path: Path, files: Mapp
 
 
 def _is_taken(module: str) -> bool:
-    """True if an installed module has this name; what lies in the working directory does not count."""
+    """True if an installed or standard module has this name; files in the working directory do not count."""
     homes = [place for place in sys.path if {"site-packages", "dist-packages"} & set(Path(place).parts)]
     return module in sys.stdlib_module_names or PathFinder.find_spec(module, homes) is not None
 
@@ -284,5 +288,5 @@ def _is_installed(path: Path) -> bool:
 
 
 def _is_beside_the_harness(module: str) -> bool:
-    """True if the folder of the harness, from which everybody imports, has a file of this name."""
+    """True if the folder that holds the harness, which is on the import path, has a file of this name."""
     return any(Path(place, f"{module}.py").is_file() for place in sys.path if Path(place, "harness").is_dir())

@@ -1,4 +1,4 @@
-"""The gain of a contest's accepted attempts on one scale, and of its attempts next to the gains they expected."""
+"""The gain of a contest's accepted attempts on one scale, and how attempts' gains compare with expected gains."""
 
 import statistics
 from collections.abc import Sequence
@@ -52,9 +52,10 @@ def _is_same(first: Row, champion: Row) -> bool:
 
 
 def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:
-    """The resource that binds the champion in a run of that time, and the share of its peak that the run uses.
+    """The resource that bounds a champion that takes `seconds`, and the share of that resource's peak that it uses.
 
-    None if neither binds, for a suite, and for a CPU, whose time says nothing about the chip's peaks.
+    None and None if neither resource bounds it, for a suite, and for a time on a CPU, which says nothing about the
+    chip's peaks.
     """
     evidence = champion.evidence
     if evidence.members or champion.key.source == "measured cpu":

@@ -42,7 +42,7 @@ class ProposedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedContest:
-    """One judged contest: the result, and both sides, None if there is none."""
+    """One contest of the change: its result, and both sides, each None if it was not judged."""
 
     gated: GatedContest
     before: ComparedSide | None
@@ -51,7 +51,7 @@ class JudgedContest:
 
 
 def change(folder: Path, base: str, head: str) -> ProposedChange:
-    """The change from the commit where `head` left `base`.
+    """The change that `head` makes since the commit where it left `base`.
 
     Raises UsageError `unknown-commit`, RatchetError `no-merge-base`, `several-merge-bases`.
     """
@@ -70,7 +70,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
             f"({git.shell_command(repository)} fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:
-        # If the change takes back what only one of these commits has, it does not differ from the other one there.
+        # If the change reverts something that only one of these commits has, a diff from another does not show it.
         raise RatchetError(
             "several-merge-bases",
             f"expected one commit where {head} left {base}, got {len(parting)}, since each has merged from the other "
@@ -101,10 +101,10 @@ def touched_contests(change: ProposedChange, below: str = "") -> tuple[tuple[str
 
 
 def origins_of_moved(change: ProposedChange, folders: Sequence[str], into: Path) -> dict[str, str]:
-    """Origins of moved contests: the base's folder for each folder in head, if problem and chip are the same.
+    """The origins of moved contests: for a folder that only head has, a folder that only the base has.
 
-    If several folders of the base fit, the one with the same kernel is taken, else one with the same name. Files go
-    below `into`.
+    Both state the same problem and chip. Of several such folders, one with the same kernel is preferred, then one with
+    the same name. Files go below `into`.
     """
     gone, come = (
         {folder: contest for folder in folders if (contest := _contest_only_in(change, *commits, folder, into))}
@@ -148,7 +148,7 @@ def judge(
     *,
     origin: str | None = None,
 ) -> JudgedContest:
-    """Judges both sides of the contest in `folder`, which is `origin` in the base; its files go below `into`."""
+    """Judges both sides of the contest in `folder`, which the base has in `origin` if it moved; writes below `into`."""
     was = folder if origin is None else origin
     obstacle = _obstacle(change.repository, change.base, was) or _obstacle(change.repository, change.head, folder)
     if obstacle is not None:
@@ -160,14 +160,14 @@ def judge(
         return _alone(folder, "inconclusive", f"{error.kind}: {error}", "same", changed)
     prepare, state = _prepare(change, was, folder)
     if after is None or prepare is None:
-        return _alone(folder, "removed", "the change removes it", "same", changed)
+        return _alone(folder, "removed", "the change removes the contest", "same", changed)
     try:
         contest = _write_contest(into, prepare, after)
     except RatchetError as error:
         return _alone(folder, "inconclusive", f"{error.kind}: {error}", state, changed)
     new = _side(contest, change.head, after, folder, "after", progress)
     if before is None:
-        outcome, reason = _outcome_of_failure(new.evidence) or ("new", "there is no base to compare it with")
+        outcome, reason = _outcome_of_failure(new.evidence) or ("new", "the base has no contest to compare it with")
         alone = _alone(folder, outcome, reason, state, changed, new.evidence)
         return replace(alone, after=new, contest=contest)
     is_same = before == after
@@ -222,7 +222,7 @@ def _side(
     progress: Progress,
 ) -> ComparedSide:
     """One side, judged. The base (`before`) is judged only for its time: its full shape is not checked."""
-    # Simulation is the same on every machine; other chips have no simulator.
+    # TPUs are simulated, with the same result on every machine; other chips have no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
     bench = Bench(contest=contest, progress=progress, on=on)
     is_slower = (lambda _: True) if when == "before" else None
@@ -231,7 +231,7 @@ def _side(
 
 
 def _outcome(comparison: Comparison, before: Evidence, after: Evidence, threshold: float) -> tuple[GateOutcome, str]:
-    """The outcome of the change and the reason for it."""
+    """The outcome for a contest that both sides have, and the reason."""
     failing = _outcome_of_failure(after)
     if failing is not None:
         outcome, reason = failing
@@ -270,7 +270,7 @@ def _outcome_of_failure(evidence: Evidence) -> tuple[GateOutcome, str] | None:
 def _own_files(repository: Repo, commit: str, folder: str, changed: Collection[str]) -> Iterator[str]:
     """prepare.py, kernel.py and its helpers, if there is a contest in `folder`.
 
-    If the candidate is invalid, as with a reserved line, any module among the `changed` files may be a helper.
+    If the candidate is invalid (a reserved line, for instance), any module among the `changed` files may be a helper.
     """
     try:
         candidate = candidate_at(repository, commit, folder)
@@ -304,7 +304,7 @@ def _prepare(change: ProposedChange, was: str, folder: str) -> tuple[bytes | Non
 def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
     """The reason why a commit's content of `folder` cannot be read; None if the content can be read or is no contest.
 
-    A link or a submodule on the way to its files, or in place of one, is a reason: a checkout may make a contest of it.
+    A link or a submodule in place of one of its files or folders is a reason: a checkout may turn it into a contest.
     """
     obstacles = []
     for name in _OF_A_CONTEST:

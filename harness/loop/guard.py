@@ -1,13 +1,14 @@
 """Guards files that no candidate may touch while its processes run, and restores them.
 
 Afterwards nobody can tell who changed a file, and a person may commit, fetch or edit during an attempt. So there are
-two answers:
+two rules:
 
-- The judge's files, the ledger's, what makes git run programs (configuration, hooks) and the log belong to the attempt
-  while its lock is held. Any change of them is undone, the changed content is set aside, and the attempt fails.
+- The files of the judge and of the ledger, git's configuration and hooks (which can name programs) and the log belong
+  to the attempt while its lock is held. Any change is undone unless a commit made it, the changed content is set aside,
+  and the attempt fails.
 - Branches, tags, HEAD and the index are the person's and are never moved back. Confined children cannot have touched
-  them, and an accept checks what it needs of them when it commits (`branch-moved`). If the children were not confined,
-  doubt rejects: the attempt fails and says how to undo each change.
+  them, and an accept checks the branch when it commits (`branch-moved`). If the children were not confined,
+  any change makes the attempt fail, with a sentence on how to undo it.
 """
 
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class Tampering:
         sentences = self.sentences
         if not sentences:
             return None
-        message = f"something was changed while the candidate's processes ran: {sentences[0]}"
+        message = f"files or refs changed while the candidate's processes ran: {sentences[0]}"
         return Failure(stage="static", kind="tampered", message=message, detail="\n".join(sentences))
 
 
@@ -137,7 +138,7 @@ def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
 
 
 def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
-    """Restores every file except those that equal HEAD's now: a person committed or pulled meanwhile."""
+    """Restores every changed file, except those that HEAD now has: a person committed or pulled meanwhile."""
     undone: list[str] = []
     standing: list[str] = []
     # The patterns are expanded again to find added files.

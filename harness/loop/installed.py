@@ -15,8 +15,8 @@ from harness.sandbox.editable import editable_roots
 def is_unchanged(evidence: Evidence) -> bool:
     """True if every package that the kernel imported is still the one that was judged.
 
-    That is: each has the recorded version and is not installed for editing, and the files that operations came from
-    have the recorded hashes. Nothing is imported.
+    That is: each has the recorded version and is no editable installation, and the files that operations came from have
+    the recorded hashes. Nothing is imported.
     """
     trace = evidence.trace
     return trace is None or (all(map(_is_package, trace.imported)) and all(map(_is_file, trace.sources)))

@@ -1,4 +1,4 @@
-"""One candidate of an attempt under the judge: evaluated, compared with the champion, decided."""
+"""Judges one candidate of an attempt: evaluates it, compares it with the champion, decides the verdict."""
 
 import shutil
 from contextlib import suppress
@@ -48,7 +48,8 @@ def judge(
 ) -> Judging:
     """Judges one candidate; tampering while its processes ran is undone and counts as its failure.
 
-    Raises RatchetError `identical-candidate` if its program was judged before, unless it `may_be_known`.
+    Raises RatchetError `identical-candidate` or `same-schedule` if its program or schedule was judged before; the
+    options `again` and `rebaseline` and `may_be_known` lift this.
     """
 
     def refuse_identical(trace: Trace) -> None:
@@ -152,7 +153,7 @@ def _looked_at(run: Run, fingerprint: str) -> int:
 def _time_pair(
     run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
 ) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
-    """The benchmark of champion and candidate in turn, and the evidence of both with its samples and latencies."""
+    """The paired benchmark, and the evidence of candidate and champion with its samples; None if it failed."""
     outcome = pairing.run(
         run.bench.profile_data / run.champions_work,
         run.bench.profile_data / run.work,
@@ -174,10 +175,10 @@ def _time_pair(
 def judge_alternatives(
     run: Run, original: Candidate, first: Judging, facing: Opponent | None, champion_candidate: Candidate | None
 ) -> tuple[Alternative | None, Judging, tuple[RefusedSetting, ...]]:
-    """The first alternative that does not fail, judged in place of `first`, and every setting that failed before it.
+    """The first alternative that does not fail, its judging, and every setting that failed before it.
 
-    If all fail, the result is `first`, whose files are restored. An alternative is tried if its screened time is below
-    the champion's and no setting with the same program has failed.
+    If all fail, the result is None and `first`, whose files are restored. An alternative is tried if its screened time
+    is below the champion's and no setting with the same program has failed.
     """
     refused = [_refusal(run.options.settings, first)]
     programs = {first.evidence.trace.fingerprint} if first.evidence.trace else set()
@@ -216,7 +217,7 @@ def judge_alternatives(
 
 
 def _promises_a_win(alternative: Alternative, facing: Opponent | None) -> bool:
-    """True if the screened time is below the champion's of the same source, or the champion's is unknown."""
+    """True if the screened time is below the champion's time of the same source, or that time is unknown."""
     if facing is None:
         return True
     if alternative.source == "simulated":

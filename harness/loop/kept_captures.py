@@ -1,6 +1,6 @@
 """The folder of a contest's captures, dumps and scratch files: hidden from git, and pruned.
 
-The newest runs, those of accepted attempts, and everything that the ratchet did not write are kept, up to a total size.
+Pruning keeps the newest runs and those of accepted attempts, up to a total size, and all files of other programs.
 """
 
 import contextlib
@@ -18,27 +18,27 @@ from harness.records import Attempt
 from harness.units import decimal
 from harness.workbench.profiles.places import runs
 
-# The number of the ratchet's own runs, and of simulated ones, kept in addition to those of accepted attempts; a capture
-# of three calls is 10 KB to some MB, an attempt's capture 100 to 250 KB.
+# How many captured runs, and how many simulated runs, are kept in addition to those of accepted attempts. A capture of
+# three calls takes 10 KB to some MB, an attempt's simulated run 100 to 250 KB.
 KEPT_RUNS = 20
 # A hundred attempts with 30 MB of compiler dumps each, as in the root contest.
 KEPT_BYTES = 3_000_000_000
 RULE = (
-    f"the newest {KEPT_RUNS} runs, as many simulated runs, all runs of accepted attempts, and every file that the "
-    "ratchet did not write; older runs are removed. If runs, timelines, compiler dumps and scratch folders (of "
-    f"attempts, sweep, bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')}, the oldest are "
-    "removed first and those of accepted attempts last; those of the champion and those that a running command may be "
-    "writing always stay"
+    f"the newest {KEPT_RUNS} captured runs, the newest {KEPT_RUNS} simulated runs, all runs of accepted attempts, and "
+    "every file that the ratchet did not write; other runs are removed. If runs, timelines, compiler dumps and scratch "
+    "folders (of attempts, sweep, bisect, replay and other commands) together take more than "
+    f"{decimal(KEPT_BYTES, 'B')}, the oldest are removed first, and those of accepted attempts last. Files of the "
+    "champion, and files that a running command may be writing, always stay"
 )
 _SIMULATED = "-simulated-"
 # The ratchet's own runs end with the eight digits of a session, or with the name of a simulated chip.
 _OWN = re.compile(r"(\d{4,}|kernel|judge|snapshot)-([\w.]+-)*([0-9a-f]{8}(-\d+)?|simulated-\w+)")
-# Timelines as files for Perfetto, named after a run or a simulated subject, and answers that were too long to send:
-# they lie above and beside the runs.
+# Timelines for Perfetto, named after a run or a simulated subject, and answers that were too long to send. They do not
+# lie among the runs.
 _FILES = ("*-simulated-*.trace.json.gz", "*.perfetto.json.gz", "answers/*.json")
 _EXPORTED = ".perfetto.json.gz"
-# Files of evaluations: programs, dumps, kept evidence; by attempt, or by command. The inputs that `attack` found, the
-# journal of `tune` (a search can continue from it), pages and plots are not among them.
+# Folders of evaluations, by command: programs, dumps, kept evidence. The inputs that `attack` found, the journal of
+# `tune` (a search can continue from it), pages and plots lie elsewhere and are never removed.
 _OF_COMMANDS = (
     "new",
     "judge",
@@ -60,7 +60,7 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Removal:
-    """A run, a file, or the files of one evaluation, to be removed together; `attempt` is its number, if any."""
+    """A run, a file, or the files of one evaluation, to be removed together; `attempt` is its attempt's number."""
 
     path: Path
     name: str
@@ -70,7 +70,7 @@ class _Removal:
 
 
 def make_folder(profile_data: Path) -> Path:
-    """The folder, created if missing, with its own ignore file, because a contest may have none.
+    """The folder, created if missing, with a .gitignore of its own, because the contest may have none.
 
     Raises RatchetError `read-only` or `io`.
     """
@@ -99,8 +99,8 @@ def prune(
     """Prunes a contest's folder by RULE and returns the names of the removed entries.
 
     `accepted` are the numbers of accepted attempts; the `champion`'s runs stay, and so do the dumps that its record
-    names. The newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next
-    command removes it. Raises RatchetError `read-only` or `io`.
+    names. The newest entry stays, whatever its size. While another command uses the folder, nothing is removed; the
+    next command prunes it. Raises RatchetError `read-only` or `io`.
     """
     if not profile_data.is_dir():
         return ()
@@ -146,7 +146,7 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
 
 
 def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
-    """The folders of the champion's schedules below `profile_data`, as its record names them: `revoke/0003/dumps`."""
+    """The folders of the champion's schedules below `profile_data`, from its record, such as `revoke/0003/dumps`."""
     for _, evidence in champion.evidence.programs:
         path = Path(evidence.dump_directory or "")
         if path.is_relative_to(profile_data.name) and path != Path(profile_data.name):
@@ -173,7 +173,7 @@ def _runs(profile_data: Path) -> list[_Removal]:
 
 
 def _is_within(path: Path, profile_data: Path) -> bool:
-    """True if no symbolic link leads there."""
+    """True if no part of `path` below `profile_data` is a symbolic link."""
     return path.resolve() == profile_data.resolve() / path.relative_to(profile_data)
 
 
@@ -210,7 +210,7 @@ def _piece(path: Path, name: str, attempt: int | None) -> _Removal:
 
 @contextlib.contextmanager
 def _lock(profile_data: Path, operation: int) -> Iterator[bool]:
-    """Holds the folder's lock by flock's `operation`; yields False if the lock is taken and must not be waited for."""
+    """Holds the folder's lock by flock's `operation`; yields False if it is taken and waiting is excluded."""
     doing = f"taking the lock of {profile_data}"
     # NFS wants an exclusive lock's file open for writing.
     mode = os.O_RDWR if operation & fcntl.LOCK_EX else os.O_RDONLY

@@ -1,4 +1,4 @@
-"""The machine in lines: versions, devices, room, git, ledger; each is ok, a note, or a problem with its remedy."""
+"""Lines on this machine (versions, devices, room, git, ledger): each is ok, a note, or a problem with its remedy."""
 
 import importlib.metadata
 import platform
@@ -39,7 +39,7 @@ def table(lines: tuple[Line, ...]) -> tuple[Table, bool]:
 
 
 def _fine_if(is_fine: bool, what: str, value: str, remedy: str, otherwise: State = "note") -> Line:
-    """The line of a fact: ok, or in the state `otherwise` with its remedy."""
+    """The line of a fact: ok if `is_fine`, else in the state `otherwise` with its remedy."""
     return Line(what=what, value=value) if is_fine else _unfit(what, value, remedy, otherwise)
 
 
@@ -48,7 +48,7 @@ def _unfit(what: str, value: str, remedy: str, state: State = "note") -> Line:
 
 
 def software(versions: Environment, lock_file: Path) -> Iterator[Line]:
-    """Python and the packages, against the lock file."""
+    """Lines on Python and the packages, compared with the lock file."""
     is_known = _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]
     needed = "Python 3.11 to 3.13 is needed: ./ratchet.sh --python 3.12"
     yield _fine_if(is_known, "Python", versions.python, needed, "problem")
@@ -64,7 +64,7 @@ def software(versions: Environment, lock_file: Path) -> Iterator[Line]:
 
 
 def _compare_with_lock(lock_file: Path) -> Line:
-    """The installed versions compared with those in the lock."""
+    """The line that compares the installed versions with the locked ones."""
     if not lock_file.is_file():
         return _unfit("requirements.lock", "not found", "Versions were not compared")
     different, count = [], 0
@@ -85,12 +85,12 @@ def _compare_with_lock(lock_file: Path) -> Line:
     if not different:
         return Line(what="requirements.lock", value=f"{count} packages, all as locked")
     more = f" and {len(different) - 4} more" if len(different) > 4 else ""
-    remedy = "Remove .venv and run ratchet.sh again; results of other versions are not compared with these"
+    remedy = "Remove .venv and run ratchet.sh again; times of different versions are not comparable"
     return _unfit("requirements.lock", f"{'; '.join(different[:4])}{more}", remedy)
 
 
 def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | None) -> Iterator[Line]:
-    """The devices that JAX sees (platform and kind of each), compared with the chip of the contest."""
+    """Lines on the devices that JAX sees (`kinds`: platform and kind of each), compared with the contest's chip."""
     if failure:
         yield _unfit("devices", failure, "JAX does not start: see the message", "problem")
         return
@@ -109,7 +109,7 @@ def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | Non
 
 
 def room(folder: Path) -> Iterator[Line]:
-    """Cores, memory and disk."""
+    """Lines on cores, memory and disk."""
     yield Line(what="cores", value=str(cores()))
     free = _available_bytes()
     if free is None:
@@ -132,7 +132,7 @@ def _available_bytes() -> int | None:
 
 
 def isolation(layers: Isolation) -> Iterator[Line]:
-    """The layers that confine a judged kernel.py."""
+    """Lines on the layers that confine a judged kernel.py."""
     has_landlock, is_filtered = layers.landlock is not None, layers.system_calls_filtered
     landlock = f"version {layers.landlock}" if has_landlock else "not offered by this Linux kernel"
     remedy = "kernel.py can read and write what you can: read it before you run it"
@@ -143,14 +143,14 @@ def isolation(layers: Isolation) -> Iterator[Line]:
 
 
 def browser() -> Line:
-    """The browser of the page's tests; nothing else needs one."""
+    """The line on the browser, which only the tests of the report page need."""
     path = shutil.which("chromium")
     remedy = "Only tests of the report page need it: apt-get install chromium"
     return _fine_if(bool(path), "chromium", path or "not found", remedy)
 
 
 def repository(folder: Path, lock_name: str) -> Iterator[Line]:
-    """git, the identity of commits, and the lock of a run."""
+    """Lines on git, the identity for commits, and the lock of a run."""
     program = shutil.which("git")
     if program is None:
         yield _unfit("git", "not found", "Install git: the ledger lives in it", "problem")
@@ -183,7 +183,7 @@ def _identity(repo: Repo) -> Line:
 
 
 def log(state: LogState | None, messages: tuple[str, ...], repo: Repo | None = None) -> Iterator[Line]:
-    """The state of the ledger's log on remotes of `repo`; None: unknown, for the reasons in `messages`."""
+    """Lines on the log's `state` on the remotes of `repo`; `messages` say why it is None, unknown."""
     command = "git" if repo is None else git.shell_command(repo)
     remedies: dict[LogState, str] = {
         "not pushed": f"{command} push origin 'refs/ratchet/*': a clone has only what is pushed",

@@ -44,9 +44,9 @@ def new(
     if around and like == scaffold.FORMULA:
         raise RatchetError(
             "formula-from",
-            f"expected an operation for {around}, got the template whose prepare.py you have yet to write; make the "
-            "contest without --from, state the arrays and the formula in its prepare.py, and call the function in its "
-            "kernel.py (docs/OPERATORS.md, `A problem of your own`)",
+            f"expected --like to name the operation of {around}, got `{like}`, whose prepare.py you have yet to write; "
+            "make the contest without --from, state the arrays and the formula in its prepare.py, and call the "
+            "function in its kernel.py (docs/OPERATORS.md, `A problem of your own`)",
         )
     # Looked up first, because the function's package may not be installed.
     target = find_function.target(around, base or Path()) if around else None
@@ -103,7 +103,7 @@ def _next_steps(folder: str, first: str, *, is_template: bool) -> tuple[str, ...
 
 
 def _require_own_folder(directory: Path) -> None:
-    """Raises RatchetError `exists` for a folder with other files; the top of a repository may hold a contest."""
+    """Raises RatchetError `exists` if the folder has other files, unless it is the top of a repository."""
     if not directory.is_dir() or (directory / ".git").exists():
         return
     other = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))

@@ -20,7 +20,7 @@ from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The parts of an attempt that do not change; its files lie in `folder` of profile_data, "": that of its number."""
+    """The constant parts of an attempt; its files lie in `folder` of profile_data ("": the folder of its number)."""
 
     ledger: Ledger
     bench: Bench
@@ -70,9 +70,9 @@ class Opponent:
 
 
 def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
-    """The champion under this attempt's keys: with its own evidence, with a later attempt's, or evaluated now.
+    """The champion with evidence under this attempt's keys: its own, a later attempt's, or from an evaluation now.
 
-    If the champion is evaluated now, all checks run, and the result is a note on the champion.
+    An evaluation now runs all checks. Raises RatchetError `champion-fails` if it fails.
     """
     commit = run.ledger.champion_commit() or ""
     passes = _passes(run, champion)
@@ -103,7 +103,7 @@ def _passes(run: Run, champion: Attempt) -> bool | None:
 
 
 def defender(run: Run, facing: Opponent) -> resimulate.Defender:
-    """The champion to compare a simulated gain with: from its own dumps, or compiled again."""
+    """The champion for testing a simulated gain, with the folders that may hold its dumps."""
     return resimulate.Defender(
         evidence=facing.evidence,
         candidate=facing.candidate,
@@ -123,7 +123,7 @@ def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
 
 
 def champion_remedy(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
-    """A sentence on the champion's own kernel.py if it fails by this `evidence`, with the remedy; else ()."""
+    """A sentence that the champion fails according to `evidence`, with the remedy; () if it passes."""
     if evidence.failure is None:
         return ()
     sentence = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
@@ -131,10 +131,10 @@ def champion_remedy(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
 
 
 def _what_to_do(evidence: Evidence) -> str:
-    """The command that takes the title from a champion with this evidence, including the inputs that it fails on."""
+    """The remedy for a champion that fails: `revoke` with the failing inputs, or, for a busy machine, another run."""
     if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
         return "The cause may be this machine and not the kernel: run again when the machine is idle"
     return (
-        f"./ratchet.sh revoke{draw_text.options(draw_text.failing(evidence))} judges it again, takes its title and "
-        "gives it to the latest accepted attempt that passes"
+        f"./ratchet.sh revoke{draw_text.options(draw_text.failing(evidence))} judges the champion again and, if it "
+        "fails, gives its title to the latest accepted attempt that passes"
     )

@@ -21,7 +21,7 @@ class Options:
     """The options of one attempt, from the command line.
 
     `alternatives` are judged in order if the candidate fails, as long as they promise a win; together they are one
-    attempt. `all_checks`: a candidate that is too slow gets every check, too.
+    attempt. `all_checks`: every check runs, even if the candidate is too slow.
     """
 
     settings: tuple[tuple[str, str], ...] = ()

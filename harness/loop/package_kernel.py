@@ -1,4 +1,4 @@
-"""Hints for a kernel.py that calls a package's kernel: only the constants that it sets can change."""
+"""Hints for a kernel.py that calls a package's kernel: without copying the package, only constants can change."""
 
 import ast
 import itertools
@@ -17,7 +17,7 @@ from harness.loop.untried_advice import Known
 from harness.records import Array, Evidence, Hint, Statement
 from harness.workbench.hlo.copies import Copy, around_a_kernel, copied_array
 
-# A grid of more axes takes too long.
+# Screening a grid over more constants takes too long.
 _MOST_NAMES = 3
 _MOST_ARRAYS = 4
 # Kinds of changes of code (advice/kernel_changes.py), which would be made in the package's file.
@@ -31,11 +31,11 @@ def for_kernel(
     contest: Path,
     who_tried: Callable[[], Known] = dict,
 ) -> tuple[Hint, ...]:
-    """`advice` in terms of changes that can be tried in `candidate`, with the arrays that are copied around a kernel.
+    """`advice` as changes that can be tried in `candidate`; hints on copies name the arrays copied around a kernel.
 
-    The arrays come from the compiled module, if the folder `contest` still has it. The code is a package's if
-    operations come from one and no file of the candidate makes a Pallas call. `who_tried` gives the sets of constants
-    that attempts and sweeps tried, as untried_advice.who_tried does; it is called at most once.
+    These arrays come from the compiled module, if the folder `contest` still has it. The kernel counts as a package's
+    if operations come from a package and no file of the candidate makes a Pallas call. `who_tried` gives the sets of
+    constants that attempts and sweeps tried, as untried_advice.who_tried does; it is called at most once.
     """
     advice = [
         _with_copied_arrays(hint, _program_of(hint, evidence), contest) if hint.rule == "copies" else hint
@@ -46,13 +46,11 @@ def for_kernel(
     sizes = tuple((name, size) for name, value in constants(candidate.files[KERNEL]) if (size := _size(value)))
     if not packages or not sizes or b"pallas_call" in candidate.text:
         return tuple(advice)
-    in_a_copy = f"only in a copy of {packages[0]}"
+    in_a_copy = f"possible only in a copy of {packages[0]}"
     sweep = _sweep_words(sizes[:_MOST_NAMES], candidate, _longest_axis(evidence), who_tried())
     if not sweep:
         names = ", ".join(name for name, _ in sizes[:_MOST_NAMES])
-        in_a_copy = (
-            f"half and twice the size of {names} were screened already or are longer than every axis; {in_a_copy}"
-        )
+        in_a_copy = f"half and twice the values of {names} were tried already or exceed every axis; {in_a_copy}"
     hints: list[Hint] = []
     for hint in advice:
         if hint.kind not in _IN_THE_CODE:
@@ -106,7 +104,7 @@ def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
 
 
 def _copied_columns(moved: Sequence[Copy], problem: Statement) -> Array | None:
-    """The output [rows, 1] that all of these copies bring into the layout of the program's result, if they do."""
+    """The output [rows, 1], if all copies only bring it into the layout of the program's result; else None."""
     outputs = [output for output in problem.outputs if len(output.shape) == 2 and output.shape[1] == 1]
     are_columns = all(copy.kind == "relayout" and copy.consumers == ("the result",) for copy in moved)
     sizes = {copy.shape.partition("[")[2].rstrip("]") for copy in moved}
@@ -115,9 +113,10 @@ def _copied_columns(moved: Sequence[Copy], problem: Statement) -> Array | None:
 
 
 def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest: int, who_tried: Known) -> str:
-    """The sweep over half and twice these sizes; "" if it has nothing that was not tried.
+    """The command that sweeps over half and twice these `sizes`; "" if all of that was tried.
 
-    A size larger than every axis of the problem is left out, unless the present size is, too: then it is no block's.
+    Sizes above `longest`, the problem's longest axis, are left out, unless the present size is above it as well: then
+    the constant sets no block.
     """
     present = dict(candidate.tunable)
     values = [[new for new in (size // 2, size, size * 2) if size > longest or new <= longest] for _, size in sizes]
@@ -144,7 +143,7 @@ def _longest_axis(evidence: Evidence) -> int:
 
 
 def _size(value: str) -> int:
-    """A constant that is a whole number above 1; 0 for any other."""
+    """The constant `value` if it is a whole number above 1, else 0."""
     node = ast.parse(value, mode="eval").body
     number = node.value if isinstance(node, ast.Constant) else 0
     return number if isinstance(number, int) and not isinstance(number, bool) and number > 1 else 0

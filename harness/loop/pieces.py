@@ -16,7 +16,8 @@ from harness.records import Attempt
 class Piece:
     """One change: its name, attempt and title, the candidate before it and after it.
 
-    `is_experiment`: it was accepted for its gain. Others adopted kernel.py as it stood, and may be rewordings.
+    `is_experiment`: the change was accepted for its gain. A rebaseline adopted kernel.py as it stood, and may be a
+    rewording.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Piece:
 class Pieces:
     """Changes to take out of the champion's text, oldest first: those `asked` for, and `later` ones that may go too.
 
-    `attempt` is the attempt whose hunks are asked for, None if accepted attempts are. `champion` and `baseline` are
+    `attempt` is the attempt whose hunks are asked for, None if whole attempts are. `champion` and `baseline` are
     attempts' numbers.
     """
 
@@ -46,7 +47,7 @@ class Pieces:
 
     @property
     def last_for_itself(self) -> Piece | None:
-        """The last change, if it is neither an experiment nor the only one; None if only requested changes are left."""
+        """The last change if it may be a rewording; None for an experiment, a requested hunk, or the only change."""
         is_asked = self.attempt is not None or len(self.asked) < 2
         last = None if is_asked and not self.later else self.every[-1]
         return None if last is None or last.is_experiment else last
@@ -62,7 +63,7 @@ class Pieces:
         return (*self.asked, *self.later)
 
     def without(self, pieces: Sequence[Piece]) -> Candidate | None:
-        """The champion's text without these changes, taken out newest first; None if others changed the same lines."""
+        """The champion's text without `pieces`, taken out newest first; None if others touched the same lines."""
         if not pieces:
             return self.candidate
         first, *rest = sorted(pieces, key=self.every.index)
@@ -97,7 +98,7 @@ class Pieces:
 def companions(
     piece: Piece, others: Sequence[Piece], works: Callable[[tuple[Piece, ...]], bool]
 ) -> tuple[Piece, ...] | None:
-    """The `others` that have to go with `piece` so that the rest works; None if it fails even without all of them.
+    """The `others` to take out with `piece` so that `works` is True; None if it is False even without all of them.
 
     Returns the nearest change that suffices alone, otherwise a set from which none can be left out.
     """
@@ -118,7 +119,7 @@ def companions(
 
 
 def accepts(ledger: Ledger) -> Pieces:
-    """Every accepted attempt since the baseline that changed the text.
+    """The change of each accepted attempt since the baseline that changed the text.
 
     Raises RatchetError `no-champion`, `nothing-to-ablate`, and as reading a kernel does.
     """

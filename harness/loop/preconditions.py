@@ -1,4 +1,4 @@
-"""The preconditions of an attempt: a committed judge, a branch, an identity, times that may decide the title."""
+"""The preconditions of an attempt: a committed judge, a branch, an identity, times that can decide."""
 
 import shlex
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
             "cpu-champion",
             f"the time of the champion (attempt {champion.number}) is {champion.key.source}, and a time on a CPU says "
             f"nothing about a {champion.key.chip}: leave out --on cpu. `judge --on cpu` times kernel.py on the CPU and "
-            "records nothing; --rebaseline makes kernel.py the champion as it stands",
+            "records nothing; --rebaseline makes kernel.py the champion if it passes",
         )
 
 

@@ -30,8 +30,7 @@ from harness.loop import screening
 from harness.loop.bench import Say
 from harness.loop.screening import Answer, Place, Places, Request
 
-# The time between two questions whether an actor is alive, and the limit for the answer; Ray itself notices a dead
-# machine.
+# How often an actor is asked whether it is alive, and how long its answer may take; Ray itself notices a dead machine.
 _PULSE_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 # Time for an actor to remove its files.
@@ -42,13 +41,13 @@ _ENDING_SECONDS = 10.0
 def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Places]:
     """Places on the cluster at `address`, or in Ray on this machine, which then listens only on the loopback.
 
-    `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere. There are `workers` places, by
-    default one for each CPU on offer. Raises RatchetError `no-ray` if Ray is not installed, `no-cluster` if no cluster
-    answers, or the cluster has another version of Ray or Python.
+    `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere, and None for Ray on this machine.
+    There are `workers` places, by default one for each CPU that Ray offers. Raises RatchetError `no-ray` if Ray is not
+    installed, `no-cluster` if no cluster answers, or the cluster has another version of Ray or Python.
     """
     if importlib.util.find_spec("ray") is None:
         raise RatchetError(
-            "no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (elsewhere: pip install ray)"
+            "no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (outside a clone: pip install ray)"
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
@@ -77,7 +76,9 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
     try:
         count = workers or int(ray.cluster_resources().get("CPU", 0))
         if not count:
-            raise RatchetError("no-cluster", f"expected CPUs in the cluster at {address}, got none: set --num-cpus")
+            raise RatchetError(
+                "no-cluster", f"expected CPUs in the cluster at {address}, got none: see `ray start --num-cpus`"
+            )
         cluster = _Cluster(count)
         # Ray reports dead workers on stdout, which belongs to JSON.
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
@@ -131,7 +132,7 @@ class _Cluster:
 
 
 class _Worker:
-    """A place: an actor, wherever Ray puts it."""
+    """A place for screening: an actor, on whichever machine Ray starts it."""
 
     def __init__(self, cluster: _Cluster) -> None:
         import ray
@@ -226,5 +227,5 @@ class _Screener:
 
 
 def _line(error: BaseException) -> str:
-    """The last line with text: the lines above say where it happened."""
+    """The last line with text of an error: the lines above it are its traceback."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)

@@ -51,7 +51,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     work = f"replay/{number:04d}"
     # Recorded failures first.
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
-    # The first evaluation's files are read again at the end.
+    # The lock is held to the end, where the files of the first evaluation are read again.
     with bench.locked(f"replay {number}"):
         evidence = replace(bench, draws=draws).judge(candidate, work)
         opponent = _opponent(ledger, attempt, bench, key) if evidence.failure is None else None
@@ -98,7 +98,7 @@ def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
     elif then.mode == "device":
         why_not = "it needs the device"
     elif evidence.failure is not None:
-        why_not = f"{evidence.failure.kind} ended the judgement before"
+        why_not = f"{evidence.failure.kind} ended the judgement before this check"
     elif then.mode == "interpret":
         why_not = "it was interpreted at a shape that is no longer checked"
     else:
@@ -120,7 +120,7 @@ def _fraction(check: Check) -> float | None:
 
 
 def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evidence | None:
-    """The attempt's champion under the present key; None if it had none, or if only a paired benchmark can decide."""
+    """The evidence about the attempt's champion; None if there is none, or if only a paired benchmark can decide."""
     champion = attempt.champion
     # A first attempt, an adopted text and an undo were compared with nobody.
     if attempt.kind != "experiment" or champion is None or key.source != "simulated":
@@ -131,7 +131,7 @@ def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evide
 
 
 def _defender(ledger: Ledger, attempt: Attempt, opponent: Evidence | None, bench: Bench) -> resimulate.Defender | None:
-    """The champion that the attempt was judged against, to compare a simulated gain with."""
+    """The champion that the attempt was judged against, for testing a simulated gain."""
     if opponent is None or attempt.champion is None:
         return None
     return resimulate.Defender(

@@ -1,4 +1,4 @@
-"""Compiles and simulates recorded kernels again under the present key, so that a table has one scale.
+"""Compiles and simulates recorded kernels again under the present key, so that a table's times are comparable.
 
 Records are not rewritten: each time is a note (ledger/notes.py), kept as soon as it is known, so that an interrupted or
 killed run loses only the time of one kernel.
@@ -29,7 +29,7 @@ WORK = "rescale"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleResult:
-    """The kernels that were timed again, as notes, and sentences on the others; `key_digest` is the scale."""
+    """Notes on the kernels that were timed again, sentences on the others, and the digest of the timing key."""
 
     key_digest: str
     notes: tuple[Note, ...]
@@ -160,7 +160,8 @@ def _logged(ledger: Ledger) -> Iterator[None]:
 def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str | None = None) -> tuple[str, ...]:
     """The result of a rescale in words.
 
-    `attempts` names those that may need a time (8 accepted attempts); it is "" if there are none.
+    `attempts` names the attempts that may need a time (8 accepted attempts); it is "" if there are none, and None if
+    their number is not to be named.
     """
     if not (rescaled.notes or rescaled.skipped) and attempts is not None:
         why = f"all {attempts} have a time under key {rescaled.key_digest}" if attempts else "no attempts yet"
@@ -176,4 +177,5 @@ def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str |
 
 def _left(left: Sequence[Row]) -> Iterator[str]:
     if left:
-        yield f"{quantity(len(left), 'rejected kernel')} without a time under this key: ./ratchet.sh rescale --all"
+        without = quantity(len(left), "rejected kernel has", "rejected kernels have")
+        yield f"{without} no time under this key: ./ratchet.sh rescale --all"

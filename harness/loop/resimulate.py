@@ -57,7 +57,7 @@ def resimulated(
         if not isinstance(runs, Failure) and _is_the_champion(runs, defender.evidence):
             break
     if isinstance(runs, Failure):
-        defender.say(f"the pair could not be simulated again: {runs.kind}: {runs.message}")
+        defender.say(f"champion and candidate could not be simulated again: {runs.kind}: {runs.message}")
         return ()
     duration = time.monotonic() - began
     defender.say(f"both were simulated again under {quantity(len(runs) - 1, 'change')}, which took {duration:.1f} s")

@@ -60,7 +60,7 @@ class RevokeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recheck:
-    """The parts shared by all judgements of a revoke; `force` accepts failures that may be the machine's."""
+    """The constant parts of a revoke; `force`: failures that the machine may have caused count as the kernel's."""
 
     ledger: Ledger
     bench: Bench
@@ -71,7 +71,7 @@ class _Recheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RecheckResult:
-    """One attempt under the present judge."""
+    """One attempt, judged again by the present judge."""
 
     attempt: Attempt
     candidate: Candidate
@@ -80,7 +80,7 @@ class _RecheckResult:
 
     @property
     def failure(self) -> Failure | None:
-        """The failure; None only if it certainly passes, which the title requires."""
+        """The failure, `inconclusive` for a verdict in doubt; None only if the attempt passes, as a champion must."""
         if self.verdict.outcome == "accept":
             return None
         doubt = Failure(stage="latency", kind="inconclusive", message="; ".join(self.verdict.reasons))
@@ -275,7 +275,7 @@ def _rejudged(result: _RecheckResult) -> RejudgedAttempt:
 
 
 def _title_stays(recheck: _Recheck, result: _RecheckResult) -> RevokeResult:
-    """The result if the champion passes or nobody can tell, with the drift of its time."""
+    """The result if the champion passes or its verdict is in doubt, with the drift of its time."""
     champion = result.attempt
     before, now = champion.evidence.latency, result.evidence.latency
     ratio, drift = None, ""

@@ -28,18 +28,18 @@ if __name__ == "__main__":
         raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
     raise SystemExit(judge_contest(__file__))
 """
-# The first line of a file that several templates share names them. Lines of only some of them stand between lines
-# `#: NAMES` or `#: not NAMES` and the next such line; `#: end` is for all.
+# The first line of a file that several templates share names them: `#: for NAMES`. Lines for only some of them follow a
+# line `#: NAMES` or `#: not NAMES`; after `#: end` the lines are for all again.
 _MARK, _FOR = "#: ", "#: for "
 
 
 def templates() -> tuple[str, ...]:
-    """The contests of operators, whose prepare.py is data."""
+    """The names of the templates of operators: their prepare.py only sets constants."""
     return tuple(name for name in starts() if name != FORMULA)
 
 
 def starts() -> tuple[str, ...]:
-    """Everything that `new --like` can copy: the templates, and a problem of the contest's own."""
+    """The names that `new --like` takes: the templates of operators, and `formula`."""
     return tuple(sorted(_sources("prepare.py")))
 
 
@@ -56,7 +56,7 @@ def text(like: str, file: str) -> bytes:
 
 
 def _sources(file: str) -> dict[str, Path]:
-    """Each template's source of its prepare.py or kernel.py."""
+    """The path of each template's prepare.py or kernel.py, by the template's name."""
     source_of: dict[str, Path] = {}
     for path in (*OPERATORS.glob(f"*/templates/*/{file}"), OPERATORS / "templates" / FORMULA / file):
         with path.open(encoding="utf-8") as lines:
@@ -67,7 +67,7 @@ def _sources(file: str) -> dict[str, Path]:
 
 
 def _of_template(source: str, like: str) -> str:
-    """The lines of the template called `like`."""
+    """The lines of `source` that are for the template called `like`."""
     kept, is_kept = [], True
     for line in source.splitlines(keepends=True):
         if line.startswith(_MARK):
@@ -95,13 +95,16 @@ def scaffold(
     """
     if like not in starts():
         near = difflib.get_close_matches(like, starts(), 1)
-        hint = f"; did you mean {near[0]}?" if near else ";"
-        raise RatchetError("unknown-template", f"--like got {like!r}{hint} expected one of {', '.join(starts())}")
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise RatchetError(
+            "unknown-template",
+            f"expected --like TEMPLATE, got {like!r}{hint}; TEMPLATE is one of {', '.join(starts())}",
+        )
     contents = {**{file: text(like, file) for file in ("prepare.py", "kernel.py")}, ".gitignore": IGNORED}
     for name, value in settings:
         files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]
         if own_kernel and not files:
-            # prepare.py has the constants that people want to set first, and its error lists them.
+            # The error then lists the constants of prepare.py, which people want to set first.
             files = ["prepare.py"]
         for file in files:
             contents[file] = rewrite(contents[file], name, value, file)

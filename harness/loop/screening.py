@@ -1,8 +1,8 @@
-"""Kernels screened side by side, each in its own place: compiled and timed, not checked, nothing recorded.
+"""Screens kernels in parallel, one in each place: they are compiled and timed, not checked, and not recorded.
 
 A place is a process of this machine, or one on a machine of a Ray cluster (`ray_cluster.py`). `python -m
-harness.loop.screening` is such a process: requests as lines of JSON on stdin, a line with the evidence for each on
-stdout. An evaluation kills all unknown child processes, so two evaluations cannot run in one process; one after the
+harness.loop.screening` is such a process: it reads requests as lines of JSON from stdin, and answers each with a line
+on stdout. An evaluation kills all unknown child processes, so two evaluations cannot run in one process; one after the
 other, they share the process that has imported JAX.
 """
 
@@ -45,8 +45,8 @@ _MOST_TRIES = 8
 class Request:
     """One candidate to screen.
 
-    `checked`: its checks run too, because on a CPU only they give a latency. `prepare` is the text of the contest's
-    prepare.py. A place whose key differs from `key` refuses.
+    `checked`: its checks run too, because on a CPU the latency comes from them. `prepare` is the text of the contest's
+    prepare.py. A place whose key differs from `key` refuses the request.
     """
 
     directory: str
@@ -121,7 +121,7 @@ def screen(
     `ask` and `tell` are never called concurrently. Files go to `profile_data/<work>/<number>` of the contest. A kernel
     whose place was lost is screened again, and fails as `killed` if that happens too often; a place that cannot work
     (another judge or compiler, a full disk) is given up. Raises the RatchetError of the last place if all are given up,
-    and whatever `ask` and `tell` raise. Whatever is raised, Ctrl-C too, no process is left.
+    and whatever `ask` and `tell` raise. After any exception, also Ctrl-C, no process is left.
     """
     queue = _Queue(contest, ask, tell, policy, on=on, places=places, work=work)
     with ThreadPoolExecutor(max_workers=places.count) as pool:
@@ -135,7 +135,7 @@ def screen(
 
 
 class _Queue:
-    """Candidates asked for, under way, or to be screened again; `serve` screens them in one place."""
+    """The candidates that are being screened or await another try, and new ones; `serve` screens them in one place."""
 
     def __init__(
         self, contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str
@@ -174,7 +174,7 @@ class _Queue:
         self._close(place)
 
     def interrupt(self) -> None:
-        """Ends every place."""
+        """Closes every place at once."""
         with self._change:
             self._is_over = True
             self._change.notify_all()
@@ -184,7 +184,7 @@ class _Queue:
             list(ending.map(lambda place: place.close(is_interrupted=True), left))
 
     def _next(self) -> Candidate | None:
-        """The next candidate, None at the end; waits for candidates under way, which may have to be screened again."""
+        """The next candidate, None at the end; waits for those being screened, which may have to be screened again."""
         with self._change:
             while not self._is_over:
                 candidate = self._returned.pop() if self._returned else None if self._is_asked_out else self._ask()
@@ -217,7 +217,7 @@ class _Queue:
             return answer is None
 
     def _give_up(self, place: Place, error: RatchetError) -> None:
-        """Leaves the place out. Raises `error` if it was the last one."""
+        """Closes a place that cannot work. Raises `error` if it was the last one."""
         self._close(place)
         with self._change:
             if not self._open and self._begun == self._places.count:
@@ -244,7 +244,7 @@ class _Queue:
         )
 
     def _without_answer(self) -> Evidence:
-        message = f"the process that screened it ended {_MOST_TRIES} times without an answer"
+        message = f"the process that screened this kernel ended {_MOST_TRIES} times without an answer"
         return Evidence(
             problem=self._contest.problem.statement(),
             chip=self._contest.chip.name,
@@ -291,8 +291,8 @@ class Process:
 
 
 def _start() -> "subprocess.Popen[bytes]":
-    # The process answers with this very harness. `-P`: the working directory belongs to the candidate, and nothing in
-    # it may be imported here.
+    # PYTHONPATH makes the process import this harness. `-P`: the working directory belongs to the candidate, so nothing
+    # in it may be imported.
     path = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     # The mask is inherited: an interrupt while Python starts waits for `main` and leaves no traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -320,7 +320,7 @@ def main() -> int:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    # A terminal's Ctrl-C arrives before the parent's: the second one would break off the cleanup.
+    # After Ctrl-C in a terminal the parent sends a second interrupt, which would break off the cleanup.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 

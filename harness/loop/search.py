@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 Settings = tuple[Setting, ...]
 Method = Literal["tpe", "random"]
-# The number of an earlier run's fastest settings that may still be judged.
+# How many of the fastest settings of an earlier run are screened again, so that they can be judged.
 _FASTEST = 3
 # A space has some hundred settings and a search tries some dozen. So only a few are drawn at random; each later setting
 # is the best of many candidates.
 _AT_RANDOM, _WEIGHED = 6, 96
-# Optuna's exceptions for a journal with lines that it did not write.
+# The exceptions that Optuna raises for a journal with lines that it did not write.
 _DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-# The number of times that a search may ask for known settings before a new one is drawn for it.
+# How often in a row Optuna may propose known settings before new settings are drawn at random instead.
 _REPEATS = 20
 
 
@@ -57,7 +57,7 @@ def study_name(contest: Contest, grid: Grid) -> str:
 
 
 def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:
-    """The constants as kernel.py has them, None if one of them is not in the grid."""
+    """The grid's constants with their values in kernel.py; None if the grid lacks one of these values."""
     value_of = dict(candidate.constants)
     settings = tuple((name, value_of.get(name, "")) for name, _ in grid)
     return settings if all(value in values for (_, value), (_, values) in zip(settings, grid, strict=True)) else None
@@ -74,7 +74,7 @@ class Search(Protocol):
     total: int
 
     def ask(self) -> Settings | None:
-        """New settings, or None at the end."""
+        """The next settings to screen, or None at the end."""
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
         """Receives the latency of `settings`, None if they have none."""
@@ -105,13 +105,13 @@ class WholeGrid:
 class Study:
     """A search by Optuna: at most `trials` settings, asked for until `deadline` (time.monotonic()).
 
-    - `in_all`: settings of the search that this one continues count too.
+    - `in_all`: settings of the search that this one continues count towards `trials`.
     - Settings that are not `allowed` are never asked for.
     - Results go into a journal at `path`. A study of the same `name` is continued: known settings are not asked for
       again, except the fastest, which come first, so that one of them can be judged. Then comes `first`.
 
-    Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read; `ask`, `tell`
-    and `forget` raise it as files.refusals_in_words does if the journal cannot be written.
+    Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read, and, as
+    `ask`, `tell` and `forget` do, the errors of files.refusals_in_words if the journal cannot be written.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Study:
             settings = self._settings(trial.params)
             if self._is_new(settings):
                 return self._begun(settings, trial)
-            # Optuna is told the known result once more; for settings under way there is none.
+            # Optuna gets the known result once more; settings that are being screened have none yet.
             self._end(trial, self._seconds_of.get(settings))
         left = self._not_tried()
         return None if left is None else self._drawn(left)
@@ -271,7 +271,7 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     _cut_torn_line(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # With constant_liar, settings next to those under way are avoided.
+        # With constant_liar, Optuna avoids settings close to those that are being screened.
         samplers: dict[Method, optuna.samplers.BaseSampler] = {
             "tpe": optuna.samplers.TPESampler(
                 seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_AT_RANDOM, n_ei_candidates=_WEIGHED

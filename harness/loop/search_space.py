@@ -33,7 +33,7 @@ _IN_CONDITIONS = (
 )
 # A space up to this size can be listed.
 MOST_LISTED = 1 << 16
-# A larger range is a typing error, and a record names all values.
+# A larger range is probably a typing error, and the record of a sweep lists every value.
 _MOST_VALUES = 4096
 
 
@@ -87,7 +87,7 @@ def allowed(grid: Grid, conditions: Sequence[str]) -> frozenset[tuple[Setting, .
             fulfilling.append(settings)
     if not fulfilling:
         words = " --where ".join(map(repr, conditions))
-        raise UsageError("bad-condition", f"no setting is left by --where {words}: loosen a condition")
+        raise UsageError("bad-condition", f"no setting of the grid fulfils --where {words}: loosen a condition")
     return frozenset(fulfilling)
 
 
@@ -112,7 +112,7 @@ def _condition(text: str, names: set[str]) -> ast.expr:
 
 def _holds(code: CodeType, values: Mapping[str, object], text: str) -> bool:
     try:
-        # It contains only comparisons, arithmetic and the names of `values`.
+        # The code contains only comparisons, arithmetic and the names in `values`.
         return bool(eval(code, {"__builtins__": {}}, dict(values)))
     except (ArithmeticError, TypeError, ValueError) as error:
         raise UsageError("bad-condition", f"--where {text!r} with {values}: {error}") from None
@@ -142,7 +142,9 @@ def _values(name: str, text: str) -> list[str]:
         numbers = list(range(first, last + 1, int(step)))
     if not numbers:
         raise UsageError(
-            "bad-grid", f"--set {name}: expected a rising range such as 128..2048:pow2 or 8..64:8, got {text.strip()!r}"
+            "bad-grid",
+            f"--set {name}: expected a rising range such as 128..2048:pow2 or 8..64:8, of at most {_MOST_VALUES:,} "
+            f"values, got {text.strip()!r}",
         )
     return [str(value) for value in numbers]
 

@@ -1,6 +1,6 @@
-"""The state of the search for a faster kernel: pure, from attempts and kernels.
+"""The state of the search for a faster kernel, computed from attempts and kernels without reading files.
 
-loop/when_to_stop.py decides whether it advises to go on or to stop.
+loop/when_to_stop.py decides whether the advice is to go on or to stop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from harness.records.titles import is_check, taken_back, titles
 class SearchInputs:
     """The inputs of a search state: all rows, oldest first, and the candidates to look into, by attempt.
 
-    `candidate` is the one in the working tree, `report` the champion's (or the last attempt's before there is one),
+    `candidate` is the one in the working tree, `report` the champion's (without a champion, the last attempt's),
     `screened` the settings that sweeps have screened, each with the attempt of its sweep.
     """
 
@@ -71,9 +71,8 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
 def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The attempts after the last one that was accepted and still counts.
 
-    Undos, revokes and rebaselines are neither wins nor attempts. Attempts before a revoke do not count, because they
-    were judged against a kernel that fails. Attempts before an edit of the champion's text by hand do not count either,
-    because they were judged against another text.
+    Undos, revokes and rebaselines are no attempts. Attempts before a revoke do not count, because they were judged
+    against a kernel that fails; nor do attempts before a rebaseline that adopted another program.
     """
     begins = 0
     for place, (row, title, how) in enumerate(zip(rows, titles(rows), taken_back(rows), strict=False)):
@@ -114,7 +113,7 @@ def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
 
 
 def winner(rows: Sequence[Row], champion: Row) -> Row:
-    """The row of the attempt that won the title with the champion's program; later attempts checked it again."""
+    """The row of the attempt that won the title with the champion's program; later rebaselines only checked it."""
     *_, title = titles(rows)
     holder = title.holder if title is not None and title.row.number == champion.number else champion.number
     return next((row for row in rows if row.number == holder), champion)

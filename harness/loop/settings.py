@@ -40,5 +40,5 @@ def value_of(text: str) -> object:
         return ast.literal_eval(value)
     if not is_plain(value):
         raise ValueError(f"expected a literal or arithmetic on numbers, got {text!r}")
-    # It contains only numbers and operators.
+    # The expression contains only numbers and operators.
     return eval(compile(ast.Expression(value), "--set", "eval"), {"__builtins__": {}})

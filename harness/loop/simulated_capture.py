@@ -1,4 +1,4 @@
-"""The simulated run of a kernel as a small capture, written at every judgement in place of `timeline`."""
+"""The simulated run of a kernel as a small capture, which replaces the timeline among its dumps."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from harness.workbench.traces.xspace import xspace
 
 
 def keep(evidence: Evidence, contest: Path, name: str) -> str:
-    """Writes the run of each program of the evidence, called `name`; returns why one could not be written, else ""."""
+    """Writes a capture called `name` of each program's run; returns why one could not be written, else ""."""
     for member, program in evidence.programs:
         dumps = dump_directory.of(program, contest)
         if dumps is None or not (dumps / TIMELINE).is_file():

@@ -72,8 +72,8 @@ def _on_keys(
     count = len(tuple(scale.untimed(of_chip, notes, key_digest(key), only_accepted=True)))
     if count:
         yield (
-            f"{quantity(count, 'accepted kernel')} without a time on today's scale: the next attempt times "
-            f"{'it' if count == 1 else 'them'} after its report, or ./ratchet.sh rescale does"
+            f"{quantity(count, 'accepted kernel has', 'accepted kernels have')} no time on today's scale: the next "
+            f"attempt times {'it' if count == 1 else 'them'} after its report, or ./ratchet.sh rescale does"
         )
 
 

@@ -2,11 +2,11 @@
 
 Screening compiles each setting and takes its simulated latency, on all cores; it skips the check of the results, which
 is most of a judgement's time. On a chip without a simulator the device itself times one setting at a time. Screened
-latencies choose and decide nothing: the chosen setting is judged like any other candidate, and on a device by a paired
-benchmark of fresh samples. So luck has only the chance of one attempt, however many settings are screened
+latencies only choose a setting: the chosen setting is judged like any other candidate, and on a device by a paired
+benchmark of fresh samples. So noise gets only the chance of one attempt, however many settings are screened
 (benchmarks/FALSE_ACCEPTS.md). A simulated time has no noise, but its model has an error, and the fastest of many
 settings is likely to be one whose error is in its favour: the more programs were looked at, the larger the gain that
-the verdict asks for (`judge/verdict/compare_simulated.py`).
+the verdict requires (`judge/verdict/compare_simulated.py`).
 """
 
 import time
@@ -44,7 +44,7 @@ from harness.units import change, percent, quantity, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a sweep, and the attempt that judged its best setting, None if no setting was worth it."""
+    """The result of a sweep, and the attempt that judged its best setting, None if no setting was left to judge."""
 
     swept: SweepResult
     judged: ratchet.AttemptResult | None
@@ -81,7 +81,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         if not options.rebaseline:
             preconditions.refuse_cpu_title(ledger.champion(), measuring.source(contest.chip, bench.on))
         original = contest.candidate()
-        # First of all, so that an unknown name costs nothing.
+        # Before anything is screened, so that an unknown name costs nothing.
         set_constants(original, tuple((name, values[0]) for name, values in wanted.parameters), contest.directory)
         if sentence := on_another_text(ledger, original):
             say(sentence)
@@ -94,7 +94,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
                 say(_threshold(bench, ledger, champion.row, search.total + len(search.earlier)))
             result = _screened(bench, original, search, wanted.places, champion)
         except RatchetError as error:
-            # Tampering may have caused it, so that is reported first.
+            # Tampering may have caused the error, so tampering is reported first.
             result = error
         finally:
             tampering = guard.end(ledger, watch, "sweep", is_confined=bench.policy.is_confined)
@@ -103,7 +103,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         if tampering.sentences:
             raise RatchetError(
                 "tampered",
-                f"something was changed while settings were screened: {tampering.sentences[0]}. Nothing was recorded; "
+                f"files or refs changed while settings were screened: {tampering.sentences[0]}. Nothing was recorded; "
                 "read kernel.py before you run it again",
             )
         if isinstance(result, RatchetError):
@@ -163,7 +163,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Champion:
-    """The rows of the contest and its present key; `row` is the champion's if screened times compare with its time."""
+    """The contest's rows and present key; `row` is the champion's if its time is comparable with screened times."""
 
     rows: tuple[Row, ...]
     key: Key
@@ -238,7 +238,7 @@ def _screened(
 ) -> tuple[ScreenedSetting, ...]:
     contest, progress, source = bench.contest, bench.progress, _source(bench)
     on = "simulated" if source == "simulated" else bench.on
-    # In the order of asking; different settings are different candidates.
+    # Settings in the order of asking; different settings give different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}
     results: dict[Candidate, ScreenedSetting] = {}
     search_progress = SearchProgress(search.total)
@@ -292,7 +292,7 @@ def _as_value(settings: tuple[Setting, ...], evidence: Evidence, champion: _Cham
 
 
 def _losses(evidence: Evidence, champion_seconds: Mapping[str, float | None]) -> str:
-    """The members of a suite that lose more than they may against these times, in words; "" if there are none."""
+    """A sentence on the members of a suite that lose more than they may against these times; "" if there are none."""
     pairs = (
         MemberTimes(
             name=member.name,

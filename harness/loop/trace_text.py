@@ -14,7 +14,7 @@ from harness.records import Evidence, Failure, Trace
 
 
 class _TracesError(Exception):
-    """The candidate traces; nothing else was asked."""
+    """Ends an evaluation after the trace, which is all that is needed."""
 
 
 def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) -> Failure | None:
@@ -33,7 +33,7 @@ def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) ->
 
 @dataclass(slots=True)
 class Trial:
-    """Tries candidates one after the other at small shapes; meanwhile `folder` keeps what was compiled."""
+    """Tries candidates one after the other at small shapes; `folder` keeps the compiled programs for the next ones."""
 
     contest: Contest
     folder: Path
@@ -41,7 +41,7 @@ class Trial:
     _programs: set[str] = field(default_factory=set)
 
     def evidence(self, candidate: Candidate) -> Evidence | None:
-        """The evidence about `candidate`, except at the contest's own shape; None for a program that was tried before.
+        """The evidence about `candidate`, unchecked at the contest's own shape; None if the program was tried before.
 
         A candidate that does not trace or that the compiler refuses is not checked. Raises as `evaluate` does.
         """

@@ -17,8 +17,8 @@ from harness.records import Champion, Policy, Verdict
 def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
     """Puts the kernel.py of attempt `number` into the working tree, and reports it; the index stays as it is.
 
-    Raises RatchetError `unknown-attempt`, `no-kernel`, or, unless `force`, `unsaved-kernel` if kernel.py holds a text
-    that neither an attempt nor a commit has.
+    Raises RatchetError `unknown-attempt`, `no-kernel`, or, unless `force`, `unsaved-kernel` if a file would be
+    overwritten whose text is nowhere else: a kernel.py that neither HEAD nor an attempt has, or a helper unlike HEAD's.
     """
     with ledger.lock(f"checkout {number}"):
         messages = ledger.recover()
@@ -26,15 +26,15 @@ def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
         if not force and not _is_saved(ledger):
             raise RatchetError(
                 "unsaved-kernel",
-                f"{ledger.place.kernel_path} holds a change that no attempt and no commit has; it would be lost. "
-                "Try it as an experiment first, commit it, or say --force",
+                f"{ledger.place.kernel_path} holds a text that neither HEAD nor any attempt has; it would be lost. "
+                "Try it as an experiment first, commit it, or add --force",
             )
         overwritten = () if force else recording.would_lose(ledger.place, candidate)
         if overwritten:
             raise RatchetError(
                 "unsaved-kernel",
-                f"{', '.join(overwritten)} beside kernel.py would be overwritten, but no attempt and no "
-                "commit has its text. Commit it, or say --force",
+                f"the text of {', '.join(overwritten)} in the folder of kernel.py would be overwritten, and HEAD does "
+                "not have it. Commit it, or add --force",
             )
         ledger.restore(candidate)
         left_out = _left_out(ledger, number)
@@ -118,7 +118,7 @@ def _not_the_champions(ledger: Ledger, candidate: Candidate, champion: int) -> R
         )
     return RatchetError(
         "unsaved-kernel",
-        f"{expected}, got a change that no attempt and no commit has: undo would overwrite it. Try it as an "
+        f"{expected}, got a text that neither HEAD nor any attempt has: undo would overwrite it. Try it as an "
         f"experiment, or commit it and ./ratchet.sh checkout {champion}, or throw it away with "
         f"./ratchet.sh checkout --force {champion}; then undo",
     )

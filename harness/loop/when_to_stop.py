@@ -25,21 +25,24 @@ def go_on_or_stop(
     plateau: int,
     last: Hint | None,
 ) -> Advice:
-    """The advice from the newest rows without a win (`since`) and the attempts looked into (`past`)."""
+    """The advice: to stop if the floor is reached, if `last` says so, or after `plateau` attempts without a win.
+
+    `since` are the rows of the attempts since the last win, `past` the attempts with the kinds of their changes.
+    """
     if champion is None:
         sentence = "no champion yet: the first attempt that passes becomes the champion"
         return Advice(do="baseline", why="no champion", sentence=sentence)
     label = _label(champion.source, champion.chip)
     if floor.gap_fraction is None:
-        sentence = f"the champion's latency is unknown: see why (show {champion.attempt}) before you try anything else"
+        sentence = f"the champion's latency is unknown: ./ratchet.sh show {champion.attempt} says why; mend that first"
         if champion.seconds is not None:
             sentence = f"the champion was timed on a CPU, which says nothing about the floor of a {champion.chip}"
         return Advice(do="go on", why="no latency", sentence=sentence)
     if floor.gap_fraction <= FLOOR_REACHED:
         sentence = (
             f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
-            f"{seconds(floor.seconds)} [{label}], less than {percent(FLOOR_REACHED, 0)}, and the best published "
-            "kernels get no nearer"
+            f"{seconds(floor.seconds)} [{label}], at most {percent(FLOOR_REACHED, 0)}; the best published kernels "
+            "get no nearer"
         )
         return Advice(do="stop", why="floor reached", sentence=sentence)
     if last is not None:

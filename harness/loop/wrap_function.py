@@ -1,4 +1,4 @@
-"""A kernel.py that calls an existing function in the first way that is right, with stand-ins for missing packages."""
+"""A kernel.py that calls an existing function in the first way that passes, with stand-ins for missing packages."""
 
 import ast
 import re
@@ -19,11 +19,11 @@ from harness.records import KERNEL, Evidence, Failure, Statement
 from harness.records.report_words import simulated
 from harness.units import seconds
 
-# Each stand-in costs a trace of a second. A serving stack without its dependencies lacks 15 packages.
+# Each stand-in costs another trace, which takes a second. A serving stack without its dependencies lacks 15 packages.
 _MOST_LACKING = 32
 _BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
 _STAND_IN = "packages that cannot be imported; stand-ins take their places while kernel.py is traced"
-# Words of a failure that a stand-in is part of (judge/evaluate/trace/stand_ins.py).
+# Words in a failure that a stand-in has caused (judge/evaluate/trace/stand_ins.py).
 _OF_A_STAND_IN = re.compile(r"\b_Absent\b|\bstand-in\b")
 # Beginnings of the judge's warnings on shapes that are not checked (`trace/smaller_shapes.py`).
 _UNCHECKED = ("a second shape", "no smaller shape")
@@ -43,8 +43,9 @@ def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progres
 
     A way of calling that the compiler refuses is not checked any further; a program that failed is not judged again.
     Packages that `target` imports but that cannot be imported are named in STUBS of the contest's prepare.py. Raises
-    RatchetError `does-not-trace` if no way traces, `helper-name` if a file beside it has the name of a module,
-    `missing-option` if it needs an option that nobody gave, `is-suite`.
+    RatchetError `does-not-trace` if no way traces, `helper-name` if a copied file has the name of a module,
+    `missing-option` if the function needs an option that neither problem nor `settings` state, and `is-suite` if the
+    contest needs several functions.
     """
     try:
         return _wrap(contest, target, settings, progress)
@@ -157,7 +158,7 @@ def _on_right(contest: Contest, target: ExistingFunction, way: existing.Variant,
 
 
 def _departures(way: existing.Variant) -> tuple[str, ...]:
-    return (f"not at the function's defaults: {', '.join(way.departures)}",) if way.departures else ()
+    return (f"options that are not at the function's defaults: {', '.join(way.departures)}",) if way.departures else ()
 
 
 def _unchecked(evidence: Evidence) -> tuple[str, ...]:
@@ -170,7 +171,8 @@ def _copied(target: ExistingFunction) -> tuple[str, ...]:
     """A sentence on the files that now lie beside kernel.py, if there are any."""
     if not target.helpers:
         return ()
-    return (f"copied {', '.join(sorted(target.helpers))} beside kernel.py, which imports it: change the kernel there",)
+    names_of_helpers = ", ".join(sorted(target.helpers))
+    return (f"copied {names_of_helpers} to the folder of kernel.py, which imports the copy: change the kernel there",)
 
 
 def _on_stand_ins(target: ExistingFunction, lacking: dict[str, Failure]) -> tuple[str, ...]:
@@ -214,7 +216,7 @@ def _for_one_function(contest: Contest) -> Statement:
 
 
 def _set(candidate: Candidate, settings: Settings, problem: frozenset[str]) -> Candidate:
-    """`candidate` with its own constants set; raises for a constant that neither it nor the problem has."""
+    """`candidate` with its constants set. Raises RatchetError for a constant that neither it nor the problem has."""
     files = candidate.files
     for name, value in settings:
         homes = [file for file, data in files.items() if name in names(data)]

@@ -146,7 +146,7 @@ def test_an_expectation_may_begin_with_a_minus() -> None:
     [
         (["results", "--since"], "expected --since N, got nothing after it: only attempts from number N on"),
         (["results", "--grep"], "expected --grep TEXT, got nothing after it: only hypotheses with this text"),
-        (["new", "mine", "--like", "rmsnrm"], "--like got 'rmsnrm'; did you mean rmsnorm? expected one of "),
+        (["new", "mine", "--like", "rmsnrm"], "got 'rmsnrm' (did you mean rmsnorm?); TEMPLATE is one of "),
     ],
 )
 def test_mistakes_are_answered_with_what_was_meant(

@@ -18,8 +18,8 @@ def importing(**hashes: str) -> Evidence:
 
 def test_a_package_with_other_files_is_named() -> None:
     (sentence,) = on_packages(importing(tiles="a", maths="b"), importing(tiles="c", maths="b"))
-    assert sentence.startswith("tiles, which kernel.py imports, has changed since the champion was judged")
-    assert "copy the file beside kernel.py" in sentence
+    assert sentence.startswith("tiles, which kernel.py imports, changed after the champion was judged")
+    assert "copy the edited file into the folder of kernel.py" in sentence
 
 
 def test_nothing_is_said_of_packages_that_are_as_they_were_or_that_one_of_both_imports() -> None:

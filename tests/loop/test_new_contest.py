@@ -54,7 +54,7 @@ FLASH = "jax.experimental.pallas.ops.tpu.flash_attention:flash_attention"
 
 def test_a_function_is_not_called_for_a_problem_that_is_yet_to_be_written(tmp_path: Path) -> None:
     done = ratchet(tmp_path, "new", "mine", "--from", FLASH, "--like", "formula", expect=4)
-    assert f"expected an operation for {FLASH}, got the template whose prepare.py you have yet to write" in done.stderr
+    assert f"expected --like to name the operation of {FLASH}, got `formula`, whose" in done.stderr
     assert not (tmp_path / "mine").exists()
 
 
@@ -197,7 +197,7 @@ def test_a_function_that_a_file_brings_from_another_and_a_linked_file_are_taken(
             "shadow.py:norm",
             "shadow.py line 1 imports random, but random.py has the name of an installed module: rename",
         ),
-        ("far.py:norm", "far.py line 1 imports linked, but linked.py is a symbolic link: put a copy of the file there"),
+        ("far.py:norm", "far.py line 1 imports linked, but linked.py is a symbolic link: replace it by a copy"),
     ],
 )
 def test_what_is_no_function_of_a_file_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -43,7 +43,8 @@ def test_its_constants_are_what_to_try() -> None:
         '`ratchet.sh sweep "experiment: ..." --set PAGES=4,16`'
     )
     assert (first.kind, first.gain) == ("constants", None)
-    assert all(other.suggestion.startswith("only in a copy of ragged_paged_attention/kernel.py: ") for other in others)
+    in_a_copy = "possible only in a copy of ragged_paged_attention/kernel.py: "
+    assert all(other.suggestion.startswith(in_a_copy) for other in others)
     assert [hint.observation for hint in hints] == [hint.observation for hint in before]
 
 
@@ -68,7 +69,7 @@ def test_sizes_that_were_screened_or_fit_no_axis_are_left_out() -> None:
     assert spent
     assert all(
         words.startswith(
-            "half and twice the size of PAGES were screened already or are longer than every axis; only in a copy of "
+            "half and twice the values of PAGES were tried already or exceed every axis; possible only in a copy of "
             "ragged_paged_attention/kernel.py: "
         )
         for words in spent

@@ -120,13 +120,13 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ("{", "is not JSON"),
-        ('[{"sequence": 256, "sequence": 512}]', "'sequence' is twice in one object"),
+        ("{", "is not a JSON file of shapes"),
+        ('[{"sequence": 256, "sequence": 512}]', "'sequence' occurs twice in one object"),
         ("{}", "expected a list of objects"),
         ("[]", "expected at least one shape"),
-        ([{"headz": 2}], "entry 1: expected name, batch, causal"),
+        ([{"headz": 2}], "entry 1: expected the keys name, batch, causal"),
         ([{"heads": [2]}], "expected a number or a word as heads"),
-        ([{"sequence": 512}, {"sequence": 512}], "is there twice"),
+        ([{"sequence": 512}, {"sequence": 512}], "names two shapes"),
         ([{"model": "x", "head": 2}], "expected a model's keys"),
         ([{"model": "x", "sequences": [1]}], "expected 'heads' of the model for attention"),
         ([LLAMA | {"sequences": 2048}], "expected 'sequences' as a list"),
@@ -221,7 +221,7 @@ def test_a_bad_condition_is_named(condition: str, words: str) -> None:
     ("values", "condition", "words"),
     [
         ("A=0,1", "1 % A == 0", "zero"),
-        ("A=1,2", "A > 5", "no setting is left"),
+        ("A=1,2", "A > 5", "no setting of the grid fulfils"),
         ("A=1..2048 B=1..2048", "A == B", "at most 65,536 settings"),
     ],
 )
@@ -310,7 +310,7 @@ def test_each_format_is_found_by_the_shape_it_was_written_for() -> None:
 def test_a_table_of_another_chip_or_kernel_is_refused(form: Any) -> None:
     text = formats.written([row()], form)
     for kernel, chip in (("tokamax:flash_attention", "v5e"), ("jax:flash", "v6e")):
-        with pytest.raises(UsageError, match="got table, of tokamax:flash_attention on v6e"):
+        with pytest.raises(UsageError, match="got table, which is for tokamax:flash_attention on v6e"):
             formats.holds(text, "table", kernel, chip)
 
 
@@ -517,7 +517,7 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     with pytest.raises(UsageError, match=r"odd: .*kv_heads to divide heads"):
         filled_with({"name": "a", "sequence": 512}, {"name": "odd", "heads": 3, "kv_heads": 2})
     # So is a condition that leaves no setting for it.
-    with pytest.raises(UsageError, match=r"^b: no setting is left by --where 'BQ < 256'"):
+    with pytest.raises(UsageError, match=r"^b: no setting of the grid fulfils --where 'BQ < 256'"):
         filled_with({"name": "b", "sequence": 512}, conditions=("BQ < 256", "BQ > 128"))
     assert made == []
     assert filled("a").shape == "a"

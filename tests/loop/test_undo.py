@@ -51,7 +51,7 @@ def test_after_a_checkout_the_way_out_is_named_and_works(ledger: Ledger) -> None
 def test_a_change_of_ones_own_is_not_lost_by_what_is_named(ledger: Ledger) -> None:
     folder = ledger.place.kernel_path.parent
     ledger.place.kernel_path.write_text("mine = 1\n")
-    assert "got a change that no attempt and no commit has" in refusal(ledger)
+    assert "got a text that neither HEAD nor any attempt has" in refusal(ledger)
     git(folder, "commit", "-qam", "My own")
     assert "got that of the last commit: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
     checkout(Ledger.open(folder), 3, force=False)

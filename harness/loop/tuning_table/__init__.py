@@ -1,1 +1,1 @@
-"""Tables of tuned block sizes: for each shape and chip the best constants of a kernel, and its default's cost."""
+"""Tables of tuned block sizes: for each shape and chip a kernel's best constants, and the fallback's time."""

@@ -1,4 +1,4 @@
-"""Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept."""
+"""Fills a table: for each shape and chip, searches settings, judges the best, and keeps a row."""
 
 import hashlib
 import re
@@ -32,7 +32,7 @@ from harness.records import MAY_PASS_NEXT_TIME, Evidence, RefusedSetting, Screen
 from harness.units import quantity
 from harness.units import seconds as in_seconds
 
-# The number of settings to judge; if all of them fail their checks, the fastest becomes the entry anyway, as unchecked.
+# The number of settings to judge; if all of them fail their checks, the row has the fastest, marked as unchecked.
 _JUDGED = 3
 _TRUTHS = ("True", "False")
 # Failures that no constant of a kernel.py changes: all settings fail like the first.
@@ -158,7 +158,7 @@ class Filling:
 def rows(
     kernel: TunedKernel, shapes: tuple[Shape, ...], chips: tuple[str, ...], how: Filling, progress: Progress
 ) -> Iterator[Row]:
-    """One row for each shape on each chip; rows in `folder` of the same judge and compiler are not made again.
+    """One row for each shape on each chip; a row in `folder` with the same search and fallback is not made again.
 
     A row is also recomputed if a setting timed out, was killed or ran out of memory. Every finished row is a line of
     rows.jsonl there, and an interrupted search is continued.
@@ -302,7 +302,7 @@ def _screened(
     progress: Progress,
     where: str,
 ) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
-    """The evidence about each setting that was tried, in the order of asking, and the times of the continued search.
+    """The evidence about each setting that was tried, in the order of asking, and times from a search continued here.
 
     The fallback is always among the settings.
     """

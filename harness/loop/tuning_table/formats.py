@@ -1,4 +1,4 @@
-"""A table in the form that people's code reads: our JSON, a Python dictionary, tokamax's cache."""
+"""A table in the formats that users' code reads: our JSON, a Python dictionary, tokamax's cache."""
 
 import ast
 import json
@@ -138,7 +138,8 @@ def _require_same(where: str, of: set[tuple[str, str]], wanted: tuple[str, str])
     if of - {wanted}:
         kernel, chip_name = sorted(of - {wanted})[0]
         raise UsageError(
-            "bad-table", f"expected a table of {wanted[0]} on {wanted[1]}, got {where}, of {kernel} on {chip_name}"
+            "bad-table",
+            f"expected a table of {wanted[0]} on {wanted[1]}, got {where}, which is for {kernel} on {chip_name}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Kernels shipped with tables of block sizes: the problem of each, its tuned constants and its fallback."""
+"""Kernels of JAX and tokamax with block sizes to tune: for each the problem, the constants and the fallback."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from harness.loop.search_space import Grid, Setting
 # A problem's parameters by name, as in its statement.
 Parameters = Mapping[str, object]
 _LANES = 128
-# Larger blocks of queries, keys or rows fit no VMEM; the depth of a matmul may be taken whole.
+# Larger blocks of queries, keys or rows do not fit into VMEM; a block of a matmul's depth may be larger.
 _MOST_ROWS, _MOST_DEPTH = 4096, 8192
 
 

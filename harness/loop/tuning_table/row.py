@@ -14,7 +14,7 @@ from harness.loop.settings import value_of
 from harness.records import RefusedSetting, ScreenedSetting
 from harness.records.problem import Parameter
 
-# The least and the most seconds.
+# The least and the most time, in seconds.
 Ends = tuple[float, float]
 
 
@@ -22,13 +22,13 @@ Ends = tuple[float, float]
 class Row:
     """One shape on one chip; times are simulated, in seconds.
 
-    - `settings` is None if none has a time, for the reason in `failure`.
+    - `settings` is the best setting; None if no setting has a time or a range, for the reason in `failure`.
     - `checks` is the number of checks that the best setting passed; 0 if it is unchecked. The reason is in `unchecked`:
       the three fastest fail, or the machine failed.
     - `tried` of the `possible` settings were tried; `looked_at` of their programs had a latency.
-    - `search` stands for everything that the row depends on: judge, compiler, kernel, settings, their number.
+    - `search` is a digest of everything that the row depends on: judge, compiler, kernel, settings, their number.
     - `trials` are the tried settings in the order of asking; for a continued search, only those with a latency.
-    - `refused` are settings that were judged and fail. `kernel_digest` stands for the kernel's text and its judge.
+    - `refused` are settings that were judged and fail. `kernel_digest` is a digest of the kernel's text and its judge.
     - `range_seconds` and `fallback_range_seconds` are the least and the most time of a setting without a latency,
       because the SparseCore does a part of it. `is_best_at_both_ends`: no other setting takes less at either end.
 
@@ -73,9 +73,11 @@ class Row:
         if any(pair is not None and pair[0] > pair[1] for pair in (self.range_seconds, self.fallback_range_seconds)):
             raise ValueError("expected a range with its lower end first")
         if self.is_entry and (self.best_ends is None or self.checks < 1):
-            raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
+            raise ValueError(
+                f"expected a time or range and a check of an entry, got {self.seconds} s, {self.checks} checks"
+            )
         if not 1 <= self.looked_at <= reading_limits.MOST_LOOKED_AT:
-            raise ValueError(f"expected looked_at to be 1 or more, got {self.looked_at}")
+            raise ValueError(f"expected looked_at from 1 to {reading_limits.MOST_LOOKED_AT}, got {self.looked_at}")
         if not 0 <= self.tried <= self.possible:
             raise ValueError(f"expected at most the {self.possible} possible settings to be tried, got {self.tried}")
         if any(trial.seconds is not None and not 0 < trial.seconds < math.inf for trial in self.trials):
@@ -84,7 +86,7 @@ class Row:
             try:
                 value_of(value)
             except (SyntaxError, ValueError, TypeError, ArithmeticError, MemoryError, RecursionError) as error:
-                raise ValueError(f"expected a value of Python as {name}, got {value[:40]!r}") from error
+                raise ValueError(f"expected a Python literal or arithmetic as {name}, got {value[:40]!r}") from error
 
     @property
     def best_ends(self) -> Ends | None:
@@ -122,7 +124,7 @@ class Row:
 
 
 def add_row(folder: Path, row: Row) -> None:
-    """Adds a line to the file of `folder`. Raises RatchetError `no-space`, `read-only` or `io`."""
+    """Adds `row` as a line to rows.jsonl in `folder`. Raises RatchetError `no-space`, `read-only` or `io`."""
     path = folder / "rows.jsonl"
     with files.refusals_in_words(f"writing {path}"), open(path, "ab+") as stream:
         end = stream.seek(0, os.SEEK_END)
@@ -134,7 +136,7 @@ def add_row(folder: Path, row: Row) -> None:
 
 
 def rows_in(folder: Path) -> tuple[Row, ...]:
-    """The rows in `folder`, without lines that were cut off by a kill or have another form."""
+    """The rows in `folder`, without lines that were cut off by a kill or have another format."""
     rows: list[Row] = []
     path = folder / "rows.jsonl"
     if not path.exists():

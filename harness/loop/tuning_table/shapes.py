@@ -53,7 +53,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     except OSError as error:
         raise UsageError("bad-shapes", f"expected a JSON file of shapes, got {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError("bad-shapes", f"{path} is not JSON of shapes: {error}") from error
+        raise UsageError("bad-shapes", f"{path} is not a JSON file of shapes: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
     if not entries:
@@ -64,7 +64,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
         for listed in of_model(entry, operation, names, where) if "model" in entry else [entry]:
             shape = _shape(listed, names, where)
             if shape.name in shapes:
-                raise UsageError("bad-shapes", f"{path}: {shape.name!r} is there twice: give each shape its own name")
+                raise UsageError("bad-shapes", f"{path}: {shape.name!r} names two shapes: give each shape its own name")
             shapes[shape.name] = shape
             reading_limits.SHAPES.check(len(shapes), str(path))
     return tuple(shapes.values())
@@ -75,7 +75,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value_of = dict(pairs)
     if len(value_of) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{name!r} is twice in one object")
+        raise ValueError(f"{name!r} occurs twice in one object")
     return value_of
 
 
@@ -84,7 +84,7 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
 
     - attention: one for each of `sequences`, causal unless `causal` is false.
     - paged_attention: for each length in `sequences`, `batch` sequences of up to that many tokens, in pages of
-      `page_size` (16); if the kernel takes several queries of a sequence, `tokens` in all.
+      `page_size` (16); if the kernel takes several queries of a sequence, `tokens` queries in all.
     - grouped_matmul: for each length, the two products of a mixture of experts for `batch` (1) times that many tokens,
       each of which goes to `experts_per_token` of `experts`. If `expert_parallel` chips share the experts, the shapes
       are those of one chip, with its share of the tokens.
@@ -153,7 +153,7 @@ def _shape(entry: Mapping[str, Any], names: frozenset[str], where: str) -> Shape
     for name, value in constants.items():
         if name not in names:
             allowed = ", ".join(sorted(allowed.lower() for allowed in names))
-            raise UsageError("bad-shapes", f"{where}: expected name, {allowed}; got {name.lower()!r}")
+            raise UsageError("bad-shapes", f"{where}: expected the keys name, {allowed}; got {name.lower()!r}")
         if not isinstance(value, int | float | str | bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise UsageError("bad-shapes", f"{where}: expected a number or a word as {name.lower()}, got {value!r}")
     name_of_shape = str(entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items()))

@@ -143,10 +143,10 @@ class AttackedKernel:
 def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
     """The number of inputs tried within `seconds`, and the worst of them, None if none was tried.
 
-    `tell` is called with the number and the result of each input that is worse than all before it. The same seed gives
-    the same first inputs. The search ends when the time is over or, with `first`, at the first input on which the
-    kernel is wrong. Raises RatchetError `no-space` if the problem has no space of inputs, and with the failure's kind
-    if the kernel does not trace.
+    `tell` is called with the number and the result of each input that is worse than all before it. Equal
+    seeds give the same sequence of inputs. The search ends when the time is over or, with `first`, at the first input
+    on which the kernel is wrong. Raises RatchetError `no-space` if the problem has no space of inputs, and with the
+    failure's kind if the kernel does not trace.
     """
     began = time.monotonic()
     inputs: list[WorstInput] = []

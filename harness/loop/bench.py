@@ -126,7 +126,7 @@ class Bench:
     def locked(self, purpose: str) -> Iterator[None]:
         """Locks the bench for one command, and protects all files below profile_data from pruning.
 
-        An attempt to be recorded holds the ledger's lock instead, so that a kernel can be inspected while it runs.
+        An attempt to be recorded holds the ledger's lock instead, so that other commands can judge meanwhile.
         Raises RatchetError `busy` at once, without waiting, if another process has the bench's lock.
         """
         with locking.hold(self.profile_data / "bench.lock", purpose), kept_captures.in_use(self.profile_data):
@@ -196,7 +196,7 @@ def keep(bench: Bench, kernel_sha256: str, evidence: Evidence) -> None:
 
 
 def evidence_here(bench: Bench) -> Evidence:
-    """The evidence about kernel.py as it stands: `kept_evidence`, or that of a judgement now if there is none."""
+    """The evidence about kernel.py as it stands, from `kept_evidence`; if that is None, kernel.py is judged now."""
     return kept_evidence(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 

@@ -75,7 +75,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
     if old == new or not git.is_ancestor(repository, old, new):
         raise UsageError("usage", f"expected --from to be an ancestor of --to, got {first} and {last}")
     after = git.log(repository, [new], hidden=[old], first_parent=True, path=ledger.place.directory)
-    # A commit without `first` in its history, merged together with it, says nothing about later changes.
+    # A commit that does not descend from `first` says nothing about changes after `first`.
     containing = bisect_left(after, True, key=lambda commit: not git.is_ancestor(repository, old, commit.id))
     versions = []
     for commit in (*git.log(repository, [old], limit=1), *reversed(after[:containing])):
@@ -119,7 +119,7 @@ def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
 
 
 class Records:
-    """Evidence that attempts recorded under the contest's present key; `used` names the versions it was used for."""
+    """Evidence that attempts recorded under the contest's present key; `used` lists the versions it was used for."""
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
         key = contest.key("simulated")
@@ -280,7 +280,7 @@ class _Search:
         return f"{first.spills} -> {last.spills} executed spills"
 
     def compared(self, good: int, bad: int) -> Comparison | None:
-        """The comparison of the first bad kernel with the kernel before it; None if others lie between, undecided."""
+        """The comparison of the first bad kernel with the last good one; None if undecided kernels lie between."""
         if bad - good > 1:
             return None
         # With cycles by line, which need a checked judgement.
@@ -296,9 +296,9 @@ class _Search:
 
 
 def _answers(metric: Metric, evidence: Evidence, *, with_lines: bool) -> bool:
-    """True if recorded evidence decides `metric`: it has a failure, or every check or the figure that is needed.
+    """True if recorded evidence answers for `metric`: it has a failure, or every check ran, or it has the figure.
 
-    With `with_lines`, a figure must come with the cycles by line.
+    With `with_lines`, a figure counts only together with the cycles by line.
     """
     if metric == "correctness":
         return evidence.failure is not None or not evidence.unchecked

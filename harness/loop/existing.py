@@ -72,7 +72,7 @@ def variants(
 ) -> Iterator[Variant]:
     """The kernels that call `wanted` for this problem, the likeliest first; `settings` are the user's constants.
 
-    Raises RatchetError `missing-option` if the function needs a value that neither states.
+    Raises RatchetError `missing-option` if neither the problem nor `settings` state a value that the function needs.
     """
     for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
         source = path.read_bytes()
@@ -115,7 +115,7 @@ def is_of_every_way(failure: Failure) -> bool:
 
 
 def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
-    """`variant` with its output brought into the form that the problem states; None if that is not the failure.
+    """`variant` with its output brought into the form that the problem states; None for any other failure.
 
     The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """
@@ -181,7 +181,7 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
 def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
     """True if the arrays must be passed by name.
 
-    That is so if the function has a parameter of each array's name, but they are not its first ones in the same order.
+    That is so if each array's name is that of a parameter, but these are not the first parameters in the same order.
     """
     if wanted.node is None:
         return False

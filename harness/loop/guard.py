@@ -7,8 +7,8 @@ two rules:
   to the attempt while its lock is held. Any change is undone unless a commit made it, the changed content is set aside,
   and the attempt fails.
 - Branches, tags, HEAD and the index are the person's and are never moved back. Confined children cannot have touched
-  them, and an accept checks the branch when it commits (`branch-moved`). If the children were not confined,
-  any change makes the attempt fail, with a sentence on how to undo it.
+  them, and an accept checks the branch when it commits (`branch-moved`). If the children were not confined, any
+  change makes the attempt fail, with a sentence on how to undo it.
 """
 
 from dataclasses import dataclass

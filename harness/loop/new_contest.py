@@ -28,7 +28,7 @@ def new(
     around: str | None = None,
     base: Path | None = None,
 ) -> tuple[str, ...]:
-    """Makes a contest in `directory` like the template called `like` and commits exactly its files.
+    """Makes a contest in `directory` like the template called `like`, and commits exactly the contest's files.
 
     `around` names a function for a thin kernel.py to call: one of an installed package (`package.module:function`), or
     one of a file (`file.py:function`, a path relative to `base`), which is copied beside kernel.py. Makes a git

@@ -1,4 +1,4 @@
-"""Types of a function's options, read from its annotations: an object of a class is no literal for `--set`."""
+"""Types of a function's options, from its annotations: `--set` states literals, but no object of a class."""
 
 import ast
 from collections.abc import Sequence

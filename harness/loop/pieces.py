@@ -30,7 +30,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """Changes to take out of the champion's text, oldest first: those `asked` for, and `later` ones that may go too.
+    """Changes to take out of the champion's text, oldest first: the `asked` ones, and `later` ones that may have to go.
 
     `attempt` is the attempt whose hunks are asked for, None if whole attempts are. `champion` and `baseline` are
     attempts' numbers.

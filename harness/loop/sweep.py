@@ -60,12 +60,12 @@ class Screening:
 
 
 def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, say: Say) -> Outcome:
-    """Screens the `wanted` settings, from kernel.py in the working tree; the best becomes an attempt.
+    """Screens the `wanted` settings of the working tree's kernel.py; the best becomes an attempt.
 
     The search begins under the lock, so that it knows the results of all earlier searches of this contest.
 
     If the best fails its checks, the next best is judged in its place, as long as its screened time is below the
-    champion's; the record of this one attempt names each that failed. If all fail, the attempt records the best.
+    champion's; the record of this attempt names each setting that failed. If all fail, the attempt records the best.
 
     kernel.py is not written while settings are screened, and forbidden changes are watched for. Raises the errors of an
     attempt, and RatchetError `unknown-constant` before anything is screened, `tampered` if a candidate changed files

@@ -154,7 +154,7 @@ def _both_signatures(contest: Contest, target: ExistingFunction) -> str:
 def _on_right(contest: Contest, target: ExistingFunction, way: existing.Variant, evidence: Evidence) -> str:
     time = evidence.latency.seconds if evidence.latency else None
     took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
-    return f"kernel.py calls {target.name} {way.words}: right at small shapes, {took}"
+    return f"kernel.py calls {target.name} {way.words}; it is right at small shapes and takes {took}"
 
 
 def _departures(way: existing.Variant) -> tuple[str, ...]:

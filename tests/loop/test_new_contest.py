@@ -114,7 +114,7 @@ def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Pa
     assert "needs BLOCK_SHAPE" in refused.stderr
     assert not (tmp_path / "mine").exists()
     done = ratchet(tmp_path, *arguments, "--set", "BLOCK_SHAPE=(256,256)", expect=0)
-    assert "with the arrays as they are: right at small shapes" in done.stdout
+    assert "with the arrays as they are; it is right at small shapes" in done.stdout
     values = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
     assert (values["BLOCK_SHAPE"], values["BLOCK_K"]) == ("(256, 256)", "256")
 
@@ -154,7 +154,7 @@ def test_a_function_of_a_file_is_copied_with_the_files_that_it_imports(tmp_path:
     (tmp_path / "other.py").write_text("raise SystemExit('never imported')\n")
     like = ("new", "mine", "--quiet", "--like", "rmsnorm", *NORM_SIZES)
     done = ratchet(tmp_path, *like, "--from", "kernel.py:norm", expect=0)
-    assert "kernel.py calls norm.py:norm with the arrays as they are: right at small shapes" in done.stdout
+    assert "kernel.py calls norm.py:norm with the arrays as they are; it is right at small shapes" in done.stdout
     assert "copied norm.py, sizes.py beside kernel.py" in done.stdout
     folder = tmp_path / "mine"
     assert committed(folder) == sorted((*FILES, "norm.py", "sizes.py"))

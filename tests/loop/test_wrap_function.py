@@ -81,7 +81,7 @@ def new(folder: Path, around: str, progress: Stages, *, sizes: tuple[tuple[str, 
 def test_arrays_go_by_their_names_and_with_the_axes_of_one_element_that_the_function_wants(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output="[:, None]"), Stages())
     assert "calls norms.py:norm with a first axis of one element of w, by name, the output from [256, 1, 1024]" in words
-    assert ": right at small shapes" in words
+    assert "; it is right at small shapes" in words
     text = (tmp_path / "mine" / "kernel.py").read_text()
     assert "return existing(x=x, w=w)" in text
     assert "return call(x, w[None])[:, 0, :]" in text
@@ -134,7 +134,7 @@ def test_a_helper_with_the_name_of_a_module_is_to_be_renamed_or_moved(tmp_path: 
 def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
     assert "the first of its 2 outputs, the output from [256, 1, 1024] to [256, 1024], the output converted to" in words
-    assert ": right at small shapes" in words
+    assert "; it is right at small shapes" in words
 
 
 def test_an_option_that_no_literal_is_comes_with_a_file_that_makes_it(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_type_of_a_package_is_found_where_it_is_defined() -> None:
 def test_a_package_that_the_sandbox_cannot_import_gets_a_stand_in(tmp_path: Path) -> None:
     # GitPython runs git when it is imported.
     words = new(tmp_path, kernel(tmp_path, imports="import git"), Stages())
-    assert ": right at small shapes" in words
+    assert "; it is right at small shapes" in words
     assert (
         "git, which cannot be imported in the sandbox, which has no other processes, no network and no files to write"
         in words
@@ -248,7 +248,7 @@ def test_what_the_compiler_refuses_is_not_checked_and_the_contest_is_made(
 def test_a_shape_that_is_not_checked_is_named(tmp_path: Path) -> None:
     # The kernel takes its blocks from a table that lacks 192 rows.
     words = new(tmp_path, kernel(tmp_path, rows="{256: 64, 128: 64}[x.shape[0]]"), Stages())
-    assert ": right at small shapes" in words
+    assert "; it is right at small shapes" in words
     assert re.search(r"^warning: a second shape \(rmsnorm, 192 rows .*\) is not checked: .*KeyError: 192", words, re.M)
 
 

@@ -302,9 +302,9 @@ def _screened(
     progress: Progress,
     where: str,
 ) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
-    """The evidence about each setting that was tried, in the order of asking, and times from a search continued here.
+    """The evidence about each setting that was tried, and the times of settings from the search that this continues.
 
-    The fallback is always among the settings.
+    The settings are in the order of asking, and the fallback is always among them.
     """
     original = contest.candidate()
     is_in_grid = _is_in(fallback, grid, allowed)

@@ -155,7 +155,7 @@ def test_a_function_of_a_file_is_copied_with_the_files_that_it_imports(tmp_path:
     like = ("new", "mine", "--quiet", "--like", "rmsnorm", *NORM_SIZES)
     done = ratchet(tmp_path, *like, "--from", "kernel.py:norm", expect=0)
     assert "kernel.py calls norm.py:norm with the arrays as they are; it is right at small shapes" in done.stdout
-    assert "copied norm.py, sizes.py beside kernel.py" in done.stdout
+    assert "copied norm.py, sizes.py to the folder of kernel.py" in done.stdout
     folder = tmp_path / "mine"
     assert committed(folder) == sorted((*FILES, "norm.py", "sizes.py"))
     assert (folder / "norm.py").read_text() == NORM

@@ -83,5 +83,5 @@ def test_a_helper_that_only_lies_there_is_not_overwritten_unseen(tmp_path: Path)
     (folder / "sizes.py").write_text("BLOCK = 64  # an idea for later\n")
     git(folder, "commit", "-qm", "Nothing imports sizes.py", "kernel.py", "online.py")
     refused = ratchet(folder, "checkout", "1", expect=4)
-    assert "sizes.py beside kernel.py would be overwritten" in refused.stderr
+    assert "sizes.py in the folder of kernel.py would be overwritten" in refused.stderr
     assert (folder / "sizes.py").read_text() == "BLOCK = 64  # an idea for later\n"

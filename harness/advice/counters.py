@@ -1,4 +1,4 @@
-"""The counters of three levels as rows: each has an honest kernel's count, and a remark if this kernel's differs."""
+"""The counters of three levels as rows, with an honest kernel's count and a remark if this kernel's count differs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -93,7 +93,7 @@ _BROUGHT = "operands brought into another memory, such as VMEM; no operation of 
 
 
 def _copies(evidence: Evidence) -> Expectation:
-    """The expectation that there are no copies; its remark depends on where the copies go.
+    """The expectation of no copies; its remark depends on the memory that the copies go to.
 
     A copy within HBM is an operation of the schedule; a copy between memories is a transfer outside the operations.
     """
@@ -204,13 +204,13 @@ OF_CYCLES = frozenset((SCORE_BLOCK, *(row.name for row in _ROWS if row.is_of_cyc
 
 
 def counter_lines(evidence: Evidence) -> tuple[CounterLine, ...]:
-    """One line per counter, HLO first, then Mosaic, then the schedule; unknown levels have no lines."""
+    """One line per counter, HLO first, then Mosaic, then the schedule; a count that is not known has no line."""
     lines_of_rows = (row.lines(evidence) if isinstance(row, Counter) else row(evidence) for row in COUNTERS)
     return tuple(line for lines in lines_of_rows for line in lines)
 
 
 def unit_uses(evidence: Evidence) -> tuple[UnitUse, ...]:
-    """Every functional unit with the share of its issue slots and of its time that the simulated run used."""
+    """Every functional unit with the share of its issue slots that was used, and of the time in which it was busy."""
     simulation = finished_run(evidence)
     if simulation is None:
         return ()

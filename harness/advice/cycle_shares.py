@@ -30,7 +30,7 @@ def cycle_shares(run: Simulation | None) -> CycleShares | None:
 
 
 def lines_of_source(breakdown: CycleBreakdown) -> tuple[LineTime, ...]:
-    """The lines, without the entry for cycles that belong to no line."""
+    """The source lines of `breakdown`, without the entry for cycles that belong to no line."""
     return tuple(line for line in breakdown.lines if line.line)
 
 

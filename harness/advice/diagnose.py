@@ -31,11 +31,11 @@ def hints(
     ceilings: Sequence[Ceiling] = (),
     simulated: Sequence[SimulatedEdits] = (),
 ) -> tuple[Hint, ...]:
-    """The hints that the evidence supports, most promising first; after a failure, its remedy.
+    """The hints that the evidence supports, most promising first; for a failure, a single hint with its remedy.
 
     `previous` are earlier attempts, oldest first; only those with the same source of time and the same chip are used.
-    `ceilings` bound the gains: they are simulated times of the same schedule on a machine where one resource costs
-    less. `simulated` are edits that were simulated: their gains replace bounds.
+    `ceilings` bound the gains: they are simulated times of the same schedule on machines on which one resource costs
+    less. `simulated` are edits with their simulated times: their gains replace bounds.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
@@ -122,7 +122,7 @@ def _or_state_it(evidence: Evidence) -> str:
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:
-    """Every rule that applies, with its case."""
+    """Every rule that applies to `seen`, with its case."""
     return tuple((rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None)
 
 
@@ -139,8 +139,8 @@ def edits(
 def _rank(finding: RuleCase, the_hint: Hint) -> float:
     """The sorting key of a hint, as a share of the time.
 
-    The first of these that is known: the gain of a simulated edit; the bound of the gain times the weight; the cost of
-    the cause times the weight.
+    It is the first of the following that is known: the gain of a simulated edit; the bound on the gain, times the
+    weight; the cost of the cause, times the weight.
     """
     if the_hint.gain is None:
         return finding.cost * finding.weight

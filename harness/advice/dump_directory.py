@@ -12,7 +12,7 @@ from harness.records import Evidence
 
 
 def of(evidence: Evidence, contest: Path) -> Path | None:
-    """The folder of this evidence's schedules, None if they are not on this machine.
+    """The folder with the schedules of `evidence`, or None if they are not on this machine.
 
     A record's path is not trusted: only folders in the contest's profile_data are opened.
     """
@@ -35,7 +35,7 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
     """The module dumped in `directory`, which will be simulated `runs` times.
 
     Raises RatchetError `no-dump` or `too-large`, UsageError `other-chip`. A schedule does not name its chip. Its
-    tables give the number of matrix units, which tells v4, v5e and v5p from v6e and v7x, but not from each other.
+    tables give the number of matrix units, by which v4, v5e and v5p differ from v6e and v7x, but not from each other.
     """
     reading_limits.note(_size(directory))
     reading_limits.allow(runs * _TIMES + 1)
@@ -61,12 +61,12 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
 
 
 def deadline_seconds(directory: Path) -> float:
-    """The limit of a simulation of the module in `directory`, in seconds."""
+    """The time limit of a simulation of the module in `directory`, in seconds."""
     return float(_TIMES * reading_limits.seconds(_size(directory)))
 
 
 def explain_no_end(reason: str) -> str:
-    """The reason why a simulation did not end, with the variable that raises the time limit."""
+    """The reason why a simulation did not end; if it is the time limit, with the variable that raises the limit."""
     return f"{reason}; raise it with {reading_limits.SECONDS.variable}" if _OUT_OF_TIME in reason else reason
 
 

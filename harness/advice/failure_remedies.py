@@ -1,4 +1,4 @@
-"""Remedies for failures, by kind if that says enough, otherwise by stage."""
+"""Remedies for failures: by kind, by the compiler's message, by the operation, or otherwise by stage."""
 
 import re
 
@@ -6,7 +6,8 @@ from harness.advice import jax_names
 from harness.records import Failure, Stage
 
 _BY_KIND = {
-    "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
+    "impossible": "look for work that is skipped or counted twice: no kernel for this problem can be that fast on the "
+    "chip",
     "timeout": "if the machine was busy, run again; if it is slow, set RATCHET_TIME_LIMITS=3 (three times the time); "
     "otherwise try a smaller grid (larger blocks), or look for a loop that never ends",
     "crash": "read the kernel's last output above; run `ratchet.sh judge` to see it again without recording",
@@ -14,12 +15,12 @@ _BY_KIND = {
     "computes",
     "out-of-memory": "reduce the memory of a grid step: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
-    "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",
-    "trace-error": "kernel.py raises while it is traced: see the line above; `ratchet.sh judge` checks it without "
-    "recording",
-    "import-error": "kernel.py raises while it is imported: see the line above; the sandbox has no other processes, no "
-    "network and no files to write. If a package needs one of these when it is imported, and the kernel does not need "
-    "the package, name the package in STUBS in prepare.py: a stand-in then replaces it, installed or not "
+    "syntax-error": "correct the line named above; `ratchet.sh judge` checks it without recording",
+    "trace-error": "kernel.py raises an error while it is traced: see the line above; `ratchet.sh judge` checks it "
+    "without recording",
+    "import-error": "kernel.py raises an error while it is imported: see the line above; the sandbox has no other "
+    "processes, no network and no files to write. If a package needs any of them on import, and the kernel does not "
+    "need the package, name the package in STUBS in prepare.py: a stand-in then replaces it, installed or not "
     "(docs/OPERATORS.md)",
     "foreign-import": "import only what a kernel may use: the sentence above names the import that is refused",
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
@@ -50,17 +51,17 @@ _BY_KIND = {
     "to different blocks",
     "overlapping-copy": "copy by way of another buffer, so that no copy writes memory that it reads",
     "unfinished-transfer": "before the kernel ends, wait for each copy as often as it was started",
-    "left-memory": "clear scratch memory in the first step, without looking at its contents: a chip keeps them from "
+    "left-memory": "clear scratch memory in the first step, whatever it contains: on a chip it keeps its contents from "
     "call to call",
-    "transfer-order": "give each copy its own semaphore if several are under way at the same time, or wait for all of "
+    "transfer-order": "give each copy its own semaphore if several are in flight at the same time, or wait for all of "
     "them before you use the data of the first",
     "overlapping-windows": "let each step write a different block; if two steps need the same values, compute them "
     "in both",
     "deadlock": "wait for as many bytes as were copied: use the same references in the wait as in the start",
     "revisited-block": "order the grid so that all visits of an output block follow each other: put the axis that "
     "is summed over last",
-    "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what the kernel "
-    "ignores, or reads although it should not",
+    "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names the data that the "
+    "kernel ignores, or that it reads although it should not",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
     "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
@@ -74,7 +75,7 @@ _BY_KIND = {
     "imports from (the harness's own), move it to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
     "judge-patched": "remove the assignment to an object of another module",
-    "known-jax-bug": "write it as the sentence above says, or judge the kernel with the other version of JAX",
+    "known-jax-bug": "rewrite the operation as the sentence above says, or judge the kernel with the other JAX version",
     "left-behind": "end every thread and process before kernel.py's last line, or start none",
     "no-kernel": "check whether the compiler removed the kernel: its result may be unused, or a constant",
     "no-schedule": "run again; if it fails again, this version of libtpu writes no schedules: install the version in "
@@ -97,11 +98,11 @@ _BY_KIND = {
     "the trace",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; besides the buffers in the "
     "table, values between operations count",
-    "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",
+    "unsupported": "remove or rewrite the operation that the compiler names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",
     "non-finite": "look for an overflow, a division by zero or the logarithm of zero (a sum of exponentials that are "
-    "all 0, because the running maximum starts too high), values of a block that nobody wrote, and a transfer "
+    "all 0, because the running maximum starts too high), values of a block that no step wrote, and a transfer "
     "that was not waited for",
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
@@ -117,8 +118,8 @@ _BY_STAGE: dict[Stage, str] = {
     "correctness": "if nearly all elements are wrong, or some of nearly every row, or the root mean square error is "
     "further beyond its tolerance than the worst element, look for a factor, a dtype, a rounding or a missing operand; "
     "if few rows are wrong, compare them and their columns with the block borders (a first or last block, one that is "
-    "partly masked or out of bounds); if whole blocks are, look for steps that write no output (an output that is "
-    "aliased to an input does not begin as a copy of it); `ratchet.sh judge` checks again without recording",
+    "partly masked or out of bounds); if whole blocks are wrong, look for steps that write no output (an output that "
+    "is aliased to an input does not begin as a copy of it); `ratchet.sh judge` checks again without recording",
     "compile": "read the compiler's sentence: it names what failed",
     "counters": "run again; if it fails again, the fault is in the harness and not in the kernel: report it with the "
     "dump",
@@ -173,8 +174,8 @@ _BY_MESSAGE = (
     ),
     (
         re.compile(r"failed to legalize operation 'arith\.\w+'.*\bvector<[\dx]+xi(?:2|4|8|16)>"),
-        "the chip's compiler has no such operation on integers that narrow: {line}convert with .astype(jnp.int32), and "
-        "narrow the result",
+        "the chip's compiler has no operation of this kind on integers that narrow: {line}convert with "
+        ".astype(jnp.int32), and narrow the result",
     ),
     (
         re.compile(r"Length of grid does not match length of dimension semantics\W+len\(grid\)=(?P<axes>\d+)"),
@@ -191,7 +192,7 @@ _LINE = re.compile(r'\("([^"<>]+\.py)":(\d+):')
 
 
 def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = False) -> str:
-    """One thing to do about `failure` of a kernel for the problem's `operation`.
+    """The remedy for `failure` of a kernel; `operation` is the problem's.
 
     `has_all_vmem`: the kernel already asks for all the VMEM of the chip.
     """
@@ -216,7 +217,7 @@ def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = Fal
 
 
 def _on_wrong_part(failure: Failure) -> str:
-    """The remedy by the wrong part that the judge's sentences describe."""
+    """The remedy for a wrong result, chosen by the part that is wrong according to the judge's sentences."""
     if "forbidden rounding" in failure.message:
         return _IN_FLOAT32
     compared, ratios = _OF_COMPARED.search(failure.detail), _RATIOS.search(failure.message)

@@ -1,8 +1,8 @@
-"""Names of Pallas that some releases of JAX have and others lack: the releases, and what to write instead.
+"""Names of Pallas that some releases of JAX have and others lack: the releases, and the code to write instead.
 
-Read off the packages jax 0.7.0, 0.8.0, 0.9.0, 0.10.0, 0.10.2 and 0.12.0.1 themselves: what jax/experimental/pallas/
-__init__.py and tpu.py define, and what their tables of deprecations say. tests/advice/test_jax_names.py compares the
-rows with the JAX that is installed.
+The rows come from the packages jax 0.7.0, 0.8.0, 0.9.0, 0.10.0, 0.10.2 and 0.12.0.1: from the names that
+jax/experimental/pallas/__init__.py and tpu.py define, and from their tables of deprecations.
+tests/advice/test_jax_names.py compares the rows with the JAX that is installed.
 """
 
 import ast
@@ -31,8 +31,8 @@ _LACKS = re.compile(
 class Names:
     """Names of one module that JAX has from release `first` (None: before 0.7.0) to release `last` (None: until now).
 
-    `gone` is the nearest of the releases read that lacks them. `instead` is the code to write in their place, with
-    `{name}` for the name, `{bare}` for the name without `TPU`.
+    `gone` is the nearest release without the names, among those that were read. `instead` is the code to write in
+    their place, with `{name}` for the name, `{bare}` for the name without `TPU`.
     """
 
     module: str
@@ -84,9 +84,9 @@ def lacks(message: str) -> bool:
 
 
 def remedy(message: str, here: str = "") -> str:
-    """The advice on a name that jax `here` (the installed one) lacks: the name to write, or the releases that have it.
+    """The advice on a name that jax `here` (default: the installed release) lacks: code to write, or releases to use.
 
-    If no row has the name, the advice is the nearest name of its module, or other releases if no name is near. The
+    If no row has the name, the advice is the most similar name of its module, or other releases if none is similar. The
     advice is "" for any other message.
     """
     match = _LACKS.search(message)
@@ -103,7 +103,7 @@ def remedy(message: str, here: str = "") -> str:
         if near:
             return f"jax {here} has no {shown}; did you mean {parent}.{near[0]}?"
         others = [f"jax {version} (--python {python})" for python, version in SUPPORTED.items() if version != here]
-        return f"jax {here} has no {shown}; try {' and '.join(others)}, or change the code to what jax {here} has"
+        return f"jax {here} has no {shown}; try {' and '.join(others)}, or use only names that jax {here} has"
     releases = f"up to {row.last}, not from {row.gone} on" if row.last else f"from {row.first} on, not in {row.gone}"
     instead = row.instead.format(name=name, bare=name.removeprefix("TPU"))
     having = [python for python, version in SUPPORTED.items() if has(row, version) and version != here]

@@ -5,10 +5,10 @@ import re
 from collections import defaultdict
 from typing import Literal, TypeAlias
 
-# constants: values of names that both texts have. grid: grid, blocks, index maps, what the axes mean. scratch: buffers
-# of the kernel's own. dtype: casts, precisions, dtypes of results. mask: what is compared with positions, and what is
-# skipped. compiler: other compiler parameters. body: any other code. claims: only what the kernel says about itself.
-# unreadable: one of the texts is no Python.
+# constants: values of names that both texts have. grid: grid, blocks, index maps, semantics of the axes. scratch:
+# scratch buffers. dtype: casts, precisions, dtypes of results. mask: comparisons with positions, and conditions under
+# which a body is skipped. compiler: other compiler parameters. body: any other code. claims: only statements of the
+# kernel about itself. unreadable: one of the texts is not valid Python.
 Kind: TypeAlias = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 _ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
@@ -280,7 +280,7 @@ def on_hypothesis(hypothesis: str) -> str:
 
 
 def changed_constants(old: str, new: str) -> tuple[str, ...]:
-    """The constants of both texts that have another value in `new`; empty for texts that cannot be read."""
+    """The constants that both texts have, with another value in `new`; empty if a text is not valid Python."""
     try:
         before, after = _take_apart(old).constants, _take_apart(new).constants
     except (SyntaxError, ValueError, RecursionError):
@@ -289,7 +289,7 @@ def changed_constants(old: str, new: str) -> tuple[str, ...]:
 
 
 def on_constants(names: tuple[str, ...]) -> str:
-    """The sentence for several constants that changed at once; empty if one did."""
+    """The sentence for several constants that changed at once; empty for a single constant."""
     if len(names) < 2:
         return ""
     named = f"{', '.join(names[:-1])} and {names[-1]}"
@@ -300,9 +300,9 @@ def on_constants(names: tuple[str, ...]) -> str:
 
 
 def on_change(kinds: tuple[Kind, ...]) -> str:
-    """The sentence for a change of several kinds; empty for a change of one."""
+    """The sentence for a change of several kinds; empty for a change of one kind."""
     mixed = mixed_kinds(kinds)
     if not mixed:
         return ""
     named = f"{', '.join(mixed[:-1])} and {mixed[-1]}"
-    return f"one experiment, several kinds of change ({named}): if the time changes, nobody knows which kind caused it"
+    return f"one experiment makes several kinds of change ({named}): if the time changes, nobody knows which caused it"

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"(?:\.\d+|\.clone|\.remat\d*)+$")
 
 
 def outside_ops(ops: Sequence[OpTime], calls: Sequence[PallasCall]) -> list[OpTime] | None:
-    """The operations outside the Pallas `calls`, collectives left out; None if it is not known which are outside."""
+    """The operations outside the Pallas `calls`, without collectives; None if it is not known which are outside."""
     names = (*(call.name for call in calls), UNNAMED_KERNEL)
     others = [op for op in ops if not op.name.startswith((*names, *COLLECTIVES))]
     if any(op.name.startswith(names) for op in ops):
@@ -91,7 +91,7 @@ def _unnamed_kernels(text: str) -> Iterator[str]:
 
 
 def _function(node: ast.expr | None, defined: set[str]) -> str:
-    """The name of a function or of that in functools.partial(function, ...); "" for anything else."""
+    """The name of the function that `node` names or passes to functools.partial; "" for anything else."""
     if isinstance(node, ast.Call) and _last_part(node.func) == "partial" and node.args:
         node = node.args[0]
     name = _last_part(node)

@@ -28,7 +28,7 @@ from harness.records.report_words import with_chip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The input of the rules; `call` is the only Pallas call, None unless there is exactly one."""
+    """The input of the rules; `call` is the only Pallas call, or None unless the program has exactly one."""
 
     evidence: Evidence
     report: Report
@@ -99,7 +99,7 @@ class Observed:
 
     @property
     def matrix_blocks(self) -> tuple[Window, ...]:
-        """Inputs that a call gets block by block in VMEM, with two or more dimensions above 1 in a block; no tables."""
+        """Inputs that a call gets as blocks in VMEM, if two or more sizes of a block exceed 1; no tables."""
         inputs = (window for call in self.calls for window in call.windows if window.role == "input")
         return tuple(
             window
@@ -111,7 +111,7 @@ class Observed:
 
     @property
     def room(self) -> float:
-        """The share of the time above the floor that useful work, least traffic and links at full speed set."""
+        """The share of the time above the roofline: useful work, least traffic and link traffic at full speed."""
         least = memory_only_seconds(max(0, self.report.minimum_hbm_bytes - self.chip.cache_bytes), self.chip)
         floors = (self.report.compute_only_seconds, least, self.link_seconds)
         return max(0.0, 1 - max(floors) / self.seconds)
@@ -130,11 +130,11 @@ class Observed:
         return next((unit.slot_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def used(self, name: str) -> float:
-        """The larger of `slots` and the share of the time that the unit was busy."""
+        """The larger of two shares of unit `name`: of its issue slots, and of the time in which it was busy."""
         return next((unit.used_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def counter(self, name: str) -> CounterLine | None:
-        """Mosaic's counter of that name, or None if it was not counted."""
+        """Mosaic's counter `name`, or None if it was not counted."""
         return next((line for line in self.report.counters if (line.level, line.name) == ("mosaic", name)), None)
 
     def parts(self, kind: PartKind) -> dict[str, float]:
@@ -149,7 +149,7 @@ class Observed:
         return dict(sorted(shares.items(), key=lambda item: item[1], reverse=True))
 
     def operand(self, name: str) -> str:
-        """The problem's name for an operand of the schedule (`args_1_.3`: its second input); `name` if it has none."""
+        """The problem's name for an operand of the schedule (`args_1_.3`: the second input); `name` if it has none."""
         return problem_names(name, self.evidence.problem, [op.name for op in self.run.ops] if self.run else ())
 
 
@@ -182,7 +182,7 @@ def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> 
 
 
 def grown_vmem(seen: Observed, factor: Callable[[Window], float]) -> float:
-    """VMEM of the call if every window grew by its `factor`."""
+    """VMEM of the call if every window grew by its `factor`; infinite unless there is exactly one call."""
     if seen.call is None:
         return math.inf
     return sum(window.vmem_bytes * factor(window) for window in seen.call.windows) + sum(

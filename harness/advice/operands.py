@@ -21,9 +21,9 @@ _NAMED = ("transfer", "link", "wait")
 def with_callers_names(evidence: Evidence) -> Evidence:
     """`evidence` with the windows of its only Pallas call named after the problem's arrays, if the match is unique.
 
-    A kernel may give `scale` any name (`s_ref`), and may get it in another shape. A window with an array's name is that
-    array. Any other window is matched with an array if no other window and no other array has the same dtype and number
-    of elements.
+    A kernel may give `scale` any name (`s_ref`), and may get it in another shape. A window with an array's name stands
+    for that array. Any other window is matched with the array of the same dtype and number of elements, if no other
+    window and no other array has these.
     """
     trace, problem = evidence.trace, evidence.problem
     if trace is None or len(trace.pallas_calls) != 1:
@@ -38,7 +38,7 @@ def with_callers_names(evidence: Evidence) -> Evidence:
 
 
 def _array_names(windows: Sequence[Window], arrays: Sequence[Array]) -> dict[Window, str]:
-    """The name of the array by window, for windows and arrays that match only each other."""
+    """The name of the matching array by window, for windows and arrays that match only each other."""
     named = {window.name for window in windows} & {array.name for array in arrays}
     windows = [window for window in windows if window.name not in named]
     arrays = [array for array in arrays if array.name not in named]
@@ -57,8 +57,8 @@ def _kind(array: Array) -> tuple[str, int]:
 def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
     """`text` with the problem's names of its inputs and outputs, if they are known.
 
-    `ops` are the HLO ops that ran. If only one ran, its result is the problem's output, or one of its outputs. If
-    several ran, the result of the only kernel without a name is "the kernel's output".
+    `ops` are the HLO ops that ran. If only one ran, its result is named after the problem's outputs. If several ran,
+    the result of the only kernel without a name becomes "the kernel's output".
     """
 
     def name_of(match: re.Match[str]) -> str:

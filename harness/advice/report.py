@@ -19,12 +19,11 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     """All figures of `evidence` on `chip`. The report has no advice: `advise` gives it.
 
     Figures that need a latency are None without one; figures that need the traffic are None if it is unknown.
-    `gap_seconds` is the latency minus the largest of the compute-only, memory-only and link-only times; it is negative
-    if the latency is below that, which `impossible` then explains. Raises ValueError if the evidence is of another
-    chip.
+    `gap_seconds` is the latency minus the largest of the compute-only, memory-only and link-only times. If it is
+    negative, `impossible` explains why. Raises ValueError if the evidence is for another chip.
     """
     if evidence.chip != chip.name:
-        raise ValueError(f"expected evidence of {chip.name}, got evidence of {evidence.chip}")
+        raise ValueError(f"expected evidence for {chip.name}, got evidence for {evidence.chip}")
     work = evidence.problem.work
     latency = roofline.latency_seconds(evidence)
     hbm_bytes, traffic_source = roofline.traffic(evidence)
@@ -102,7 +101,7 @@ def _links_bind(links: float, latency: float, compute_only: float, memory_only: 
 
 
 def _communication(evidence: Evidence, chip: Chip) -> Communication | None:
-    """The waits for other chips and the traffic of their links; None for one chip, or without a latency."""
+    """The waits for other chips and the traffic of the links; None for one chip, or without a latency."""
     run = roofline.finished_run(evidence)
     floor_seconds = roofline.link_only_seconds(evidence.problem.work, chip)
     if run is None or run.seconds is None or floor_seconds is None or not run.links:
@@ -158,7 +157,7 @@ def _of_all(alike: list[tuple[MemberReport, Hint]]) -> Hint:
 
 
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
-    """The line of the results table for `attempt`; the ledger fills in `commit`."""
+    """The row of the results table for `attempt`; the ledger fills in `commit`."""
     evidence, verdict = attempt.evidence, attempt.verdict
     # The time of a wrong or impossible kernel is not a time of this problem.
     failed = verdict.outcome == "failed"
@@ -194,7 +193,7 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
 
 
 def tightest_call(evidence: Evidence, chip: Chip) -> PallasCall | None:
-    """The Pallas call that fills its VMEM limit most, or None if the trace has none."""
+    """The Pallas call that fills its VMEM limit most, or None if the trace has no Pallas call."""
     trace = with_compiled_sizes(evidence).trace
     calls = trace.pallas_calls if trace else ()
     return max(calls, key=lambda call: call.vmem_bytes / _vmem_limit(call, chip), default=None)

@@ -31,7 +31,7 @@ def operations(run: Simulation) -> tuple[RunPart, ...]:
 
 
 def sentences(run: Simulation) -> Iterator[str]:
-    """Sentences on the timing inputs and on the operations, with the share of each."""
+    """A sentence on the timing inputs with their times, and a sentence on the operations with times and shares."""
     inputs, mean = timing_inputs(run), run.mean_seconds
     if inputs:
         times = " · ".join(f"{part.name} {seconds(part.seconds)}" for part in inputs)
@@ -47,5 +47,5 @@ def _shares(parts: Sequence[RunPart], whole: float) -> str:
 
 
 def _whole(run: Simulation) -> float:
-    """The time of the run with the first timing input."""
+    """The time of the run with the first timing input; if that is unknown, the sum over its operations."""
     return run.seconds or sum(op.seconds for op in run.ops)

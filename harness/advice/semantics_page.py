@@ -12,7 +12,7 @@ Made by `python -m harness.advice.semantics_page` from `harness/judge/evaluate/t
 it to the table.
 
 Correctness is checked on a CPU, in programs that JAX's Pallas interpreters make of the kernel. This page lists, for
-every operation that a Pallas TPU kernel can contain, what that program computes, what Mosaic compiles the operation
+every operation that a Pallas TPU kernel can contain, what these programs compute, what Mosaic compiles the operation
 to, and which check sees a difference. An operation that is not listed is refused (`unknown-primitive`).
 
 | kind | meaning |
@@ -20,13 +20,13 @@ to, and which check sees a difference. An operation that is not listed is refuse
 | same | both compute the same, up to the rounding of floats |
 | modelled | the program that is checked is rewritten so that it computes what the chip computes |
 | guarded | another check sees a difference |
-| refused | by name (`refused-primitive`): nothing here could tell right from wrong |
+| refused | refused by name (`refused-primitive`), because no check could tell a right result from a wrong one |
 
 What the chip does is read off the schedules of libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e,
 v5p, v6e and v7x. A schedule shows which instructions run, not how each of them rounds. If the rounding is not
-published, the table says so, and the judge makes the pessimistic assumption. A result that nothing defines (a quotient
+published, the table says so, and the judge makes the pessimistic assumption. An undefined result (a quotient
 by zero, an index beyond its array, a false hint) is a *mark* on the CPU: NaN or a very large integer, so that a kernel
-that uses it fails. float16 is refused: no compiler here has code for it. The last section lists the operations that
+that uses it fails. float16 is refused: neither compiler has code for it. The last section lists the operations that
 may stand outside of kernels, where XLA compiles them for both platforms; a primitive counts as listed only if it is
 JAX's own object of that name. The other sections do not cover kernels for GPUs.
 """

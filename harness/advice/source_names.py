@@ -14,7 +14,7 @@ def shown_name(source: str) -> str:
 
 
 def name_lines(evidence: Evidence, run: Simulation | None) -> Simulation | None:
-    """`run` of `evidence`, with lines named so that files can be told apart.
+    """`run` of `evidence`, with lines named so that the package's kernel.py is not mistaken for the candidate's.
 
     If operations come from a package's kernel.py, all lines of a kernel.py are assigned to that file: a candidate that
     calls a package's kernel mostly has no kernel of its own.

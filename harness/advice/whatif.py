@@ -21,7 +21,7 @@ SWEEP = (
     Factors(transfer_cost=0.0),
     Factors(clock=2.0),
 )
-# Added for several chips.
+# Added to SWEEP if the program runs on several chips.
 _LINKS = Factors(link_bandwidth=2.0)
 
 
@@ -64,11 +64,9 @@ def answers(
 ) -> tuple[Simulation, tuple[Answer, ...]]:
     """The run on the real machine, and one answer for each scale, in the order of `scales`.
 
-    A scale has no answer if its run, or the run on the real machine, has no latency.
-    SWEEP scales the links, too, if the program runs on several chips.
-
-    The schedule stays the one compiled for the real chip: an edit that spares a resource gains at most what is shown
-    here. `operands` are the contents of arguments by name.
+    A scale has no answer if its run, or the run on the real machine, has no latency. SWEEP scales the links, too, if
+    the program runs on several chips. The schedule stays the one that was compiled for the real chip: an edit that
+    spares a resource gains at most as much as its answer shows. `operands` are the contents of arguments by name.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
     if scales == SWEEP and real.chips > 1:

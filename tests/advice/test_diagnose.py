@@ -72,7 +72,7 @@ def test_a_good_kernel_gets_no_remedies() -> None:
 
 def test_rereads_name_the_block_and_the_factor() -> None:
     first = hints_of(evidence(2.16e-3, bq=128))[0]
-    assert "k and v are read 128x, 1.07 GB of 1.08 GB HBM traffic (block index maps)" in first.observation
+    assert "k and v are read 128x, which is 1.07 GB of 1.08 GB HBM traffic (block index maps)" in first.observation
     assert first.suggestion == "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads"
 
 
@@ -363,8 +363,8 @@ def test_every_stage_has_a_next_step() -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("trace-error", "raises while it is traced"),
-        ("import-error", "raises while it is imported"),
+        ("trace-error", "raises an error while it is traced"),
+        ("import-error", "raises an error while it is imported"),
         ("wrong-dtype", "cast what the kernel stores to the problem's dtype"),
         ("wrong-shape", "the problem's shape"),
         ("wrong-structure", "return the problem's outputs"),
@@ -393,7 +393,7 @@ def test_only_attention_is_told_its_own_words_after_a_failure(kind: str) -> None
 
 def test_a_refused_option_is_not_put_down_to_memory() -> None:
     (hint,) = hints_of(failed("compile", "unsupported"))
-    assert "undo or rewrite what the compiler's sentence names" in hint.suggestion
+    assert "remove or rewrite the operation that the compiler names" in hint.suggestion
     for kind in ("unsupported", "compile-error", "never heard of"):
         assert "smaller blocks" not in next_step(Failure(stage="compile", kind=kind, message=""), "attention")
 

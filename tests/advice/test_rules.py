@@ -80,8 +80,8 @@ DIVIDING = (
 
 SHOWN = {
     "exposed communication": [
-        Case(lambda: over_links(), ("waits 240.000 us for others", "160.000 us", "52.626 us of the transfers")),
-        Case(lambda: over_links(waits=0.29e-3), ("start the next transfer, compute with what is there",)),
+        Case(lambda: over_links(), ("waits 240.000 us for other chips", "160.000 us", "52.626 us of the transfers")),
+        Case(lambda: over_links(waits=0.29e-3), ("start the next transfer, compute with the data that have arrived",)),
     ],
     "uneven links": [Case(lambda: over_links(), ("from chip 0 to 1", "2.0x its share", "0, 1, 3, 2"))],
     "saturated": [Case(lambda: good(0.74e-3), ("94.3%", "stop tuning blocks"))],
@@ -118,7 +118,7 @@ SHOWN = {
                 static_bundles=700,
                 bundle_cycles=89_600,
             ),
-            ("most of it waits for XLU result (50.0%)", "double a block of x"),
+            ("most of these wait for XLU result (50.0%)", "double a block of x"),
         ),
         # 32 steps of 700 bundles: each walks its block in turns.
         Case(
@@ -126,7 +126,7 @@ SHOWN = {
                 with_parts(rowwise(0.9e-3), ("unit stall", "XLU result", 0.5)), static_bundles=200, bundle_cycles=22_400
             ),
             (
-                "the body's loops issue 3.5x its bundles in a step",
+                "in a step, the loops of the body issue 3.5x as many bundles",
                 "let an iteration hold more of the block or unroll the loop",
             ),
         ),
@@ -152,7 +152,7 @@ SHOWN = {
         # These are pages, which no constant makes larger.
         Case(
             lambda: with_table(with_window(rowwise(5e-3, block=1), 0, fetches=None)),
-            ("8,192 grid steps", "one block of x, in places that a table names", "take several of these blocks"),
+            ("8,192 grid steps", "one block of x, from places that a table gives", "take several of these blocks"),
         ),
     ],
     "fill and drain": [
@@ -176,7 +176,13 @@ SHOWN = {
     "copies": [
         Case(
             lambda: copied(good()),
-            ("1 copy or", "takes 100.000 us of 800.000 us (12.5%)", "at most 81.9 MB a run", "step", "scratch buffer"),
+            (
+                "1 copy or",
+                "takes 100.000 us of 800.000 us (12.5%)",
+                "enough to move 81.9 MB a run",
+                "step",
+                "scratch buffer",
+            ),
         ),
         Case(
             lambda: reshaped(good()),
@@ -223,7 +229,7 @@ SHOWN = {
     "re-reads": [
         Case(
             lambda: evidence(2.16e-3),
-            ("k and v are read 128x, 1.07 GB of 1.08 GB", "now 128) to 512: 4x fewer re-reads"),
+            ("k and v are read 128x, which is 1.07 GB of 1.08 GB", "now 128) to 512: 4x fewer re-reads"),
         )
     ],
     "VMEM limit": [
@@ -346,7 +352,9 @@ SHOWN = {
         # Its queries are scaled already.
         Case(lambda: with_slots(saved(SCALED), VALU=0.85), ("spend fewer vector operations", "kernel.py:57 has 2.0")),
         Case(lambda: with_slots(good(), EUP=0.85), ("(EUP) uses 85.0%", "use exp2")),
-        Case(lambda: with_slots(rowwise(0.3e-3), VALU=0.85), ("vector arithmetic binds", "shares only once")),
+        Case(
+            lambda: with_slots(rowwise(0.3e-3), VALU=0.85), ("vector arithmetic binds", "compute only once each value")
+        ),
     ],
     "exp over 10%": [
         Case(lambda: saved(V6E), ("36.9% of the cycles", "kernel.py:58", "exp2")),
@@ -371,8 +379,13 @@ SHOWN = {
         )
     ],
     "half-filled MXU": [
-        Case(lambda: saved(V6E), ("head_dim 128 fills 50% of a 256 x 256", "2.0x the matmul FLOPs", "transposed")),
-        Case(lambda: triangle(executed=3.0, computed=1.5), ("head_dim 128 fills 50%", "2.0x the matmul FLOPs")),
+        Case(
+            lambda: saved(V6E),
+            ("head_dim 128 fills 50% of a 256 x 256", "2.0x the FLOPs that scores need", "transposed"),
+        ),
+        Case(
+            lambda: triangle(executed=3.0, computed=1.5), ("head_dim 128 fills 50%", "2.0x the FLOPs that scores need")
+        ),
         Case(lambda: evidence(2e-3, problem=statement(head_dim=64)), ("head_dim 64 fills 50% of a 128 x 128",)),
     ],
     "both low": [Case(lambda: rowwise(0.9e-3, block=64), ("both low", "128 grid steps", "fewer, longer steps"))],
@@ -695,7 +708,7 @@ def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
         "4 operations outside the kernel, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us"
         in words.observation
     )
-    assert words.suggestion == "do inside the kernel what these operations do, or do without them"
+    assert words.suggestion == "move these operations into the kernel, or avoid them"
 
 
 def test_operations_around_a_kernel_without_a_name_are_told_from_it() -> None:
@@ -852,7 +865,7 @@ def test_most_is_said_of_more_than_half() -> None:
     words = bubbles_of(*waits, ("empty bundles", "", 0.24))
     assert "the largest parts wait for MXU busy (6.6%), transfers of `k` (6.0%), sync flag (5.0%) [" in words
     assert "most of it" not in words
-    assert "most of it waits for MXU busy (20.0%)" in bubbles_of(("unit stall", "MXU busy", 0.2), *waits[1:])
+    assert "most of these wait for MXU busy (20.0%)" in bubbles_of(("unit stall", "MXU busy", 0.2), *waits[1:])
     thirds = [(line, 0.05, EXPONENTIALS[2]) for line in (55, 56, 57)]
     finding = looked("exp over 10%", Case(lambda: with_lines(good(), *thirds)))
     assert finding is not None
@@ -927,7 +940,7 @@ def test_a_broadcast_is_no_copy() -> None:
     counted = replace(run, hlo=replace(kernel.hlo, copy=1))
     (words,) = [hint for hint in advised(counted) if hint.rule == "copies"]
     assert words.observation.startswith("1 operation outside the kernel, `broadcast.2`, takes 100")
-    assert words.suggestion == "do inside the kernel what these operations do, or do without them"
+    assert words.suggestion == "move these operations into the kernel, or avoid them"
 
 
 def test_less_arithmetic_saves_no_time_that_the_traffic_takes() -> None:
@@ -954,7 +967,9 @@ def test_a_small_gap_says_above_which_traffic_each_of_its_bounds_is() -> None:
     case = BY_NAME["small gap"].look(seen)
     assert case is not None
     assert case.observation.startswith("the gap is 4.")
-    assert case.suggestion.endswith(f"; {percent(seen.room)} is left above the least possible traffic")
+    assert case.suggestion.endswith(
+        f"; {percent(seen.room)} of the time is left above the roofline for the least possible traffic"
+    )
     assert case.gain == seen.room == pytest.approx(0.0895, abs=1e-3)
 
 

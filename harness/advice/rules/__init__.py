@@ -1,4 +1,4 @@
-"""The rules of the diagnosis, one per cause of lost time: every function under `@rule` in a module of this folder.
+"""The rules of the diagnosis, one per cause of lost time: each function with the decorator `@rule` in this folder.
 
 docs/ADD_A_RULE.md says how to add one.
 """

@@ -31,7 +31,10 @@ def raise_words(edit: Edit) -> str:
 
 
 def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
-    """Edits that double a block of an input along one axis, up to the axis's length; none for an axis it covers."""
+    """Edits that double an input's block along one axis, up to the axis's length.
+
+    There is none for an axis along which the block has a single element, or all elements.
+    """
     return tuple(
         Edit(
             window=window.name,
@@ -47,7 +50,7 @@ def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
 
 
 def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit, ...]]:
-    """Advice to keep transfers of the inputs `names` under way: words, knob, kind of change, edits.
+    """Advice on hiding the transfers of the inputs `names` behind arithmetic: words, knob, kind of change, edits.
 
     A BlockSpec of pl.pallas_call takes one or two buffers; an input's BlockSpec of pltpu.emit_pipeline takes more (jax
     0.10.2).
@@ -55,8 +58,8 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
     if seen.steps == 1:
         words = (
             f"leave {names} in HBM (a BlockSpec with memory_space=pl.ANY) and fetch the next part with "
-            "pltpu.make_async_copy while the kernel computes with the previous one: a grid of one step fetches all of "
-            "it first"
+            "pltpu.make_async_copy while the kernel computes with the previous part: a grid of one step fetches whole "
+            "blocks before it computes"
         )
         return words, "buffers", "body", ()
     larger = larger_key_block(seen)

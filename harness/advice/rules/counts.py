@@ -1,4 +1,4 @@
-"""Rules on counts that are not the expected ones: matmuls, exponentials, reductions, copies, layouts, steps."""
+"""Rules on unexpected counts of matmuls, exponentials, reductions, copies, padded tiles and grid steps."""
 
 import math
 from collections.abc import Sequence
@@ -28,17 +28,17 @@ _NOTABLE_ROOM = 0.01
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
 # The remedy for copies that a kernel's use of its outputs causes.
 OUTPUT_READ = (
-    "keep running values in a scratch buffer and never read an output ref before its last write: such a read makes a "
-    "copy"
+    "keep running values in a scratch buffer and never read an output ref before its last write: if you do, XLA copies "
+    "the whole buffer"
 )
-# The remedy for operations around a kernel of which nothing else is known.
-DO_WITHOUT = "do inside the kernel what these operations do, or do without them"
+# The remedy for operations around a kernel if nothing else is known about them.
+DO_WITHOUT = "move these operations into the kernel, or avoid them"
 # Parts of the names of operations that copy or transpose.
 _MOVES = ("copy", "transpose", "fusion")
 
 
 def _expected(seen: Observed, name: str) -> int:
-    """The largest expected count in one body; 0 if none is expected."""
+    """The largest count of `name` that is expected in one body; 0 if no expectation is stated."""
     return _limits(seen, name)[1]
 
 
@@ -57,7 +57,8 @@ def _count(seen: Observed, name: str) -> int:
 def _bodies(seen: Observed, *names: str) -> int:
     """The number of unrolled bodies, from the counts of `names`: a loop unrolled n times shows its body n times.
 
-    The largest number is taken: a body may lack one of the operations, for example if a product computes its row sums.
+    It is the largest of the numbers that the counts give, because a body may lack one of the operations, for example if
+    a product computes its row sums.
     """
     ratios = [_count(seen, name) // least for name in names if (least := _limits(seen, name)[0])]
     return max([1, *ratios])
@@ -82,7 +83,7 @@ def _of_bodies(seen: Observed, name: str, *others: str) -> int:
     "copies",
     "body",
     COUNTS,
-    "nothing is expected around the kernel: each operation there is one more read and write of its arrays",
+    "no operation is expected around the kernel: each of them reads and writes its arrays once more",
 )
 def around(seen: Observed) -> RuleCase | None:
     """Copies and other operations that XLA put around the kernel."""
@@ -120,7 +121,7 @@ def around(seen: Observed) -> RuleCase | None:
         )
         observations.append(
             f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
-            f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
+            f"({percent(share)}), enough to move {decimal(moved, 'B')} a run{each}"
         )
     return RuleCase(
         observation=f"{'; '.join(observations)} {seen.label}",
@@ -162,7 +163,7 @@ def _saves_transposed_pushes(seen: Observed) -> bool:
 
 
 def _named(ops: Sequence[OpTime]) -> str:
-    """The names of the most expensive operations, three at most, and the number of the others."""
+    """The names of the three most expensive operations, and the number of the others."""
     hottest = sorted(ops, key=lambda op: op.seconds, reverse=True)
     names = ", ".join(f"`{op.name}`" for op in hottest[:3])
     return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
@@ -188,10 +189,7 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     elif "copy" in names or (moves and copies):
         advice.append(OUTPUT_READ)
     if _saves_transposed_pushes(seen):
-        return (
-            "; ".join(advice)
-            or "do inside the kernel what these operations do, except the transpose, or do without them"
-        )
+        return "; ".join(advice) or "move these operations, except the transpose, into the kernel, or avoid them"
     if "gather" in names:
         advice.append(
             "take rows or elements by index inside the kernel: for a gather XLA may copy the whole array "
@@ -269,7 +267,7 @@ def recomputed_exponentials(seen: Observed) -> RuleCase | None:
 
 
 def _is_once(seen: Observed) -> bool:
-    """True if hardly more exponentials are computed than needed; an exponential that is cut into strips counts once."""
+    """True if hardly more exponentials are computed than needed: elements are counted, not operations on strips."""
     needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
     # Upper bounds: the trace counts the most expensive branch of each step; the unit's slots also count other functions
     # and half-filled registers.
@@ -280,7 +278,7 @@ def _is_once(seen: Observed) -> bool:
 
 
 def _is_one_pass(seen: Observed) -> bool:
-    """True if all exponentials but those that rescale sums are on one line, and hardly outnumber the scores."""
+    """True if nearly all exponentials are on one line, and all together hardly outnumber the scores."""
     breakdown, scores = seen.run.breakdown if seen.run else None, score_registers(seen)
     made = [line.exponentials for line in lines_of_source(breakdown)] if breakdown else []
     if not scores or not sum(made):
@@ -314,7 +312,7 @@ def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> f
 
 @rule("misaligned blocks", "constants", f"{OP_PROFILE}; {TPU_DETAILS}", "layout operations mean misaligned blocks")
 def padded_blocks(seen: Observed) -> RuleCase | None:
-    """A block that padding to tiles makes much larger, if VMEM is short or moving the padding may cost time."""
+    """A block that becomes much larger by padding to tiles, if VMEM is short or moving the padding costs time."""
     worst, padding, cost = None, _NOTABLE_PADDING, None
     for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
         value_bytes = math.prod(window.block_shape) * item_bits(window.array.dtype) / 8 * max(1, window.buffers)
@@ -328,7 +326,7 @@ def padded_blocks(seen: Observed) -> RuleCase | None:
     if worst is None:
         return None
     source = SCHEDULE if seen.run and seen.run.breakdown else ROOFLINE
-    # If moving the padding costs next to nothing, it only takes room, and the gain of that room is unknown.
+    # If moving the padding costs next to nothing, it only takes up VMEM, and the gain from freeing VMEM is unknown.
     gain = cost if cost is not None and cost >= NOTABLE_GAIN else None
     shape = " x ".join(map(str, worst.block_shape))
     rows, columns = worst.block_shape[-2:]
@@ -352,7 +350,7 @@ def _sublanes(window: Window) -> int:
 
 
 def _sizes_off(window: Window) -> list[str]:
-    """Words on each of the block's last two sizes that is not a multiple of the tile's: this size, and the tile's.
+    """For each of the block's last two sizes that is not a multiple of the tile's size: words with both sizes.
 
     A size that equals the array's cannot change, except in a single row, which can become an array of one dimension.
     """

@@ -23,7 +23,7 @@ _LESS_TRAFFIC = 0.9
 
 @rule("masked blocks", "mask", LEVERS, "skip masked blocks")
 def masked_blocks(seen: Observed) -> RuleCase | None:
-    """A causal kernel does more than useful work: it computes masked blocks, or blocks that the diagonal crosses."""
+    """A causal kernel does needless work: it computes masked blocks, or masked parts of blocks on the diagonal."""
     work = seen.evidence.problem.work
     executed = seen.run.mxu_flops if seen.run else None
     if not seen.is_causal:
@@ -71,20 +71,20 @@ def _covers_all_keys(seen: Observed) -> bool:
 
 
 def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:
-    """The case if wholly masked blocks are skipped or absent: the waste is in blocks that the diagonal crosses."""
+    """The case of a kernel without wholly masked blocks, or that skips them: it wastes work where the diagonal runs."""
     block, share = "the key block", 0.5
     if seen.is_attention:
         rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
         block = f"the key/value block (rows of {seen.inputs[1].name}'s block, now {columns})"
-        # Along the diagonal about (rows + columns) / 2 pairs a row are computed in vain.
+        # Along the diagonal, about (rows + columns) / 2 pairs in each row are computed in vain.
         share = columns / 2 / (rows + columns)
     return RuleCase(
         observation=f"{observation}, although some grid steps are skipped: the rest comes from blocks that cross the "
         "diagonal"
         if conditional
         else f"{observation}: one key block holds all keys, so the diagonal crosses every step",
-        suggestion=f"use smaller key blocks there: walk {block} in pieces where the diagonal crosses it, and skip the "
-        "pieces that are masked as a whole",
+        suggestion=f"use smaller key blocks at the diagonal: walk {block} in pieces where the diagonal crosses it, and "
+        "skip the pieces that are masked as a whole",
         gain=(1 - 1 / factor) * share,
         gain_source=SCHEDULE,
         # More and shorter steps cost too.
@@ -131,7 +131,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
 def repeated_work(seen: Observed) -> RuleCase | None:
     """A kernel without a mask does more work than is useful, on the resource that its time depends on."""
     factor = _coverage(seen)
-    # A problem without products that counts no work has, by default, work of one operation per element.
+    # If a problem without products states no work, its work is by default one operation per element.
     problem = seen.evidence.problem
     read = sum(math.prod(array.shape) for array in problem.inputs)
     is_counted = problem.work.matmul_flops > 0 or problem.work.vector_flops > read
@@ -211,7 +211,7 @@ def one_core(seen: Observed) -> RuleCase | None:
 
 @rule("uneven cores", "grid", CORES, "parallel axes are split among the cores")
 def uneven_cores(seen: Observed) -> RuleCase | None:
-    """The parallel steps do not divide by the cores: one of them waits at the end."""
+    """The number of parallel steps is not a multiple of the number of cores, so a core idles at the end."""
     call, cores = seen.call, seen.chip.cores
     if call is None or cores < 2 or seen.chip.platform != "tpu":
         return None
@@ -239,7 +239,7 @@ def uneven_cores(seen: Observed) -> RuleCase | None:
     "the last axis of the grid changes fastest, and a block is fetched only when its index changes",
 )
 def grid_order(seen: Observed) -> RuleCase | None:
-    """The other order of a grid of two independent axes would read less."""
+    """A grid of two independent axes that would read less in the other order."""
     call, report = seen.call, seen.report
     if call is None or len(call.grid) != 2 or min(call.grid) < 2 or not report.hbm_bytes:
         return None
@@ -311,7 +311,7 @@ def _semantics(call: PallasCall) -> str:
 
 
 def _axes_of_outputs(call: PallasCall) -> int | None:
-    """The number of outer axes of the grid that choose the block of every output; None if that is not known.
+    """The number of outer axes of the grid that choose the block of every output; None if the number is not known.
 
     All visits of an output block follow each other, so the axes that choose it are the outer ones, with as many steps
     as there are blocks.

@@ -1,11 +1,11 @@
-"""Rules on several chips: waits for others that arithmetic could hide, and links that carry more than they must."""
+"""Rules on several chips: waits for other chips that arithmetic could hide, and links that carry more than needed."""
 
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import PIPELINING, SCALING_BOOK, SCHEDULE, RuleCase, rule
 from harness.units import decimal, percent, seconds
 
 _NOTABLE_SHARE = 0.10
-# The bytes of the busiest link over its share of the bytes that have to come to a chip.
+# The ratio of the busiest link's bytes to its share of the bytes that have to come to a chip.
 _UNEVEN = 1.3
 
 
@@ -13,7 +13,7 @@ _UNEVEN = 1.3
     "exposed communication",
     "body",
     PIPELINING,
-    "a product that begins before all shards have arrived hides the transfer of the others",
+    "a product that begins before all shards have arrived hides the transfer of the remaining shards",
 )
 def exposed_communication(seen: Observed) -> RuleCase | None:
     """A notable share of the time goes into waits for other chips."""
@@ -23,18 +23,19 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
     rest, busy = seen.seconds - links.exposed_seconds, links.busiest.busy_seconds
     hidden = busy - links.exposed_seconds
     suggestion = (
-        "start the next transfer, compute with what is there, and wait only then: in one kernel, part of a shard at a "
-        "time"
+        "start the next transfer, compute with the data that have arrived, and wait only then: in one kernel, a part "
+        "of a shard at a time"
     )
     if hidden > _NOTABLE_SHARE * busy:
         suggestion = (
             f"{seconds(hidden)} of the transfers are hidden already. To hide more, make the parts smaller (the first "
-            "comes sooner, the last leaves less to compute), and do what needs no transfer while chips still wait"
+            "arrives sooner, and after the last less is left to compute), and while chips wait, do the work that needs "
+            "no transfer"
         )
     return RuleCase(
-        observation=f"the chip that ends last waits {seconds(links.exposed_seconds)} for others, "
+        observation=f"the chip that ends last waits {seconds(links.exposed_seconds)} for other chips, "
         f"{percent(links.exposed_seconds / seen.seconds)} of the time; everything else takes {seconds(rest)}, and the "
-        f"busiest link {seconds(busy)} {seen.label}",
+        f"busiest link is busy for {seconds(busy)} {seen.label}",
         suggestion=suggestion,
         gain=1 - max(rest, busy) / seen.seconds,
         gain_source=SCHEDULE,
@@ -54,7 +55,7 @@ def uneven_links(seen: Observed) -> RuleCase | None:
     if links is None or not links.needed_bytes or links.busiest.bytes < _UNEVEN * links.needed_bytes:
         return None
     needed = links.needed_bytes / links.busiest.bytes
-    # Chips wait not only for the bytes, but also for each hop and for chips that are late.
+    # Part of the wait is for the latency of each hop and for chips that are late, not for the bytes.
     gain = min(links.exposed_seconds, max(links.exposed_seconds, links.busiest.busy_seconds) * (1 - needed))
     return RuleCase(
         observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "

@@ -1,4 +1,4 @@
-"""Rules on the matrix unit: too full for more, half filled by narrow heads, fed with values that are too wide."""
+"""Rules on the matrix unit: near its peak, half filled by narrow heads, fed with wide or transposed operands."""
 
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
@@ -64,7 +64,7 @@ def wide_operands(seen: Observed) -> RuleCase | None:
 
 
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
-    """The line with too many operations for one of two equal matmuls, the factor, and the excess share of slots."""
+    """The line with too many operations for one of two equal matmuls, the factor, and the excess share of MXU slots."""
     run = seen.run
     if run is None or run.breakdown is None or not run.mxu_flops:
         return None
@@ -147,7 +147,7 @@ def half_filled(seen: Observed) -> RuleCase | None:
     # already, the excess is half of that.
     if executed and least and executed / least < 1 + 0.75 * (1 / filled - 1):
         return None
-    done = f"; {executed / least:.1f}x the matmul FLOPs of its scores were executed" if executed and least else ""
+    done = f"; the matmuls executed {executed / least:.1f}x the FLOPs that scores need" if executed and least else ""
     return RuleCase(
         observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
         f"{seen.report.chip}{done}, so util cannot exceed about {percent(filled, 0)} in this form {seen.label}",

@@ -79,8 +79,8 @@ def limit_in_the_way(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"{_rereads_observed(seen, again)}; a query block of {rows * 2} rows does not fit into the "
         f"{kibibytes(report.vmem_limit_bytes)} of VMEM allowed",
-        suggestion=f"raise vmem_limit_bytes in pltpu.CompilerParams to {limit} ({kibibytes(limit)} of the "
-        f"{kibibytes(seen.chip.vmem_bytes)} there are), then double the query block in the next attempt",
+        suggestion=f"raise vmem_limit_bytes in pltpu.CompilerParams to {limit} ({kibibytes(limit)} of the chip's "
+        f"{kibibytes(seen.chip.vmem_bytes)}), then double the query block in the next attempt",
         # A raised limit by itself saves nothing.
         gain=None,
         cost=_saving(seen, again, 2) or 0.0,
@@ -88,9 +88,11 @@ def limit_in_the_way(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("operand re-reads", "constants", UTILISATION, "MXU low, HBM high is memory-bound: raise the intensity")
+@rule(
+    "operand re-reads", "constants", UTILISATION, "low use of MXU, high use of HBM: memory-bound, raise the intensity"
+)
 def other_rereads(seen: Observed) -> RuleCase | None:
-    """An operand of another kernel than attention is read again and again while memory binds."""
+    """An operand of a kernel other than attention is read again and again while memory binds."""
     report = seen.report
     again = _read_again(seen, first=0)
     if not again or seen.evidence.problem.operation == "attention" or not _memory_binds(seen) or not report.hbm_bytes:
@@ -99,8 +101,8 @@ def other_rereads(seen: Observed) -> RuleCase | None:
         return None
     most = max(again, key=lambda window: window.hbm_bytes or 0)
     return RuleCase(
-        observation=f"{_rereads_observed(seen, again)}, {report.hbm_bytes / report.minimum_hbm_bytes:.1f}x the least "
-        "possible",
+        observation=f"{_rereads_observed(seen, again)}; the traffic is "
+        f"{report.hbm_bytes / report.minimum_hbm_bytes:.1f}x the least possible",
         suggestion=f"double the block along the axis of the grid that {most.name} does not depend on: {most.name} "
         "is then read half as often",
         gain=None,
@@ -110,15 +112,15 @@ def other_rereads(seen: Observed) -> RuleCase | None:
     )
 
 
-# C[m, n] = A[m, k] B[k, n]: a block of k makes neither operand be read less often.
+# C[m, n] = A[m, k] B[k, n]: with a larger block along k, neither operand is read less often.
 _PRODUCTS, _KEPT_AXES = ("matmul",), (-2, -1)
 
 
 def _doubled_beside(seen: Observed, window: Window) -> tuple[Edit, ...]:
-    """Edits that double blocks of other inputs along axes that `window` lacks; all doubling edits if there are none.
+    """Edits that double blocks of other inputs along axes that `window` lacks.
 
-    In a product of matrices this is the axis that is not summed over, in other problems an axis of a length that
-    `window` does not have.
+    In a product of matrices such an axis is the one that is not summed over. In other problems it is any axis whose
+    length no axis of `window` has; if no block has one, the edits are all that double a block.
     """
     edits = doubling_edits(seen)
     if seen.evidence.problem.operation in _PRODUCTS and len(seen.inputs) == len(_KEPT_AXES):
@@ -127,23 +129,23 @@ def _doubled_beside(seen: Observed, window: Window) -> tuple[Edit, ...]:
     lengths = {
         (each.name, axis - len(each.array.shape)): n for each in seen.inputs for axis, n in enumerate(each.array.shape)
     }
-    beside = [
+    lacking = [
         edit
         for edit in edits
         if edit.window != window.name and lengths[edit.window, edit.axis] not in window.array.shape
     ]
-    return tuple(beside) or edits
+    return tuple(lacking) or edits
 
 
 @rule(
     "several calls",
     "body",
     f"{UTILISATION}; {SCALING_BOOK}",
-    "MXU low, HBM high is memory-bound: raise the intensity",
+    "low use of MXU, high use of HBM: memory-bound, raise the intensity",
     ceiling="memory",
 )
 def several_calls(seen: Observed) -> RuleCase | None:
-    """Several Pallas calls, each with its pass over memory, if memory binds."""
+    """Several Pallas calls, each of which reads and writes its arrays in HBM, while memory binds."""
     report, trace = seen.report, seen.evidence.trace
     calls = len(trace.pallas_calls) if trace else 0
     if calls < 2 or not _memory_binds(seen) or not report.hbm_bytes or not report.memory_only_seconds:
@@ -172,7 +174,7 @@ def several_calls(seen: Observed) -> RuleCase | None:
     "a memory-bound program should use over 70% of the bandwidth",
 )
 def idle_bandwidth(seen: Observed) -> RuleCase | None:
-    """A kernel that does not use the bandwidth though its traffic is the least possible."""
+    """A memory-bound kernel that does not use the whole bandwidth, although its traffic is hardly above the least."""
     report = seen.report
     if report.regime != "memory-bound" or report.bandwidth_util is None or not report.hbm_bytes:
         return None
@@ -180,8 +182,8 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
         return None
     target = " (target: over 70%)" if report.bandwidth_util < _TARGET_HBM else ""
     observation = (
-        f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth{target}, with no more than the least "
-        f"traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}"
+        f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth{target}, with hardly more than the least "
+        f"possible traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}"
     )
     if seen.steps == 1:
         return _waiting_for_copies(seen, observation)
@@ -198,7 +200,8 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=observation,
         suggestion=suggestion,
-        # The only bound is all time above the transfers at full bandwidth; the gain of this change alone is unknown.
+        # The only known bound is the whole time above that of the transfers at full bandwidth, which this change alone
+        # may not reach.
         gain=None,
         knob=knob,
         kind=kind,
@@ -216,7 +219,7 @@ def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
     return RuleCase(
         observation=f"{observation}; {percent(waits[most])} of the cycles wait for `{most}`",
         suggestion=f"start the copies of {most} further ahead: one more slot in its scratch buffer, or smaller pieces, "
-        "so that the first arrives sooner and transfers never pause",
+        "so that the first piece arrives sooner and transfers never pause",
         gain=1 - (seen.report.bandwidth_util or 0),
         knob="buffers",
         kind="body",
@@ -227,11 +230,11 @@ def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
     "copies one by one",
     "body",
     PIPELINING,
-    "start the copy of the next block before the wait for this one",
+    "start the copy of the next block before you wait for the copy of this one",
     keeps_traffic=True,
 )
 def copies_one_by_one(seen: Observed) -> RuleCase | None:
-    """A kernel of one step, bound by latency, that waits for each copy of its own before it starts the next."""
+    """A latency-bound kernel of one step that waits for each of its copies before it starts the next."""
     if seen.report.regime != "latency-bound" or seen.steps != 1:
         return None
     windows = seen.call.windows if seen.call else ()
@@ -252,14 +255,14 @@ def copies_one_by_one(seen: Observed) -> RuleCase | None:
 
 @rule("wide statistics", "scratch", LEVERS, "use compact or differently shaped scratch")
 def wide_statistics(seen: Observed) -> RuleCase | None:
-    """Row statistics that are kept once for every lane, if stores fill the schedule."""
+    """Row statistics that are kept once for every lane, while stores fill the schedule."""
     if not seen.is_attention or not seen.call or seen.slots("VSTORE") < _NOTABLE_BANDWIDTH:
         return None
     rows = seen.inputs[0].block_shape[-2]
     wide = [s for s in seen.call.scratch if s.shape[-2:-1] == (rows,) and s.shape[-1] > 1 and s.dtype == "float32"]
     if len(wide) < 3:
         return None
-    # The registers that are stored for one of the buffers, as a share of all that are stored.
+    # The registers that are stored into one of the buffers, as a share of all stored registers.
     stores = next((u.executed_slots for u in seen.run.units if u.name == "VSTORE"), 0) if seen.run else 0
     registers = 2 * wide[0].vmem_bytes / 4096 * seen.steps
     share = registers / stores * seen.slots("VSTORE") if stores else 0.0
@@ -305,7 +308,8 @@ def _rereads_observed(seen: Observed, again: list[Window]) -> str:
     )
     return (
         f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {words}, "
-        f"{decimal(extra, 'B', 2)} of {decimal(report.hbm_bytes or 0, 'B', 2)} HBM traffic ({report.traffic_source}): "
+        f"which is {decimal(extra, 'B', 2)} of {decimal(report.hbm_bytes or 0, 'B', 2)} HBM traffic "
+        f"({report.traffic_source}): "
         f"{report.intensity or 0:.0f} FLOPs/byte against a ridge of {report.ridge:.0f}"
     )
 
@@ -322,12 +326,13 @@ def _saving(seen: Observed, again: list[Window], factor: int) -> float | None:
 
 @rule("shared scratch", "scratch", LEVERS, "share buffers")
 def shared_scratch(seen: Observed) -> RuleCase | None:
-    """VMEM is nearly full, and several scratch buffers of one shape hold a column each."""
+    """VMEM is nearly full, and several scratch buffers of one shape probably hold one value per row each."""
     used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
     if used is None or used < _NEARLY_FULL_VMEM * limit or not seen.call or not seen.is_attention:
         return None
     shapes = Counter((s.shape, s.dtype, s.vmem_bytes) for s in seen.call.scratch if len(s.shape) >= 2)
-    # Maximum and sum of a row are one value each: of three equal buffers two can hold them, and one the accumulator.
+    # Maximum and sum of a row are one value each: two of three equal buffers may hold these, and the third the
+    # accumulator.
     alike = [(shape, size) for (shape, _, size), number in shapes.items() if number >= 2 and shape[-1] > 1]
     if not alike:
         return None
@@ -348,7 +353,7 @@ def shared_scratch(seen: Observed) -> RuleCase | None:
     "the blocks of inputs and outputs (two of each, for double buffering) and scratch have to fit into the VMEM limit",
 )
 def vmem_nearly_full(seen: Observed) -> RuleCase | None:
-    """Larger blocks will soon not compile."""
+    """VMEM is so full that larger blocks may not compile."""
     used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
     if used is None or used < _NEARLY_FULL_VMEM * limit:
         return None
@@ -374,7 +379,7 @@ def unused_limit(seen: Observed) -> RuleCase | None:
     asked = call.vmem_limit_bytes if call else None
     if asked is None or used is None or asked <= seen.chip.scoped_vmem_bytes:
         return None
-    # The scores of a step count beside windows and scratch, though none of them shows it.
+    # The scores of a step take VMEM too, although no window and no scratch buffer shows them.
     needed = used + score_block_bytes(seen.evidence)
     # The compiler also keeps values between operations in VMEM; how many is not known.
     if needed >= _UNUSED_VMEM * asked or needed >= _NEARLY_FULL_VMEM * seen.chip.scoped_vmem_bytes:

@@ -56,15 +56,17 @@ def bubbles(seen: Observed) -> RuleCase | None:
     )
     if edits and larger is None:
         names = " or ".join(dict.fromkeys(edit.window for edit in edits))
-        suggestion = f"double a block of {names}, one constant at a time: fewer and longer steps to fill the waits with"
+        suggestion = (
+            f"double a block of {names}, one constant at a time: fewer, longer steps have more work to fill the waits"
+        )
     if turns:
         suggestion = (
-            f"the body's loops issue {turns:.1f}x its bundles in a step: let an iteration hold more of the block or "
-            "unroll the loop, so that there is more to issue while one result is waited for; a larger block only adds "
-            "iterations"
+            f"in a step, the loops of the body issue {turns:.1f}x as many bundles as the program has: let an iteration "
+            "hold more of the block or unroll the loop, so that there is more to issue while one result is waited for; "
+            "a larger block only adds iterations"
         )
     if larger:
-        suggestion = f"{raise_words(larger)}: more independent work in a step to fill the waits with"
+        suggestion = f"{raise_words(larger)}: a step then has more independent work to fill the waits"
     unit, _, reason = max(stalls, key=lambda name: stalls[name]).partition(" ")
     # A unit that works nearly all the time cannot do the same work in less.
     busy = seen.used(unit) if reason == "busy" and seen.used(unit) >= _NEARLY_FULL else None
@@ -86,7 +88,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
 
 
 def _turns(seen: Observed) -> float:
-    """The least number of times that a step issues the program's bundles; 0 if no loop in the body is seen."""
+    """The bundles that a step issues over the program's bundles; 0 unless this shows a loop in the body."""
     if seen.run is None or not seen.steps or not seen.run.static_bundles:
         return 0.0
     turns = seen.run.bundle_cycles / seen.steps / seen.run.static_bundles
@@ -101,7 +103,7 @@ def _room_to_double(seen: Observed) -> tuple[Edit, ...]:
 
 
 def _largest_waits(seen: Observed, share: float) -> str:
-    """The cause of most cycles without an issue, or the largest causes."""
+    """Words on the cause of most cycles without an issue, or on the largest causes."""
     waits = {
         **seen.parts("unit stall"),
         **{f"transfers of `{seen.operand(name)}`": part for name, part in seen.parts("operand wait").items()},
@@ -109,7 +111,7 @@ def _largest_waits(seen: Observed, share: float) -> str:
     }
     largest = [wait for wait in sorted(waits.items(), key=lambda wait: -wait[1]) if wait[1]][:_WAITS_NAMED]
     if largest[0][1] > share / 2:
-        return f"most of it waits for {largest[0][0]} ({percent(largest[0][1])})"
+        return f"most of these wait for {largest[0][0]} ({percent(largest[0][1])})"
     return f"the largest parts wait for {', '.join(f'{name} ({percent(part)})' for name, part in largest)}"
 
 
@@ -150,7 +152,7 @@ def dma_waits(seen: Observed) -> RuleCase | None:
         )
     changing = [window.name for window in seen.inputs if (window.fetches or 0) > 1]
     changing = [name for name in changing if name in waits] or changing
-    # An operand of very few bytes is waited for only because of the transfers before it.
+    # An operand of very few bytes is waited for only because its transfer queues behind others.
     large = [name for name in changing if _share_of_bytes(seen, name) >= _NOTABLE_SHARE]
     if large and large != changing:
         small = [name for name in changing if name not in large]
@@ -180,7 +182,7 @@ def _share_of_bytes(seen: Observed, name: str) -> float:
 
 @rule("short steps", "constants", TIMELINE, "many very short blocks: the blocks are too small")
 def short_steps(seen: Observed) -> RuleCase | None:
-    """Many grid steps, each too short to hide the next one's fetch and its own overhead."""
+    """Many grid steps, each too short to hide the fetch for the next step and the step's overhead."""
     gap, step = seen.report.gap_fraction, seen.step_seconds
     if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
         return None
@@ -198,8 +200,8 @@ def short_steps(seen: Observed) -> RuleCase | None:
     pages = _pages(seen)
     if pages and not edits:
         return RuleCase(
-            observation=f"{observation}; a step has one block of {' and one of '.join(pages)}, in places that a table "
-            "names",
+            observation=f"{observation}; a step gets one block of {' and one of '.join(pages)}, from places that a "
+            "table gives",
             suggestion="take several of these blocks in a step: pass each array once for each block, with an index map "
             "of its own, or leave the arrays in pl.ANY and copy the next step's blocks with pltpu.make_async_copy "
             "while this one computes",
@@ -236,7 +238,7 @@ def _pages(seen: Observed) -> tuple[str, ...]:
     ceiling="memory",
 )
 def fill_and_drain(seen: Observed) -> RuleCase | None:
-    """A grid with so few steps that its first fetch and its last write are a good part of the time."""
+    """A grid with so few steps that its first fetch and its last write take a good part of the time."""
     ends = sum(seen.parts("fill and drain").values())
     if ends < _NOTABLE_SHARE or seen.steps >= _MANY_STEPS:
         return None
@@ -274,7 +276,7 @@ def _halves_and_doubles(seen: Observed) -> tuple[Edit, ...]:
 def _both_ways(seen: Observed) -> str:
     """Advice to try a block of half and of twice the size, or to cut blocks that the grid does not cut yet.
 
-    "" if the only call gets no block that could be cut: it copies by hand.
+    "" if no input is a block that could be cut, because the call copies by hand.
     """
     walked = walked_input(seen)
     if walked is not None:
@@ -311,12 +313,12 @@ def _sizes(shape: Sequence[int]) -> str:
     ceiling="memory",
 )
 def one_step(seen: Observed) -> RuleCase | None:
-    """One giant block: nothing of the traffic can be hidden behind arithmetic."""
+    """One giant block: none of the traffic can be hidden behind arithmetic."""
     memory = seen.report.memory_only_seconds
     if seen.steps != 1 or memory is None or seen.report.compute_only_seconds <= 0 or seen.call is None:
         return None
     if any(window.fetches is None for window in seen.call.windows):
-        # The kernel's own copies move it, and these may well overlap with arithmetic.
+        # The kernel copies by hand, and these copies may well overlap with arithmetic.
         return None
     share = memory / seen.seconds
     if share < _NOTABLE_SHARE:
@@ -338,7 +340,7 @@ def one_step(seen: Observed) -> RuleCase | None:
     "both utilisations under 30% mean latency-bound: fixed costs take the time, not the kernel's work",
 )
 def small_call(seen: Observed) -> RuleCase | None:
-    """Both units are idle because fixed costs take a large part of a short call."""
+    """Neither the MXU nor HBM is used much, because fixed costs take a large part of a short call."""
     launch = sum(seen.parts("launch").values())
     if seen.report.regime != "latency-bound" or launch < 2 * _NOTABLE_SHARE or not seen.run:
         return None

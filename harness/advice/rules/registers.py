@@ -1,4 +1,4 @@
-"""Rules on vector registers: spills, the cliff they form across attempts, passes over the scores that cause them."""
+"""Rules on vector registers: spills, jumps of spills between attempts, passes over the scores that cause spills."""
 
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
@@ -7,7 +7,7 @@ from harness.advice.score_block import SCORE_BLOCK
 from harness.records import Edit, LineTime, Row
 from harness.units import count, decimal, percent, seconds
 
-# One spill or fill in twenty cycles: about as many as the load and store slots have room for beside real work.
+# One spill or fill in twenty cycles: about as many as the load and store slots have room for next to real work.
 _SPILLS_PER_CYCLE = 0.05
 # A cliff, not a drift: four times the spills, and more than a handful.
 _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
@@ -31,7 +31,7 @@ _FEW_BUNDLES = 0.01
     "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
 )
 def spill_cliff(seen: Observed) -> RuleCase | None:
-    """Spills jumped against an earlier attempt that was faster, and whose time is on the scale of the newest one."""
+    """The kernel spills far more than a faster earlier attempt whose timing key is that of the latest attempt."""
     if seen.run is None:
         return None
     now = seen.run.executed_spills
@@ -56,9 +56,9 @@ def spill_cliff(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("scale outside", "body", LEVERS, "scale q outside instead of every score", keeps_traffic=True)
+@rule("scale outside", "body", LEVERS, "scale q before the matmul instead of every score after it", keeps_traffic=True)
 def pass_over_scores(seen: Observed) -> RuleCase | None:
-    """A line that does one vector operation to every score and nothing else: mostly the softmax scale."""
+    """A line that does one vector operation on every score and nothing else: mostly the softmax scale."""
     scores = score_registers(seen)
     if seen.run is None or not seen.run.cycles or not scores:
         return None
@@ -71,7 +71,7 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
             # operation.
             spared = units["VALU"] / sum(line.units.values()) if units.get("VPOP") else 1.0
             return RuleCase(
-                observation=f"{line.file}:{line.line} does one vector operation to every score and nothing else, and "
+                observation=f"{line.file}:{line.line} does one vector operation on every score and nothing else, and "
                 f"takes {percent(share)} of the cycles [simulated {seen.report.chip}]",
                 suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "
                 "q has fewer values than its scores",
@@ -83,7 +83,7 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
 
 
 def score_registers(seen: Observed) -> float | None:
-    """Registers of float32 scores that one core computes with; None if unknown or not attention.
+    """The number of registers of float32 scores that one core computes; None if unknown or not attention.
 
     This is the smaller of two estimates: by matmul FLOPs, which include padding to the matrix unit's size, and by
     exponentials, which include those that rescale sums. It is never below the exponentials that the problem needs,
@@ -99,7 +99,7 @@ def score_registers(seen: Observed) -> float | None:
 
 
 def computed_scores(seen: Observed) -> float | None:
-    """Computed over needed scores, counted by their exponentials; None if unknown or not attention.
+    """The ratio of computed to needed scores, counted by exponentials; None if unknown or not attention.
 
     A register of bfloat16 exponentials holds those of two registers of scores. Such registers are recognised by the
     float32 results of the matrix unit: a line pops far more of them than there are exponentials.
@@ -132,7 +132,7 @@ def spills(seen: Observed) -> RuleCase | None:
     few = shares is not None and shares.spill_fraction < _FEW_BUNDLES
     if few and not seen.is_attention and seen.share(run.dma_wait_cycles) > _SOME_WAITING:
         return None
-    cost = f", at least {percent(shares.spill_fraction)} of the cycles" if shares else ""
+    cost = f"; they take at least {percent(shares.spill_fraction)} of the cycles" if shares else ""
     observation = (
         f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
         f"{rate:.2f} per cycle{cost} [simulated {seen.report.chip}]"
@@ -156,7 +156,7 @@ def spills(seen: Observed) -> RuleCase | None:
 def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
     """The remedy for spills, its knob, its kind of change, and the share of the cycles that the line to change takes.
 
-    The gain of fewer spills besides these cycles is unknown: another body has another schedule.
+    How much more fewer spills save is unknown, because another body has another schedule.
     """
     alone = pass_over_scores.look(seen)
     if alone is not None:
@@ -195,7 +195,7 @@ def _halving_edits(seen: Observed) -> tuple[Edit, ...]:
 
 
 def _slower_with_fewer(seen: Observed) -> Row | None:
-    """The last earlier attempt that spilled less but took longer, or None. If there is one, fewer spills don't help."""
+    """The last earlier attempt that spilled less but took longer, or None. If it exists, fewer spills do not help."""
     now = seen.run.executed_spills if seen.run else 0
     rows = (row for row in reversed(seen.previous) if row.spills is not None and row.seconds is not None)
     return next((row for row in rows if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)

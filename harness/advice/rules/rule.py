@@ -12,7 +12,7 @@ from harness.records import Edit, Hint
 COUNTS = "published protocol, expected counts inside a kernel"
 CAUSES = "published protocol, causes of a gap"
 TIMELINE = "published protocol, patterns in a timeline"
-# A change that saves less of the time is not worth an experiment.
+# A change that saves a smaller share of the time is not worth an experiment.
 NOTABLE_GAIN = 0.005
 OP_PROFILE = "published protocol, op profile"
 UTILISATION = "published protocol, utilisation table"
@@ -43,9 +43,9 @@ class RuleCase:
     cause takes now: it ranks a case whose gain is not known.
 
     `knob` names the thing that is changed: among cases with the same knob only the strongest is reported. `kind`
-    overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half if the
-    gain is only bounded by all the time that can still be gained, or if most attempts that followed the advice lost.
-    `comes_first` marks a case that makes all other advice pointless.
+    overrides the rule's kind of change. `weight` is the share of the gain or cost that counts in the ranking: less than
+    1 if the bound on the gain is loose, or if many attempts that followed the advice lost. `comes_first` marks a case
+    that makes all other advice pointless.
     """
 
     observation: str
@@ -62,9 +62,9 @@ class RuleCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule: `says` is its sentence, `ceiling` the resource that the simulator takes away to bound the gain.
+    """A rule: `says` is its sentence, `ceiling` the resource that a simulated what-if makes cheaper to bound the gain.
 
-    `keeps_traffic` marks a change that moves as many bytes as before, which still take their time.
+    `keeps_traffic` marks a change that moves as many bytes as before, so that transfers take as long as before.
     """
 
     name: str
@@ -79,14 +79,14 @@ class Rule:
 def rule(
     name: str, kind: Kind | None, source: str, says: str, *, ceiling: str = "", keeps_traffic: bool = False
 ) -> Callable[[Callable[[Observed], RuleCase | None]], Rule]:
-    """A decorator that makes a rule of a function that looks for the rule's case."""
+    """A decorator that turns a function that looks for a rule's case into the rule."""
     return lambda look: Rule(
         name=name, says=says, source=source, kind=kind, look=look, ceiling=ceiling, keeps_traffic=keeps_traffic
     )
 
 
 def best_of(finding: RuleCase, simulated: Sequence[SimulatedEdits]) -> SimulatedEdits | None:
-    """The fastest of the simulated edits that follow the advice, None if there is none."""
+    """The fastest of the simulated edits that follow the advice, or None if no edit with a time follows it."""
     applicable = [
         edit for edit in simulated if edit.time_ratio is not None and not set(edit.edits).isdisjoint(finding.edits)
     ]
@@ -94,9 +94,9 @@ def best_of(finding: RuleCase, simulated: Sequence[SimulatedEdits]) -> Simulated
 
 
 def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[SimulatedEdits] = ()) -> Hint:
-    """The finding as it is reported: with the gain of the simulated edit, else with its bound.
+    """The finding as it is reported: with the gain of the fastest simulated edit, otherwise with the bound on its gain.
 
-    A bound is never more than what is left above the roofline.
+    The bound never exceeds the share of the time above the roofline.
     """
     gain, source = finding.gain, finding.gain_source
     ceiling = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)

@@ -41,17 +41,17 @@ def saturated(seen: Observed) -> RuleCase | None:
     "least traffic at nearly full bandwidth is the roofline of a memory-bound operation",
 )
 def memory_floor(seen: Observed) -> RuleCase | None:
-    """The least possible traffic at nearly full bandwidth."""
+    """Hardly more than the least possible traffic, at nearly full bandwidth."""
     report = seen.report
     if report.hbm_bytes is None or (report.bandwidth_util or 0) < _SATURATED_HBM:
         return None
     if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes:
         return None
     return RuleCase(
-        observation=f"{decimal(report.hbm_bytes, 'B', 2)} of traffic, no more than the inputs and outputs, at "
+        observation=f"{decimal(report.hbm_bytes, 'B', 2)} of traffic, hardly more than the inputs and outputs, at "
         f"{percent(report.bandwidth_util or 0)} of the bandwidth: memory-bound and nearly done {seen.label}",
-        suggestion="stop tuning blocks; only fewer bytes (a narrower dtype, or one pass with the operation before or "
-        "after) go further",
+        suggestion="stop tuning blocks; only fewer bytes save time (a narrower dtype, or fusion with the operation "
+        "before or after)",
         gain=1 - (report.bandwidth_util or 0),
         knob="ceiling",
         comes_first=True,
@@ -60,7 +60,7 @@ def memory_floor(seen: Observed) -> RuleCase | None:
 
 @rule("small gap", None, GAP, "a gap under 10% of the actual time is small")
 def small_gap(seen: Observed) -> RuleCase | None:
-    """The time is within a tenth of what its work and the least traffic take at full speed."""
+    """Less than a tenth of the time is above the roofline, the time of the work and the traffic at full speed."""
     report = seen.report
     gap = report.gap_fraction
     if gap is None or not 0 <= gap < SMALL_GAP:
@@ -78,7 +78,7 @@ def small_gap(seen: Observed) -> RuleCase | None:
     suggestion = "stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule"
     # This gap is measured from the kernel's own traffic, but the bound on the gain from the least possible traffic.
     if percent(seen.room) != percent(gap):
-        suggestion += f"; {percent(seen.room)} is left above the least possible traffic"
+        suggestion += f"; {percent(seen.room)} of the time is left above the roofline for the least possible traffic"
     return RuleCase(
         observation=f"the gap is {percent(gap)} of {seconds(seen.seconds)}, which is small (under 10%): the roofline "
         f"is at {seconds(floor)} {seen.label}",

@@ -79,7 +79,7 @@ def unit_stalls(seen: Observed) -> RuleCase | None:
     "no overlap",
     "body",
     CAUSES,
-    "gaps of the matrix unit between compute blocks: other work has to run beside it",
+    "if the matrix unit idles between compute blocks, other work has to overlap with its work",
     ceiling="MXU",
 )
 def not_overlapped(seen: Observed) -> RuleCase | None:
@@ -93,11 +93,11 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
     larger = larger_key_block(seen)
     suggestion = (
         "walk the block of keys in two or more pieces inside the body (unrolled), so that the softmax of one piece "
-        "can run beside the matmul of the next"
+        "can overlap with the matmul of the next"
     )
     if larger:
         suggestion = (
-            f"{raise_words(larger)}: one rescaling of the accumulator, which has no matmul beside it, "
+            f"{raise_words(larger)}: one rescaling of the accumulator, with which no matmul overlaps, then "
             "serves more scores"
         )
     return RuleCase(
@@ -116,7 +116,7 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
     "vector unit", "body", CAUSES, "a vector unit that binds comes fourth among the causes of a gap", keeps_traffic=True
 )
 def vector_bound(seen: Observed) -> RuleCase | None:
-    """The vector or the transcendental unit fills the schedule, not the MXU."""
+    """The vector unit or the transcendental unit, not the MXU, fills the schedule."""
     valu, eup = seen.slots("VALU"), seen.slots("EUP")
     if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
         return None
@@ -143,10 +143,10 @@ def vector_bound(seen: Observed) -> RuleCase | None:
                 "it into q once per block"
             )
         if seen.has_exp_left:
-            suggestion, fewer = f"{suggestion}, and use exp2 with log2(e) in it{seen.unless_exp2}", 2
+            suggestion, fewer = f"{suggestion}, and use exp2 with log2(e) folded into the scale{seen.unless_exp2}", 2
         if not seen.is_attention:
-            suggestion, knob = "compute each value that a whole row or column shares only once", "vector work"
-    # Operations that are removed free their slots, and no more if the rest of the schedule stays as it is.
+            suggestion, knob = "compute only once each value that a whole row or column shares", "vector work"
+    # Removed operations free only their own slots if the rest of the schedule stays as it is.
     gain = valu * min(1.0, fewer / per_value) if per_value else None
     return RuleCase(
         observation=f"{observation} [simulated {seen.report.chip}]",
@@ -167,7 +167,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
         return None
     if not seen.has_exp_left:
         return None
-    # The main work of a line with one exponential beside many reciprocals is not the exponential.
+    # If a line has many reciprocals for each exponential, the exponential is not its main work.
     lines = [line for line in lines_of_source(run.breakdown) if 2 * line.exponentials > line.units.get("EUP", 0)]
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
@@ -175,7 +175,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
     hottest = max(lines, key=lambda line: line.cycles)
     return RuleCase(
         observation=f"the lines with exponentials take {percent(share)} of the cycles, "
-        f"{_at(hottest, share * run.cycles)}, while the MXU is busy {percent(seen.used('MXU'))} "
+        f"{_at(hottest, share * run.cycles)}, while the MXU is busy in {percent(seen.used('MXU'))} of the cycles "
         f"[simulated {seen.report.chip}]",
         suggestion=(
             "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score"
@@ -183,7 +183,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
             else "use exp2 and fold log2(e) into a factor that is multiplied in anyway"
         )
         + seen.unless_exp2,
-        # One of the vector operations that such a line does for each exponential.
+        # The change saves one of the vector operations that a line like this does for each exponential.
         gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
         gain_source=SCHEDULE,
         # Two of five attempts lost (benchmarks/RULES.md).
@@ -227,13 +227,13 @@ def divisions(seen: Observed) -> RuleCase | None:
 
 
 def _at(hottest: LineTime, cycles: float) -> str:
-    """The line with most of these cycles, or with the largest part of them."""
+    """Words that name the hottest line, and say if it takes most of `cycles` or only the largest part of them."""
     part = "most of it" if hottest.cycles > cycles / 2 else "the largest part"
     return f"{part} at {hottest.file}:{hottest.line}"
 
 
 def _is_division(line: LineTime) -> bool:
-    """True if reciprocals are most of its transcendental operations and its main work is not a cross-lane reduction.
+    """True if most transcendental operations of the line are reciprocals and its main work is no cross-lane reduction.
 
     A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
     `examples/`, a mean takes two or more.
@@ -257,7 +257,7 @@ def both_low(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both low: bubbles or overhead, in "
         f"{seen.steps:,} grid steps {seen.label}",
-        suggestion="double the block along the axis with most steps: fewer, longer steps",
+        suggestion="double the block along the axis with the most steps: fewer, longer steps",
         gain=None,
         knob="block",
         edits=doubling_edits(seen),
@@ -265,7 +265,7 @@ def both_low(seen: Observed) -> RuleCase | None:
 
 
 def _busiest_line(seen: Observed) -> str:
-    """The line with most vector operations, and their number per score; "" if no line is known."""
+    """Words on the line with the most vector operations, with their number per score; "" if no line is known."""
     scores, breakdown = score_registers(seen), seen.run.breakdown if seen.run else None
     lines = lines_of_source(breakdown) if breakdown else ()
     line = max(lines, key=lambda each: each.units.get("VALU", 0), default=None)
@@ -275,7 +275,7 @@ def _busiest_line(seen: Observed) -> str:
 
 
 def _vector_operations_per_score(seen: Observed) -> float | None:
-    """Vector operations for each register of scores, or None if unknown or not attention."""
+    """Vector operations per register of scores, or None if the number is unknown or the kernel is not attention."""
     unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
     scores = score_registers(seen)
     return unit.executed_slots / seen.chip.cores / scores if unit and scores else None

@@ -155,7 +155,7 @@ def test_an_unbelievable_latency_is_unknown_and_not_zero(seconds: float | None) 
 
 
 def test_evidence_of_another_chip_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected evidence of v6e, got evidence of v5e"):
+    with pytest.raises(ValueError, match="expected evidence for v6e, got evidence for v5e"):
         report(evidence(), chip("v6e"))
 
 

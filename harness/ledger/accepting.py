@@ -17,7 +17,7 @@ _RACES = 5
 
 
 def private_index(place: Place) -> Path:
-    """The path of this process's private index; a git command of a killed ratchet may still write to its own."""
+    """The path of this process's private index, which no git command of an earlier, killed process writes to."""
     return place.state_directory / f"index.{os.getpid()}"
 
 
@@ -53,7 +53,9 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
             continue
         return new, sentences
     raise RatchetError(
-        "ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed"
+        "ref-moved",
+        f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed; the next command "
+        "tries again",
     )
 
 
@@ -76,14 +78,14 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
     if branch is None:
         return "HEAD was detached meanwhile"
     if branch != recording.branch:
-        return f"{branch} was checked out meanwhile (it was judged on {recording.branch or 'no branch'})"
+        return f"{branch} was checked out meanwhile (the attempt was judged on {recording.branch or 'no branch'})"
     unfinished = git.operation_in_progress(repository)
     if unfinished:
         return f"{unfinished[0]} was begun meanwhile"
     if head == recording.judged_against:
         return None
     if not git.is_ancestor(repository, recording.judged_against, head):
-        return f"{branch} no longer contains the commit it was judged against, {recording.judged_against[:12]}"
+        return f"{branch} no longer contains the commit that it was judged against, {recording.judged_against[:12]}"
     touched = git.differing_paths(repository, recording.judged_against, head, recording.guarded)
     return f"{', '.join(touched)} changed on {branch} meanwhile" if touched else None
 

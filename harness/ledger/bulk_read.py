@@ -16,7 +16,7 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A row with its record and candidate; either is None if it is missing, for the reason in `complaint`."""
+    """A row with its record and candidate, each None if it is missing; `complaint` says why the record is missing."""
 
     row: Row
     attempt: Attempt | None
@@ -92,7 +92,7 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
     for name, data in (*blobs, *((name, None) for name in here)):
         where = f"{place.experiments}/{name}"
         try:
-            # Reading the rows has already named files that are too large, and those that are no files.
+            # `history.rows` has already named the files that cannot be read.
             data = data or experiments.bytes_of(place.experiments_directory / name)
             row = decode_head_row(data or b"", where) or decode_attempt_row(data or b"", where)
         except RecordError:

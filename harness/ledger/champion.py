@@ -13,7 +13,7 @@ from harness.records import TITLE_MOVES, Attempt, Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TitleHolder:
-    """The champion: its attempt, the commit that accepted it (None: known from files alone), its kernel's blob."""
+    """The champion: its attempt, the commit that accepted it (None if only files show this), its kernel's blob."""
 
     attempt: Attempt
     commit: str | None
@@ -34,12 +34,12 @@ def holder(place: Place) -> TitleHolder | None:
     pairs = list(zip(candidates, blobs, strict=True))
     if pairs:
         newest = pairs[0][0]
-        beside = (
+        merged_accepts = (
             (accept, blob)
             for accept, blob in pairs[1:]
             if blob == head_blob != pairs[0][1] and not git.is_ancestor(place.repository, accept.commit, newest.commit)
         )
-        accept, blob = next(beside, pairs[0])
+        accept, blob = next(merged_accepts, pairs[0])
         return TitleHolder(attempt=_accepted_attempt(place, accept), commit=accept.commit, blob=blob)
     return _holder_by_files(place, head_blob, undone)
 
@@ -98,7 +98,7 @@ def _holder_by_files(place: Place, head_blob: str | None, undone: set[int]) -> T
 
 
 def _filed(place: Place, undone: set[int]) -> list[Attempt]:
-    """The accepted attempts in files at HEAD that still count, the newest first, without those in `undone`."""
+    """The accepted attempts in files at HEAD that still count and are not in `undone`, the newest first."""
     attempts = [attempt_ for attempt_ in _attempts_at_head(place) if attempt_.contest == place.name]
     displaced = {
         attempt_.champion.attempt

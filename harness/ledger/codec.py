@@ -19,14 +19,15 @@ Schema history
     candidate may hold helper modules behind its kernel.py.
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
 9   Suites: a statement may have `members` and `may_lose`; evidence, a verdict and its resimulations may have `members`.
-10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt as how many programs it counts.
+10  A sweep has the number of programs from which the best was chosen, and an attempt the number of programs that it
+    counts as (both `looked_at`).
 11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
 12  A row has the number of programs that it is the best of (`looked_at`). A row and a simulation have the digest of
     the schedule (`schedule`). A failure says whether it is an error of the program.
 13  Evidence may have a `certificate`, and a row the beginning of its digest.
 14  A simulation's `offences` may be races (`transfer-raced`).
-15  A check may be of an exact output (`exact`), a trace names inputs that a call writes over (`written_over`) and
-    lines with sums in bfloat16 (`narrow_sums`) and with transposes outside of kernels (`transposes`).
+15  A check may be of an exact output (`exact`). A trace names inputs that a call writes over (`written_over`), lines
+    with sums in bfloat16 (`narrow_sums`) and lines with transposes outside of kernels (`transposes`).
 16  A trace names lines that round the maximum of a row to bfloat16 (`narrow_maxima`).
 17  A simulation may be of several `chips`, with the traffic of their `links`.
 18  A problem may run on several chips: a statement has their `mesh`, an array says how it is `split`, work has
@@ -67,19 +68,20 @@ class RecordError(RatchetError):
 
 
 def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
-    """One attempt as UTF-8 JSON in the records' own order, in the layout of `laid_out`.
+    """One attempt as UTF-8 JSON, with fields in the order of the records, in the layout of `laid_out`.
 
-    `row` is the attempt's row in the table, stored next to it so that a table of files needs neither the judge nor the
-    whole file.
+    `row` is the attempt's row in the table. It is stored with the attempt so that a table made from files needs neither
+    the judge nor the whole files.
     """
     row_text = "null" if row is None else _text(_row_built(row))
     return laid_out(SCHEMA, row_text, compact(_built(attempt)))
 
 
 def laid_out(schema: int, row: str, attempt: str) -> bytes:
-    """A document of these JSON texts: schema, row and attempt on a line each, the longest last.
+    """A document made of JSON texts: schema, row and attempt on a line each.
 
-    So the row can be read without the rest, and the end shows whether the file is complete.
+    The attempt, which is the longest, comes last, so that the row can be read without it. The end of the document shows
+    whether a file is complete.
     """
     return f'{{\n  "schema": {schema},\n  "row": {row},\n  "attempt": {attempt}\n}}\n'.encode()
 
@@ -90,15 +92,15 @@ def is_complete(tail: bytes) -> bool:
 
 
 def compact(built: Any) -> str:
-    """A JSON value without whitespace that UTF-8 can encode. Raises ValueError for a number that is not finite.
+    """The JSON text of a value, without whitespace. Raises ValueError for a number that is not finite.
 
-    Lone surrogates (Python's form of messages that are not UTF-8) are escaped.
+    Lone surrogates (Python's form of messages that are not UTF-8) are escaped, so that UTF-8 can encode the text.
     """
     return _text(built, separators=(",", ":"))
 
 
 def value_text(data: bytes) -> str:
-    """A text that is the same for all documents that are equal as JSON. Raises RecordError."""
+    """A text that is the same for two documents if their JSON values are equal. Raises RecordError."""
     try:
         return json.dumps(json.loads(data.decode("utf-8", "surrogatepass")), sort_keys=True)
     except (ValueError, RecursionError) as error:
@@ -112,7 +114,8 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
     looked_at = max(attempt.looked_at, attempt.sweep.looked_at if attempt.sweep else 1)
     if looked_at > reading_limits.MOST_LOOKED_AT:
         raise RecordError(
-            "corrupt-record", f"{where}: expected looked_at to be a possible number of programs, got {looked_at:,}"
+            "corrupt-record",
+            f"{where}: expected looked_at to be at most {reading_limits.MOST_LOOKED_AT:,} programs, got {looked_at:,}",
         )
     return attempt
 
@@ -150,7 +153,7 @@ def decode_head_row(head: bytes, where: str) -> Row | None:
 
 
 def encode_row(row: Row) -> str:
-    """One row as one line of JSON, without a newline and without its place (`commit`, `is_on_branch`)."""
+    """One row as one line of JSON, without a newline and without its place in git (`commit`, `is_on_branch`)."""
     return _text({"schema": SCHEMA, **_row_built(row)})
 
 
@@ -195,7 +198,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def built_document(schema: int, record: object) -> dict[str, Any]:
-    """The document as the builtin types that its JSON reads as."""
+    """The document in the builtin types that `json.loads` gives for its text."""
     return {"schema": schema, **_built(record)}
 
 
@@ -277,7 +280,7 @@ def _float_written(value: Any) -> Any:
 
 
 def _read(value: dict[str, Any]) -> Any:
-    """The float that is not finite, or the fields under their present names, for which the JSON object stands."""
+    """The value of a JSON object: a float that is not finite, or the object with the present names of its fields."""
     if value.keys() == {"float"} and isinstance(value["float"], str):
         return float(value["float"])
     for old, new in _RENAMED.items():

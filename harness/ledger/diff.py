@@ -1,4 +1,4 @@
-"""Unified diffs between two kernel.py, for people to read; they can be applied again, byte for byte."""
+"""Unified diffs between two texts of kernel.py: people can read them, and they can be applied byte for byte."""
 
 import difflib
 import re
@@ -23,7 +23,9 @@ def applied(old: bytes, diff: str) -> bytes:
     position = 0
     for start, hunk in _hunks(diff):
         if start < position:
-            raise RatchetError("diff-mismatch", f"the diff goes back to line {start + 1}: expected line {position + 1}")
+            raise RatchetError(
+                "diff-mismatch", f"the diff goes back to line {start + 1}: expected line {position + 1} or a later one"
+            )
         result += source[position:start]
         position = start
         for line in hunk:

@@ -39,15 +39,15 @@ class Accepted:
 
 
 def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """The newest `limit` attempts (None: all), newest last, and sentences about skipped ones.
+    """The rows of the newest `limit` attempts (None: all), newest last, and sentences about skipped records.
 
-    They are the union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. `commit` is
-    the branch commit of an accept, if some branch has it, or else the log commit, or else empty.
+    The rows are the union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. A row's
+    `commit` is the branch commit of an accept, if a branch has it, or else the log commit, or else empty.
     """
     try:
         logged, skipped = log_rows(place, limit)
     except RatchetError as error:
-        # An object of the log is damaged or gone: what experiments/ has is shown all the same.
+        # An object of the log is damaged or gone: the attempts in experiments/ are shown all the same.
         logged, skipped = [], [f"skipped: the log {place.log_ref}: {error}; `fsck` says what to do"]
     seen = {identity(row) for row in logged}
     filed, complaints = file_rows(place, limit)
@@ -60,7 +60,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
     for row in chosen:
         key = (row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])
         if _has_branch_commit(row):
-            # Without a log commit there is only a file: a shallow or squashed branch may have had the accept.
+            # An attempt without a log commit comes from a file: a shallow or squashed branch may have had its accept.
             on_branch = True if key in commits else False if row.commit else None
             row = replace(row, commit=commits.get(key, row.commit), is_on_branch=on_branch)
         located.append(row)
@@ -72,7 +72,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
 
 
 def _is_impossible(row: Row) -> bool:
-    """True for an impossible gain: a time above the previous champion's, or below what the chip can reach."""
+    """True for impossible figures: an accept that is not faster than its champion, or a time beyond the chip's peak."""
     is_gain = row.outcome == "accept" and row.kind == "experiment"
     return (
         (is_gain and row.time_ratio is not None and row.time_ratio >= 1)
@@ -82,7 +82,7 @@ def _is_impossible(row: Row) -> bool:
 
 
 def _doubt(row: Row) -> str:
-    return f"attempt {row.number}: its outcome and its time contradict each other, so its record was edited; run fsck"
+    return f"attempt {row.number}: its outcome and its figures cannot all be true, so its record was edited; run fsck"
 
 
 def _has_branch_commit(row: Row) -> bool:
@@ -91,7 +91,7 @@ def _has_branch_commit(row: Row) -> bool:
 
 
 def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
-    """The rows in the log, newest first, each with its log commit, and sentences about skipped ones."""
+    """The rows in the log, newest first, each with its log commit, and sentences about skipped commits."""
     logged, skipped = [], []
     for commit in log_commits(place, limit):
         where = f"log commit {commit.id[:12]}"
@@ -118,7 +118,7 @@ def log_commits(place: Place, limit: int | None = None, containing: str = "") ->
 def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
     """The rows in experiments/ and attempts.jsonl, of the working tree or else of HEAD, newest first, and complaints.
 
-    With a limit, at least that many, if they exist.
+    With a limit, there are at least that many rows, if they exist.
     """
     filed: list[Row] = []
     skipped: list[str] = []
@@ -218,7 +218,7 @@ def committed_names(place: Place) -> dict[str, git.TreeEntry]:
 
 
 def last_number(place: Place) -> int:
-    """The highest attempt number in use: in the log, or in a file of ours, even one that can no longer be read."""
+    """The highest attempt number in use: in the log, or in a file of the ratchet, even if it can no longer be read."""
     logged, _ = log_rows(place, 1)
     highest = logged[0].number if logged else 0
     committed = committed_names(place)
@@ -226,7 +226,7 @@ def last_number(place: Place) -> int:
         number = experiments.number_of(name) or 0
         if number <= highest:
             break
-        # A stranger's file of such a name must not make the numbers jump.
+        # A file with such a name that the ratchet did not write must not make the numbers jump.
         if any(isinstance(row, Row) or row.kind != "foreign-record" for row in _rows_of(place, (name,), committed)):
             highest = number
             break
@@ -234,7 +234,7 @@ def last_number(place: Place) -> int:
 
 
 def _last_packed_number(place: Place) -> int:
-    """The highest number in attempts.jsonl, including lines of ours that can no longer be read."""
+    """The highest number in attempts.jsonl, including lines of the ratchet that can no longer be read."""
     files, _ = packed_files(place)
     highest = max((number for file in files for number in file.damaged), default=0)
     records = (record for file in files for record in file.records if record.number > highest)
@@ -360,9 +360,9 @@ def candidate(
 ) -> Candidate:
     """The candidate of an attempt, as a checkout would write it.
 
-    Read from the log or from the commit that accepted it; otherwise rebuilt, by applying its diff to the kernel that it
-    was compared with. Callers that need many candidates pass `accepted`, the accepts, and `rebuilt`, a dictionary that
-    keeps rebuilt candidates. Raises RatchetError `unknown-attempt` or `no-kernel`.
+    It is read from the log or from the commit that accepted the attempt; otherwise it is rebuilt by applying the
+    attempt's diff to the kernel of its champion. Callers that need many candidates pass `accepted`, the accepts, and
+    `rebuilt`, a dictionary that keeps rebuilt candidates. Raises RatchetError `unknown-attempt` or `no-kernel`.
     """
     if rebuilt is None:
         rebuilt = {}
@@ -397,7 +397,7 @@ def candidate_at(place: Place, commit: str) -> Candidate | None:
 def _rebuilt(place: Place, attempt: Attempt, accepted: Sequence[Accepted], rebuilt: dict[int, Candidate]) -> Candidate:
     explained = f"the kernel.py of attempt {attempt.number} is not in this clone and cannot be rebuilt from its diff"
     fetch = f"{git.shell_command(place.repository)} fetch REMOTE {place.log_ref}:{place.log_ref}"
-    remedy = f"fetch the log from where it was made: {fetch}"
+    remedy = f"fetch the log from the repository where it was made: {fetch}"
     old = b""
     if attempt.champion is not None:
         champion = candidate_at(place, attempt.champion.commit) if attempt.champion.commit else None
@@ -406,8 +406,8 @@ def _rebuilt(place: Place, attempt: Attempt, accepted: Sequence[Accepted], rebui
         elif attempt.champion.attempt < attempt.number:
             old = candidate(place, attempt.champion.attempt, accepted, rebuilt).text
         else:
-            # No ratchet wrote such a record, and following it would not end.
-            reason = f"it names attempt {attempt.champion.attempt} as the champion before it"
+            # No ratchet wrote such a record, and following its references would not end.
+            reason = f"its record names attempt {attempt.champion.attempt} as the champion before it"
             raise RatchetError("no-kernel", f"{explained}: {reason}; {remedy}")
     try:
         new = Candidate(text=diff.applied(old, attempt.diff))

@@ -1,4 +1,4 @@
-"""The journal: one file that names what an attempt has begun, so that the next command can finish or undo it."""
+"""The journal: one file that describes an unfinished attempt, so that the next command can finish or undo it."""
 
 import os
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ def path(place: Place) -> Path:
 class Recording:
     """A decided attempt on its way into the ledger; every object it names is already stored.
 
-    `log_before` is where the log was (None: there was none), `restore_blob` the champion's
-    kernel.py that takes the candidate's place (None: kernel.py stays), `guarded` the paths
-    that an ordinary commit must not have touched since `judged_against`.
+    `log_before` is the log's last commit before the attempt (None: no log), `restore_blob` the champion's kernel.py
+    that takes the candidate's place (None: kernel.py stays), `guarded` the paths that an ordinary commit must not have
+    changed since `judged_against`.
     """
 
     number: int
@@ -45,8 +45,8 @@ class Recording:
 class Journal:
     """An attempt that has begun, as the next command needs it to finish or undo it.
 
-    `branch` is the branch when the attempt began (empty: none), `original` the user's kernel.py at that time,
-    `written_sha256` the SHA-256 of all that we wrote over it.
+    `branch` is the branch when the attempt began (empty: detached HEAD), `original` the user's kernel.py at that time,
+    `written_sha256` the hash of each candidate that the ratchet wrote over it.
     """
 
     purpose: str

@@ -1,4 +1,4 @@
-"""The ledger in git: the holder of the title, and recording an attempt so that nothing is lost whatever happens."""
+"""The ledger in git: it names the champion, and records attempts so that nothing is lost whatever happens."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,7 +69,7 @@ class Ledger:
         return history.candidate_at(self.place, "HEAD") != self.champion_candidate()
 
     def is_unfinished(self) -> bool:
-        """True while an attempt is unfinished: it is under way, or it was killed."""
+        """True while an attempt is unfinished, because it is still being judged or because it was killed."""
         return journal.path(self.place).exists()
 
     def next_number(self) -> int:
@@ -95,13 +95,15 @@ class Ledger:
     def begin(self, original: Candidate, purpose: str) -> None:
         """Records the user's candidate before an attempt, so that `recover` can put it back.
 
-        Raises RatchetError `unfinished` if the attempt before has not been recovered,
-        `not-a-file` if kernel.py is a symbolic link, which git would record instead of its content.
+        Raises RatchetError `unfinished` if an earlier attempt has not been recovered, and `not-a-file` if kernel.py is
+        a symbolic link, because git would record the link instead of the file's contents.
         """
         self._require_lock()
         if self.place.kernel_path.is_symlink():
             raise RatchetError(
-                "not-a-file", f"expected {self.place.kernel_path} to be a file, got a symbolic link: copy the file"
+                "not-a-file",
+                f"expected {self.place.kernel_path} to be a file, got a symbolic link: replace the link by a copy of "
+                "the file",
             )
         if self._journal() is not None:
             raise RatchetError("unfinished", "an earlier attempt is unfinished; ./ratchet.sh status recovers it")
@@ -128,13 +130,14 @@ class Ledger:
     ) -> Recorded:
         """Puts one decided attempt into the ledger and returns its commits.
 
-        Effects: one commit on the log, and the attempt's file in experiments/. With `new_branch_commit` also one commit
-        on the branch, and the index is refreshed at its paths. Without it, kernel.py becomes the champion's again, if
-        there is a champion and the file still is what was judged. `guarded` are further files (from the top) that must
-        not have changed on the branch since `attempt.judged_against`; kernel.py and prepare.py are always guarded.
+        Effects: one commit on the log, and the attempt's file in experiments/. With `new_branch_commit`, there is also
+        one commit on the branch, and the index is updated at its paths. Without it, kernel.py becomes the champion's
+        again, if there is a champion and the file still is the one that was judged. `guarded` are further files (from
+        the top) that must not have changed on the branch since `attempt.judged_against`; the candidate's files and
+        prepare.py are always guarded.
 
-        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says. After another error, everything
-        is as it was if the log had not moved yet; otherwise `recover` finishes the attempt.
+        Raises RatchetError `branch-moved` and `ref-moved` as `recording.finish` does. After any other error, `recover`
+        finishes the attempt if it is journalled as decided; otherwise nothing was recorded.
         """
         self._require_lock()
         branch = git.branch_or_none(self.place.repository) or ""
@@ -153,7 +156,7 @@ class Ledger:
     def keep_notes(self, notes: Sequence[Note]) -> None:
         """Adds notes to experiments/notes.jsonl; `log_notes` puts them into the log as well.
 
-        After a kill between the two, the notes are in the file, where the next `log_notes` finds them.
+        After a kill between the two calls, the notes are in the file, where the next `log_notes` finds them.
         """
         self._require_lock()
         note_files.keep(self.place, notes)

@@ -1,4 +1,4 @@
-"""Takes a change of a candidate's text out of a later text: git's three-way merge, file by file."""
+"""Takes one change of a candidate's text out of a later text, by git's three-way merge of each file."""
 
 import re
 from difflib import SequenceMatcher
@@ -13,7 +13,7 @@ from harness.ledger.git.command import attempted, refusal
 
 # Longer than any line of equal signs that a kernel has for a heading.
 _MARK = 200
-# Git's exit status is the number of conflicts, up to this.
+# Git's exit status is the number of conflicts, up to this number.
 _MOST_CONFLICTS = 127
 _CONFLICT = re.compile(
     rb"<{%d} mine\r?\n(.*?)\|{%d} old\r?\n(.*?)={%d}\r?\n(.*?)>{%d} new\r?\n?" % (_MARK, _MARK, _MARK, _MARK), re.DOTALL
@@ -21,7 +21,7 @@ _CONFLICT = re.compile(
 
 
 def without(repository: Repo, text: Candidate, before: Candidate, after: Candidate) -> Candidate | None:
-    """`text` without the change from `before` to `after`; None if `text` and `after` differ in these lines.
+    """`text` without the change from `before` to `after`; None if `text` and `after` differ in the lines that changed.
 
     Changes of neighbouring lines are a conflict for git, but not here, unless both change the same line. If comments or
     docstrings prevent the merge of a file, it is merged, and returned, without them. Raises RatchetError.
@@ -80,7 +80,7 @@ def _settled(output: bytes) -> bytes | None:
 
 
 def _merge_edits(mine: list[bytes], old: list[bytes], new: list[bytes]) -> list[bytes] | None:
-    """`old` with the changes of both; None where they overlap, or insert different lines at one place."""
+    """`old` with the changes of both sides; None if they overlap, or insert different lines at one place."""
     edits = sorted(
         {
             (start, end, tuple(side[i:j]))

@@ -13,7 +13,7 @@ KERNEL_DIGITS = 16
 
 
 def subject(text: str, fallback: str) -> str:
-    """The first non-empty line of `text`, at most 72 characters, or `fallback` if there is none."""
+    """The first non-empty line of `text`, cut to at most 72 characters, or `fallback` if all lines are empty."""
     line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), fallback)
     line = line.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return line if len(line) <= SUBJECT_LENGTH else f"{line[: SUBJECT_LENGTH - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
@@ -40,7 +40,7 @@ def accept_message(attempt: Attempt, row: Row) -> str:
     """The message of a branch commit: the hypothesis, and trailers for `git log` and for `trailers`.
 
     The champion of an `undo` is the attempt that it takes back. A `revoke` names every attempt that lost its
-    title, and the one that holds it now, if there is one.
+    title, and the attempt that holds the title now, if any.
     """
     trailers = [(ATTEMPT, str(attempt.number)), (CONTEST, attempt.contest)]
     if row.score is not None:

@@ -1,7 +1,7 @@
 """Notes in the ledger: lines of experiments/notes.jsonl or attempts.jsonl, and commits of the log that carry them.
 
-Either place alone is enough: readers take the union. Lines are only added, never changed; git merges two clones' files
-by taking the lines of both (experiments/.gitattributes says so).
+A note in any of these places is enough: readers take the union. Lines are only added, never changed; git merges the
+files of two clones by taking the lines of both, as experiments/.gitattributes tells it.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ FILES = (FILE_NAME, ATTRIBUTES_NAME)
 ATTRIBUTES = f"{FILE_NAME} merge=union text eol=lf\n"
 # A log commit of notes has this trailer and no row.
 TRAILER = "Ratchet-Notes"
-# Each lost race means that somebody else moved the log at that very moment.
+# The most tries to move the log. A try fails only if another process moves the log at that very moment.
 _RACES = 5
 
 
@@ -41,7 +41,7 @@ class _NoteLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(place: Place) -> tuple[tuple[Note, ...], tuple[str, ...]]:
-    """All notes, in the order in which they were taken, and sentences about what was skipped.
+    """All notes, in the order in which they were taken, and sentences about skipped lines.
 
     They are read from the log, from attempts.jsonl, and from experiments/notes.jsonl in the working tree and at HEAD.
     """

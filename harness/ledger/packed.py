@@ -5,12 +5,12 @@
 {"number": N, "row": ROW, "schema": S, "attempt": ATTEMPT}
                                                           an attempt: the document that experiments/NNNN-slug.json
                                                           held, its row and attempt in short form
-{"note": ...}                                             a note about attempts, of no interest here
+{"note": ...}                                             a note about attempts, which `harness.ledger.notes` reads
 
-`harness.ledger.shortening` has the short form, and how names are made. Lines are only ever appended: git shows an
-attempt as one line more, and two clones that packed apart are merged with both sides' lines (`merge=union`, see
-docs/LOOP.md). The order of the lines does not matter, and a line may be there twice. A line that cannot be read is
-named and skipped; it stays in the file.
+`harness.ledger.shortening` describes the short form and the names. Lines are only ever appended: git shows an attempt
+as one line more, and a merge of two clones that packed separately keeps the lines of both (`merge=union`, see
+docs/LOOP.md). The order of the lines does not matter, and a line may occur twice. A line that cannot be read is named
+and skipped; it stays in the file.
 """
 
 import hashlib
@@ -32,7 +32,8 @@ from harness.records import Row
 
 VERSION = 1
 _MOST_COMPLAINTS = 20
-# The number at the beginning of a line. It is read even if the line is cut off or damaged: no other attempt may get it.
+# The attempt's number at the beginning of a line. It is read even if the rest of the line is damaged, because no other
+# attempt may get this number.
 _NUMBER = re.compile(rb'\{"number":([0-9]{1,18}),')
 
 
@@ -48,7 +49,7 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One attempt's line: its number, and the short forms of `row` and `document`; `where` names file and line."""
+    """One attempt's line: its number, and the short forms of row and attempt; `where` names file and line."""
 
     where: str
     number: int
@@ -110,7 +111,7 @@ def lines_of(data: bytes) -> Iterator[bytes]:
 
 
 def read(data: bytes, where: str, shared: Mapping[str, bytes] | None = None) -> Packed:
-    """The lines in `data`, called `where`; `shared` replaces shared values that `data` lacks or has damaged."""
+    """The lines in `data`, a file called `where`; `shared` replaces shared values that are missing or damaged there."""
     values: dict[str, bytes] = {}
     records: list[Record] = []
     notes: list[str] = []
@@ -136,7 +137,7 @@ def read(data: bytes, where: str, shared: Mapping[str, bytes] | None = None) -> 
                 if name_of(bytes(value)) != name:
                     what = "is damaged: its name is not its hash"
                 elif values.setdefault(name, bytes(value)) != bytes(value):
-                    what = "is not the one of that name in a line above"
+                    what = "differs from the value of that name in a line above"
                     ambiguous.add(name)
                 else:
                     continue
@@ -181,7 +182,7 @@ def is_note(line: bytes) -> bool:
 def _line(line: bytes, where: str) -> _Line:
     try:
         reading_limits.RECORD.check(len(line), where)
-        # Text of fields that are skipped is not looked at below.
+        # The decoder below does not check the text of fields that it skips.
         line.decode()
         kind = msgspec.json.decode(line, type=_Line)
     except RatchetError as error:
@@ -206,7 +207,7 @@ def _line(line: bytes, where: str) -> _Line:
 
 
 def files(place: Place) -> tuple[Packed, ...]:
-    """The file in the working tree, then that at HEAD if it differs; a missing one is left out. Raises RecordError."""
+    """The file in the working tree, then the one at HEAD if it differs; none that is missing. Raises RecordError."""
     here = bytes_here(place.packed_path)
     committed = at_head(place, unless=here)
     spare = {} if committed is None else committed.shared
@@ -215,7 +216,7 @@ def files(place: Place) -> tuple[Packed, ...]:
 
 
 def bytes_here(path: Path) -> bytes | None:
-    """The bytes of the file in the working tree, None where there is none. Raises RecordError."""
+    """The bytes of the file at `path`, or None if there is no file. Raises RecordError."""
     try:
         return reading_limits.read(path, reading_limits.LEDGER)
     except FileNotFoundError:

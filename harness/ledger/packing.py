@@ -30,7 +30,9 @@ def pack(place: Place) -> Packing:
     """
     path = place.packed_path
     if path.is_symlink():
-        raise RatchetError("not-a-file", f"expected {path} to be a file, got a symbolic link: copy the file")
+        raise RatchetError(
+            "not-a-file", f"expected {path} to be a file, got a symbolic link: replace the link by a copy of the file"
+        )
     before = packed.read(packed.bytes_here(path) or b"", place.packed)
     if newer := next((error for error in before.complaints if error.kind == "newer-record"), None):
         raise newer
@@ -93,7 +95,7 @@ def _documents(place: Place, left: list[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _texts_in(file: Packed, left: list[str]) -> Iterator[str]:
-    """The documents of a file, in the form in which they are compared; `left` gets the errors of the others."""
+    """The readable documents of a file, in the form of `value_text`; `left` gets the errors of the other documents."""
     for record in file.records:
         try:
             yield value_text(record.document())
@@ -176,6 +178,6 @@ def summary(packing: Packing) -> str:
         return f"nothing to pack: {PACKED_NAME} holds {attempts}, {size}"
     notes = f" and {quantity(packing.notes, 'note')}" if packing.notes else ""
     return (
-        f"{quantity(packing.moved, 'attempt')}{notes} moved into {PACKED_NAME}, which holds {attempts}: {size}, before "
-        f"{packing.bytes_before:,}"
+        f"{quantity(packing.moved, 'attempt')}{notes} moved into {PACKED_NAME}, which holds {attempts}: now {size}, "
+        f"before packing {packing.bytes_before:,}"
     )

@@ -34,7 +34,7 @@ def prepare(
     branch: str,
     guarded: tuple[str, ...],
 ) -> Recording:
-    """Stores an attempt's objects, and returns the remaining steps of recording it; no ref, index or file changes."""
+    """Stores an attempt's objects, and returns the remaining steps; no ref, index or file of the user changes."""
     repository = place.repository
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)
@@ -188,7 +188,7 @@ def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
 
 
 def _kernel_mode(place: Place) -> str:
-    """The mode that kernel.py gets in a commit: its executable bit where git looks at it, else HEAD's mode."""
+    """The mode that kernel.py gets in a commit: by its executable bit if git tracks that bit, otherwise HEAD's mode."""
     if git.is_set(place.repository, "core.fileMode", True) and place.kernel_path.exists():
         return (
             "100755" if os.access(place.kernel_path, os.X_OK) and place.kernel_path.stat().st_mode & 0o100 else "100644"
@@ -203,7 +203,8 @@ def _write_file(place: Place, recording: Recording) -> list[str]:
     data = git.file_at(place.repository, recording.log_commit, RECORD_NAME) or b""
     if path.exists() and path.read_bytes() != data:
         return [
-            f"{place.experiments}/{recording.file_name} is there already and stays; the attempt is in {place.log_ref}"
+            f"{place.experiments}/{recording.file_name} exists with other contents and stays; the attempt is in "
+            f"{place.log_ref}"
         ]
     if not path.exists():
         files.write_atomically(path, data)
@@ -220,14 +221,14 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
         return []
     if here not in (recording.candidate_sha256, *begun.written_sha256):
         return [
-            "kernel.py was edited while its earlier state was judged: it stays as it is now, not the champion's; "
-            f"attempt {recording.number} holds what was judged"
+            "kernel.py was edited while its earlier text was judged: it stays as you edited it, instead of becoming "
+            f"the champion's; attempt {recording.number} holds the text that was judged"
         ]
     overwritten = would_lose(place, champion)
     if overwritten:
         return [
             f"{', '.join(overwritten)} of the champion would overwrite a file that no attempt and no commit has, so "
-            f"kernel.py stays the candidate's; attempt {recording.number} holds what was judged"
+            f"kernel.py stays the candidate's; attempt {recording.number} holds the text that was judged"
         ]
     write_files(place, champion)
     _unstage_candidate(place, recording)
@@ -235,7 +236,7 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
 
 
 def _unstage_candidate(place: Place, recording: Recording) -> None:
-    """Puts a staged candidate back to HEAD's file, so that the next `git commit` does not carry a rejected kernel."""
+    """Replaces a staged candidate by HEAD's file, so that the next `git commit` does not contain a rejected kernel."""
     champion = accepting.blobs(place, recording.restore_blob or "")
     for path, blob in accepting.blobs(place, recording.candidate_blob).items():
         staged = index.index_entries(place.repository, (path,)).get(path)
@@ -248,7 +249,7 @@ def _unstage_candidate(place: Place, recording: Recording) -> None:
 
 
 def is_known(begun: Journal, sha256: str | None) -> bool:
-    """True if this is the hash of the user's original kernel.py or of one the ratchet wrote."""
+    """True if this is the hash of the user's original candidate or of a candidate that the ratchet wrote."""
     original = Candidate(text=begun.original).sha256 if begun.original is not None else None
     return sha256 in (original, *begun.written_sha256)
 

@@ -14,10 +14,10 @@ from harness.ledger.paths import Place
 def recover(place: Place, *, is_own_attempt: bool) -> tuple[str, ...]:
     """Finishes or undoes an unfinished attempt, and returns sentences about it; () if there was nothing to do.
 
-    A decided attempt is finished. One that was still being judged is undone: kernel.py becomes what it was, if it still
-    is what the ratchet wrote; no sentence is returned if this process began the attempt (`is_own_attempt`), because it
-    says itself why it gave up. Requires the ledger's lock. Raises RatchetError if the attempt cannot be finished yet
-    (no space, no signing key): the journal then stays.
+    A decided attempt is finished. An attempt that was still being judged is undone: kernel.py gets its old text back if
+    it still has a text that the ratchet wrote. If this process began the attempt (`is_own_attempt`), an undo returns no
+    sentence, because the process itself reports why it gave up. Requires the ledger's lock. Raises RatchetError if the
+    attempt cannot be finished yet (no space, no signing key): the journal then stays.
     """
     remove_leftovers(place)
     begun = journal.read(journal.path(place))
@@ -33,7 +33,7 @@ def recover(place: Place, *, is_own_attempt: bool) -> tuple[str, ...]:
     if kept is not None:
         return (
             f"{what}, and kernel.py was edited since, so it stays as it is; "
-            f"`{git.shell_command(place.repository)} cat-file -p {kept}` prints what it was before",
+            f"`{git.shell_command(place.repository)} cat-file -p {kept}` prints its text from before the attempt",
         )
     if is_own_attempt:
         return ()
@@ -58,7 +58,7 @@ def _finish(place: Place, begun: Journal, decided: Recording) -> tuple[str, ...]
     where = f"on {decided.branch}" if done.branch_commit else "in the log"
     return (
         *unlocked,
-        f"attempt {decided.number}, begun {begun.begun}, was decided but not fully recorded: it is now, {where}",
+        f"attempt {decided.number}, begun {begun.begun}, was decided but not fully recorded; now it is, {where}",
         *done.messages,
     )
 
@@ -71,11 +71,11 @@ def remove_leftovers(place: Place) -> None:
 
 
 def leftovers(place: Place) -> tuple[Path, ...]:
-    """Files that a killed process may have left, by names that only the ratchet gives; all may be removed."""
+    """Files that a killed process may have left, with names that only the ratchet gives; all may be removed."""
     written = (journal.path(place), place.kernel_path, place.packed_path, place.packed_path.with_name(".gitattributes"))
     half_written = [files.temporary_of(path) for path in written]
     half_written += [files.temporary_of(place.experiments_directory / name) for name in notes.FILES]
-    # Helpers of the candidate.
+    # Helper modules of the candidate.
     half_written += place.kernel_path.parent.glob(f".*.py{files.TEMPORARY_SUFFIX}")
     for path in place.experiments_directory.glob(f".*.json{files.TEMPORARY_SUFFIX}"):
         if experiments.number_of(path.name[1:].removesuffix(files.TEMPORARY_SUFFIX)) is not None:

@@ -7,11 +7,12 @@ from harness.records import NOT_YET, Note, Row, Scale, ScaledRow
 
 
 def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -> Scale | None:
-    """The newest timing key under which the champion's kernel has a time from its own source on its own chip.
+    """The newest timing key under which the champion's kernel has a time from the champion's source and chip.
 
-    The newest note is the one that was taken last; notes from before the champion's last row do not count.
+    Notes count as newer than rows, if they were taken after the champion's last row; the note that was taken last is
+    the newest.
 
-    None if no attempt was accepted. Without a champion here, the newest accepted attempt stands in for it.
+    None if no attempt was accepted. If the rows lack the champion, the newest accepted attempt stands in for it.
     """
     titles = [row for row in rows if row.is_title]
     title = next((row for row in titles if row.number == champion), titles[-1] if titles else None)
@@ -83,7 +84,7 @@ def _scaled(
     if (row.source, row.chip) != (scale.source, scale.chip):
         return ScaledRow(row=row, then=row)
     if row.outcome == "failed":
-        # If the kernel has a time, it is that of another problem.
+        # If a failed kernel has a time, it is not a time for this problem.
         return ScaledRow(row=replace(row, key_digest=scale.key_digest, key=scale.key), then=row)
     timed = times.get(row.kernel_sha256)
     if timed is None:

@@ -1,7 +1,7 @@
-"""JSON values in a short form, and back: keys, runs, numbers and lines are written once, equal values by a name.
+"""JSON values to a short form and back: repeated keys and items are written once, numbers in base 85, values by name.
 
-The short form is JSON again. In it, a string that begins with one `$` is a sign; a string of the value that begins
-with `$` gets one more `$`.
+The short form is JSON again. In it, a string that begins with one `$` is a sign; a string of the original value that
+begins with `$` gets one more `$`.
 
 ["$o", KEYS, VALUE ...]         an object, unless its keys are short
 ["$t", KEYS, COLUMN ...]        a list of at least three objects with the same keys
@@ -9,11 +9,11 @@ with `$` gets one more `$`.
 ["$d", TEXT]                    a list of floats: little-endian IEEE 754 doubles in base 85 (base64.b85encode)
 ["$i", TEXT]                    a list of integers, each in 32 bits without a sign, likewise
 ["$l", FIRSTS, REST ...]        a text of at least four lines: the first characters of all lines (a line feed for an
-                                empty line), then the rest of each. A line that a diff removes is then equal to the
-                                one that an earlier diff added.
+                                empty line), then the rest of each line. A line that one diff adds and a later diff
+                                removes then has the same REST in both.
 "$NAME"                         the shared value of that name, which is the beginning of a hash of its short form
 
-`shorten` makes all of these except the last, which `Pool.share` makes from them. To read, call `unshared`, then
+`shorten` makes all of these forms except the last, which `Pool.share` makes from them. To read, call `unshared`, then
 `restored`. Both take a `Budget`, because a few bytes of a short form may stand for any number of bytes.
 """
 
@@ -45,7 +45,7 @@ _DEEPEST = 100
 
 @dataclass(slots=True)
 class Budget:
-    """The most characters that one record may grow to while it is read; the complaint names `where`."""
+    """The most characters that one record may grow to while it is read, and `where`, its name in errors."""
 
     where: str
     most: int = field(default_factory=lambda: reading_limits.RECORD.value)

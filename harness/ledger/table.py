@@ -1,4 +1,4 @@
-"""The table of a ledger: its rows on the champion's scale, its lines, and the choice among them."""
+"""The table of a ledger: its rows on the champion's scale, its lines, and selections of lines."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -88,7 +88,7 @@ class Filter:
 
 
 def scaled(ledger: Ledger) -> ScaledTable:
-    """The table of a ledger: every reader of times takes them from here, all on one scale."""
+    """The table of a ledger, from which every reader takes the times, so that all are on one scale."""
     rows, skipped = history.rows(ledger.place)
     notes, unread = note_files.read(ledger.place)
     return table_of(rows, notes, ledger.champion(), (*skipped, *unread))
@@ -127,13 +127,13 @@ def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
 
 
 def chosen(table: ScaledTable, among: Sequence[Line], wanted: Filter) -> tuple[Line, ...]:
-    """The lines that are selected; a folded line is selected if one of its attempts is."""
+    """The lines that `wanted` selects; a folded line is selected if one of its attempts is."""
     best = bests(table) if wanted.is_best else ()
     return tuple(line for line in among if _is_wanted(line, wanted, best))
 
 
 def newest(among: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
-    """The last `limit` lines of attempts (None: all), and the notes among them, which are not counted."""
+    """The last `limit` lines of attempts (None: all), and the notes between them, which are not counted."""
     attempts = [place for place, line in enumerate(among) if not isinstance(line, Note)]
     first = attempts[-limit] if limit is not None and limit < len(attempts) else 0
     return tuple(among[first:])

@@ -171,7 +171,7 @@ def test_a_file_of_that_name_is_not_overwritten(ledger: Ledger, contest: Path) -
     (contest / "experiments" / "0001-idea-1.json").write_text("[]")
     done = run_attempt(ledger)
     assert (contest / "experiments" / "0001-idea-1.json").read_text() == "[]"
-    assert "is there already" in done.messages[0]
+    assert "exists with other contents" in done.messages[0]
     assert [entry.number for entry in history.rows(ledger.place)[0]] == [1]
 
 

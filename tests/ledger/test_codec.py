@@ -129,7 +129,7 @@ def spoiled(**changes: Any) -> bytes:
         (
             codec.encode_attempt(attempt(looked_at=2**62)),
             "corrupt-record",
-            f"looked_at to be a possible number of programs, got {2**62:,}",
+            f"looked_at to be at most 1,000,000,000 programs, got {2**62:,}",
         ),
     ],
 )

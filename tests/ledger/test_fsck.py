@@ -300,7 +300,7 @@ def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
     )
     assert by_kind["accept-without-commit"].where == THIRD
     assert "2 findings; nothing was changed" in ratchet(clone.place.root, "fsck", expect=1).stdout
-    assert "attempt 3: its outcome and its time contradict each other" in ratchet(clone.place.root, "results").stderr
+    assert "attempt 3: its outcome and its figures cannot all be true" in ratchet(clone.place.root, "results").stderr
 
 
 def halved(evidence: Evidence) -> Evidence:
@@ -339,7 +339,7 @@ def test_a_forged_champion_with_half_of_its_time(contest: Path) -> None:
     assert [
         sentence
         for sentence in history.rows(clone.place)[1]
-        if f"attempt {made.number}: its outcome and its time contradict" in sentence
+        if f"attempt {made.number}: its outcome and its figures cannot all be true" in sentence
     ]
 
 

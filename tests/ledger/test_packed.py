@@ -254,7 +254,7 @@ def test_two_values_of_one_name_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch
     data = b'{"packed":1}\n{"shared":{"aaaaaaa":1}}\n{"shared":{"aaaaaaa":2}}\n{"number":1,"row":"$aaaaaaa"}\n'
     lines = packed.read(data, "here")
     assert [str(complaint) for complaint in lines.complaints] == [
-        "here, line 3: the shared value aaaaaaa is not the one of that name in a line above"
+        "here, line 3: the shared value aaaaaaa differs from the value of that name in a line above"
     ]
     with pytest.raises(RecordError, match="which no line of the file holds undamaged"):
         lines.records[0].row()
@@ -404,5 +404,6 @@ def test_rows_come_from_the_head_of_a_line(ledger: Ledger) -> None:
 def test_the_summary_counts() -> None:
     packing = Packing(moved=3, notes=1, attempts=7, bytes_before=1_000_000, bytes_after=90_000, left=())
     assert summary(packing) == (
-        "3 attempts and 1 note moved into attempts.jsonl, which holds 7 attempts: 90,000 bytes, before 1,000,000"
+        "3 attempts and 1 note moved into attempts.jsonl, which holds 7 attempts: now 90,000 bytes, before packing "
+        "1,000,000"
     )

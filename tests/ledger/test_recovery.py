@@ -81,7 +81,7 @@ def test_the_next_command_finishes_and_says_so(server: Server, contest: Path, ve
     assert "attempt 2" in ratchet(contest, "fsck", expect=1).stdout
     done = ratchet(contest, *verb, expect=0)
     assert "attempt 2" in done.stderr
-    assert "it is now, in the log" in done.stderr
+    assert "now it is, in the log" in done.stderr
     check(contest, "reject")
 
 

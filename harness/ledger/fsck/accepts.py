@@ -43,12 +43,12 @@ def without_commit(
                 record.where,
                 f"it says that attempt {number} was accepted, but no commit on a branch here accepted it",
                 "the record was edited or made by hand, or comes from a branch that is not here: fetch that branch, or "
-                f"take the record from a clone that you trust. {fetch(place)}",
+                f"take the record from a clone that you trust; {fetch(place)}",
             )
 
 
 def _squashing_commit(place: Place, record: HeldAttempt, filed: Sequence[HeldAttempt]) -> str | None:
-    """The commit that brought this record and its kernel.py, or a later accept's, to HEAD; None if there is none."""
+    """The commit that brought this record to HEAD with its kernel.py, or with that of a later accept; or None."""
     commit = _bringing_commit(place, record)
     if commit is None:
         return None
@@ -82,7 +82,7 @@ def _bringing_commit(place: Place, record: HeldAttempt) -> str | None:
 def champion(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], present: Key | None, notes: list[str]
 ) -> Iterator[Finding]:
-    """A finding if the log lacks the champion; notes if its record cannot be checked, or its key is not today's."""
+    """A finding if the log lacks the champion; notes if the champion's record cannot be checked or has another key."""
     holder = champions.holder(place)
     if filed and not logged:
         notes.append(

@@ -40,14 +40,14 @@ def numbers(
                 "number-twice",
                 record.where,
                 f"attempt {number} is in the log {times[number]} times",
-                f"the ratchet never does that: somebody else wrote to {place.log_ref}. {fetch(place)}",
+                f"the ratchet never does that: somebody else wrote to {place.log_ref}; {fetch(place)}",
             )
         elif before is not None and all_read and number != before.row.number + 1:
             yield finding(
                 "number-order",
                 record.where,
                 f"expected attempt {before.row.number + 1} after {before.row.number}, got {number}",
-                f"nothing to do if a record in experiments/ was unreadable then; otherwise {fetch(place)}",
+                f"if a record in experiments/ was unreadable then, nothing is wrong; otherwise {fetch(place)}",
             )
         parents = record.commit.parents if record.commit else ()
         if len(parents) == 2 and parents[1] != record.attempt.judged_against:
@@ -55,7 +55,7 @@ def numbers(
                 "judged-against",
                 record.where,
                 f"it was judged against {record.attempt.judged_against[:12]}, but its parent is {parents[1][:12]}",
-                f"the record decides. {fetch(place)}",
+                f"the record decides; {fetch(place)}",
             )
         before = record
     missing = _ranges_missing({record.row.number for record in (*logged, *filed)})
@@ -103,7 +103,7 @@ def derived(place: Place, record: HeldAttempt, notes: list[str]) -> Iterator[Fin
             f"row-{name.replace('_', '-')}",
             record.where,
             f"the row of attempt {row.number} says {name} {old}, its record gives {new}",
-            f"one of them was edited: the evidence decides. {fetch(place)}",
+            f"one of them was edited: the evidence decides; {fetch(place)}",
         )
 
 
@@ -182,7 +182,7 @@ def branch(
                 "branch-kernel",
                 where,
                 f"its {place.kernel} is not the kernel that its message names",
-                f"checkout {accept.number} brings back what was accepted",
+                f"checkout {accept.number} brings back the accepted kernel",
             )
         if logged and accept.number > logged[0].row.number and accept.number not in in_log:
             yield finding("accept-not-logged", where, f"{place.log_ref} does not have the attempt", fetch(place))

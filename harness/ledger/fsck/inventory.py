@@ -1,4 +1,4 @@
-"""The records of a ledger, read place by place; unreadable ones become findings."""
+"""The records in each place of a ledger; records that cannot be read become findings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
                     "row-differs",
                     where,
                     f"the row in its message is not the row in its {RECORD_NAME}",
-                    f"the record decides; a commit like that was not made by the ratchet. {fetch(place)}",
+                    f"the record decides; the ratchet makes no such commit; {fetch(place)}",
                 )
             )
     return records
@@ -67,7 +67,7 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
 def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     """The attempts in experiments/ and attempts.jsonl: of the working tree, and of HEAD if that differs."""
     lines = _packed(place, findings)
-    # If a packed attempt has a file too, a killed pack left it, or it is removed from the working tree alone.
+    # If a packed attempt has a file too, a killed `pack` left it, or only the working tree's copy has been removed.
     return [
         *(record for record in _single_files(place, findings) if value_text(record.data) not in lines),
         *lines.values(),
@@ -144,7 +144,7 @@ def _is_as_at_head(place: Place, name: str, here: bytes | None, at_head: bytes |
 
 
 def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[str]:
-    """The rows, as text, of replaced logs that are still here; a diverged log is a finding."""
+    """The rows, as text, of the replaced logs that are still here; a diverged log becomes a finding."""
     kept: set[str] = set()
     for ref in refs(place.repository):
         is_own = ref.startswith(f"refs/ratchet/{place.name}/")
@@ -182,7 +182,7 @@ def holds(data: bytes, record: HeldAttempt) -> bool:
 
 
 def read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
-    """The blobs; None in place of each that is missing or damaged."""
+    """The blobs called `names`, with None in place of each blob that is missing or damaged."""
     try:
         return git.read_blobs(place.repository, names)
     except (RatchetError, ValueError):
@@ -197,13 +197,13 @@ def _read_one(place: Place, name: str) -> bytes | None:
 
 
 def _unreadable(error: RecordError, where: str, remedy: str) -> Finding:
-    advice = "update the ratchet; nothing is wrong with it" if error.kind == "newer-record" else remedy
+    advice = "update the ratchet; the record itself is not at fault" if error.kind == "newer-record" else remedy
     return finding(error.kind, where, str(error), advice)
 
 
 def fetch(place: Place) -> str:
     command = git.shell_command(place.repository)
-    return f"take it from a clone that has it: {command} fetch REMOTE +{place.log_ref}:{place.log_ref}"
+    return f"fetch the log from a clone that you trust: {command} fetch REMOTE +{place.log_ref}:{place.log_ref}"
 
 
 def choose(place: Place) -> str:
@@ -212,10 +212,10 @@ def choose(place: Place) -> str:
         "git cannot merge two logs: choose the one to share. In the clone whose log gives way, "
         f"`git update-ref {kept} {place.log_ref}` keeps its own and "
         f"`git fetch REMOTE +{place.log_ref}:{place.log_ref}` takes the shared one. "
-        "Nothing is lost: `results` shows both, and you can run any of these attempts again"
+        "Nothing is lost: `results` shows both logs, and you can run any of their attempts again"
     )
 
 
 def finding(kind: str, where: str, what: str, remedy: str) -> Finding:
-    """One finding."""
+    """The finding `kind` at `where`: `what` is wrong, and the `remedy`."""
     return Finding(kind=kind, where=where, what=what, remedy=remedy)

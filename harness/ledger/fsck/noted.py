@@ -16,7 +16,7 @@ _REMEDY = "the line was edited: remove it from the file; then ./ratchet.sh resca
 
 
 def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Finding]:
-    """Findings for notes that cannot be read, are about an unknown kernel, or contradict themselves or another."""
+    """Findings for notes that cannot be read, are about an unknown kernel, or contradict themselves or each other."""
     all_notes, skipped = notes.read(place)
     for sentence in skipped:
         yield finding("bad-note", place.experiments, sentence.removeprefix("skipped: "), f"{_REMEDY}; {fetch(place)}")
@@ -52,16 +52,16 @@ def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Find
 
 def _wrong_keys(note: Note) -> Iterator[str]:
     if note.key_digest != key_digest(note.key):
-        yield f"its timing key is {key_digest(note.key)}, it says {note.key_digest}"
+        yield f"the digest of its timing key is {key_digest(note.key)}, but it says {note.key_digest}"
     if note.checks_digest not in ("", checks_digest(note.key)):
-        yield f"its checks key is {checks_digest(note.key)}, it says {note.checks_digest}"
+        yield f"the digest of its checks key is {checks_digest(note.key)}, but it says {note.checks_digest}"
 
 
 def _wrong_checks(note: Note, last: int) -> Iterator[str]:
     if note.after > last:
         yield f"it was taken after attempt {note.after}, but the last attempt is {last}"
     if note.kind == "checked" and not note.failure_kind and not note.passes:
-        yield f"it says that nothing failed, and {note.checks_passed} of {note.checks} checks passed"
+        yield f"it says that nothing failed, but only {note.checks_passed} of {note.checks} checks passed"
 
 
 def _wrong_figures(note: Note, record: HeldAttempt) -> Iterator[str]:

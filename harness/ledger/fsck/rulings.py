@@ -18,7 +18,7 @@ from harness.records import Attempt, Evidence, Finding, Key, Policy, Simulation,
 
 # Since this schema a simulated gain is accepted only with the recorded runs on other machines.
 _RESIMULATED_SINCE = 2
-# Since this schema the hash of a record's statement is the problem in its key; older statements had fewer fields.
+# Since this schema, `problem` in a record's key is the hash of its statement; older statements had fewer fields.
 _STATED_SINCE = 9
 
 
@@ -72,7 +72,7 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
     if early:
         notes.append(
             f"{early} accepts are older than the rule that a gain must hold in runs on other machines: they were "
-            "ruled again without such runs"
+            "ruled again without these runs"
         )
 
 
@@ -159,7 +159,7 @@ def _cycles(run: Simulation) -> Iterator[str]:
 
 
 def _of_champion(attempt: Attempt, book: _Book) -> Iterator[tuple[str, str]]:
-    """Contradictions between the record and its champion's own record, if both are of the same key."""
+    """Contradictions between the times in the record and those in its champion's own record."""
     if attempt.champion is None:
         return
     records = book.of(attempt.champion.attempt)

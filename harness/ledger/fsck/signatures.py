@@ -1,4 +1,4 @@
-"""Has git check the signatures of log commits and accepts: who signed them, and which are unsigned."""
+"""Checks the signatures of log commits and accepts with git: which are unsigned, bad, or of another signer."""
 
 import contextlib
 import re
@@ -46,7 +46,7 @@ def unsigned(
         )
     checked = [*(commit.id for commit in commits), *(accept.commit for accept in accepted)]
     complaints = _signature_complaints(place, checked, who, is_openpgp=is_openpgp)
-    remedy = "trust it no more than an unsigned record; `replay` judges a kernel.py again"
+    remedy = "trust it no more than any unsigned record; `replay` judges a kernel.py again"
     findings = [
         finding("not-signed", f"{kind} {commit[:12]}", complaints[commit], remedy)
         for kind, ids in (("log commit", checked[: len(commits)]), ("commit", checked[len(commits) :]))

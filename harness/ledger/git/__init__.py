@@ -14,7 +14,7 @@ from harness.ledger.git.command import attempted, environment_here, names_in, re
 
 # The mode of a symbolic link.
 LINK = "120000"
-# Files in the git directory that stand for an operation the user has not finished.
+# Files in the git directory that show an operation that the user has not finished.
 _OPERATIONS = (
     ("MERGE_HEAD", "a merge", "merge --continue, or --abort"),
     ("rebase-merge", "a rebase", "rebase --continue, or --abort"),
@@ -115,7 +115,7 @@ def relative_path(repository: Repo, path: Path) -> str:
 
 
 def is_set(repository: Repo, name: str, default: bool) -> bool:
-    """The value of a boolean setting, such as `commit.gpgsign`."""
+    """The value of a boolean setting, such as `commit.gpgsign`, or `default` if it is not set."""
     status, output, complaint = attempted(repository, "config", "--type=bool", "--get", name)
     if status == 1:
         return default
@@ -172,7 +172,8 @@ def head_commit(repository: Repo) -> str:
     commit = commit_of(repository, "HEAD")
     if commit is None:
         raise RatchetError(
-            "no-commit", "expected a commit to judge against, got an empty repository: git add your files and commit"
+            "no-commit",
+            "expected a commit to judge against, got an empty repository: git add your files and commit them",
         )
     return commit
 
@@ -183,7 +184,7 @@ def branch(repository: Repo) -> str:
     if name is None:
         raise RatchetError(
             "detached-head",
-            "expected HEAD on a branch, got a detached HEAD: an accept would have no branch to go to. "
+            "expected HEAD on a branch, got a detached HEAD: an accept would have no branch to go to. Run "
             f"{shell_command(repository)} switch BRANCH, or switch -c NEW",
         )
     return name
@@ -196,7 +197,7 @@ def branch_or_none(repository: Repo) -> str | None:
 
 
 def commit_of(repository: Repo, name: str) -> str | None:
-    """The commit of a ref or other name, or None."""
+    """The commit that a ref or another name stands for, or None."""
     status, output, _ = attempted(repository, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     return output.decode().strip() if status == 0 else None
 
@@ -207,7 +208,7 @@ def is_ancestor(repository: Repo, old: str, new: str) -> bool:
 
 
 def merge_bases(repository: Repo, commit: str, other: str) -> tuple[str, ...]:
-    """The newest commits that both contain: several if each was merged into the other, () if none is here."""
+    """The newest common ancestors: several after criss-cross merges, () if none is here."""
     status, output, _ = attempted(repository, "merge-base", "--all", commit, other)
     return tuple(output.decode().split()) if status == 0 else ()
 
@@ -273,7 +274,7 @@ def kind_at(repository: Repo, commit: str, path: str) -> str | None:
 
 
 def file_at(repository: Repo, commit: str, path: str) -> bytes | None:
-    """The bytes of one file in a commit, as git stores them, or None."""
+    """The bytes of one file in a commit, as git stores them, or None if the commit has no such file."""
     return read_blobs(repository, (f"{commit}:{path}",))[0]
 
 
@@ -300,7 +301,7 @@ def read_blobs(repository: Repo, names: Sequence[str]) -> tuple[bytes | None, ..
 
 
 def blob_ids(repository: Repo, names: Sequence[str]) -> tuple[str | None, ...]:
-    """The ids of the blobs called `names` (`COMMIT:PATH`), None where there is none, in one process."""
+    """The ids of the blobs called `names` (`COMMIT:PATH`), None where there is no such blob, in one process."""
     if not names:
         return ()
     asked = "".join(f"{_one_line(name)}\n" for name in names).encode("utf-8", "surrogateescape")

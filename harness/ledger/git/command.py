@@ -50,13 +50,13 @@ _REFUSALS = (
     (
         "dubious ownership",
         "unsafe-repository",
-        "it belongs to someone else; if you trust it, run the command that git names",
+        "the repository belongs to another user; if you trust it, run the command that git names",
     ),
     ("not a git repository", "not-a-repository", "run `git init` and commit, or use -C DIR"),
     ("empty ident", "identity", ""),
     ("tell me who you are", "identity", ""),
-    ("but expected", "ref-moved", "something else moved it at the same moment; run again"),
-    ("reference already exists", "ref-moved", "something else made it at the same moment; run again"),
+    ("but expected", "ref-moved", "another process moved the ref at the same moment; run again"),
+    ("reference already exists", "ref-moved", "another process made the ref at the same moment; run again"),
     ("index.lock': File exists", "index-locked", "a git command is at work here, or died and left its lock: see above"),
     (".lock': File exists", "ref-locked", "a git command is at work here, or died and left its lock: see above"),
     ("insufficient permission", "read-only", "make the repository writable for you"),
@@ -72,7 +72,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     timeout_seconds: float | None = None,
 ) -> bytes:
-    """The standard output of `git ARGUMENTS` at the top of the working tree; `settings` are `NAME=VALUE`s of config.
+    """The standard output of `git ARGUMENTS` at the top of the working tree; `settings` are `NAME=VALUE`, for `-c`.
 
     Raises RatchetError if it fails.
     """
@@ -112,7 +112,8 @@ def attempted(
 def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> tuple[bytes, bytes]:
     """The standard output and standard error of a process until its end.
 
-    Raises RatchetError `too-large`, or TimeoutExpired: a few KB of a repository may stand for any number of bytes.
+    Raises TimeoutExpired, or RatchetError `too-large`, because a few KB of a repository may stand for any number of
+    bytes.
     """
     most = reading_limits.LEDGER.value
     complaint: list[bytes] = []
@@ -148,7 +149,7 @@ def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> 
     if late.is_set():
         raise subprocess.TimeoutExpired("git", timeout_seconds or 0)
     if len(output) > most:
-        reading_limits.LEDGER.refuse("what git reads", f"more than {most:,}")
+        reading_limits.LEDGER.refuse("the output of git", f"more than {most:,}")
     return output, b"".join(complaint)
 
 
@@ -157,7 +158,9 @@ def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetErr
     command = f"git {arguments[0]}"
     # Signal for a write past RLIMIT_FSIZE.
     if status == -signal.SIGXFSZ:
-        return RatchetError("no-space", f"{command} could not write a file that large; raise the limit and run again")
+        return RatchetError(
+            "no-space", f"{command} exceeded the limit on the size of files; raise it (ulimit -f) and run again"
+        )
     if status < 0:
         return RatchetError("git", f"{command} was ended by signal {-status}; run again. {complaint}".rstrip())
     for words, kind, advice in _REFUSALS:
@@ -167,9 +170,9 @@ def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetErr
 
 
 def environment_here(git_directory: str, common_directory: str, working_tree: str) -> dict[str, str]:
-    """Overrides for GIT_* variables left by a hook: they point at the opened repository.
+    """Values for the GIT_* variables that a hook left, which make them point at the opened repository.
 
-    Only variables that are set are overridden, so that otherwise git finds the repository itself and checks its owner.
+    Variables that are not set are left out, so that git then finds the repository itself and checks its owner.
     """
     here = {
         "GIT_DIR": git_directory,

@@ -10,7 +10,7 @@ from git import Repo
 from harness.files import refusals_in_words
 from harness.ledger import git
 
-# A git command that outlived its ratchet needs milliseconds; one that runs longer has another purpose.
+# A git command that outlived its ratchet needs milliseconds; a git command that runs longer has another purpose.
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.02
 _PROCESSES = Path("/proc")
@@ -27,9 +27,9 @@ def locks_on(repository: Repo, refs: Sequence[str]) -> tuple[Path, ...]:
 def remove_dead(repository: Repo, refs: Sequence[str], since: float) -> tuple[Path, ...]:
     """Removes the locks of `locks_on` that were made after `since` (seconds of the epoch) and that nobody holds.
 
-    Nobody holds a lock if no git process works in the repository and no process has the file open. If that cannot be
-    known (not on Linux, or for a process of another user), the lock stays. First waits a moment for a git command that
-    is still at work. Returns the removed files.
+    Nobody holds a lock if no git process works in the repository and no process has the file open. If this cannot be
+    determined (not on Linux, or for a process of another user), the lock stays. The function first waits up to
+    _PATIENCE_SECONDS for a git command that is still at work. Returns the removed files.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (locks := locks_on(repository, refs)) and _may_be_held(repository, locks):

@@ -25,7 +25,7 @@ _PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untracked
 
 
 def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
-    """Stores `data` and returns the blob's id; with `path`, as git would add it there (line endings, clean filters)."""
+    """Stores `data`, with `path` as `git add` would there (line endings, clean filters), and returns the blob's id."""
     form = f"--path={path}" if path is not None else "--no-filters"
     return run(repository, "hash-object", "-w", "--stdin", form, stdin=data).decode().strip()
 
@@ -79,8 +79,8 @@ def commit_files(
 ) -> tuple[str, int] | None:
     """Commits these files, by their paths from the top, on the branch that is checked out; None deletes a file.
 
-    Returns the commit and how many files it changes, None if HEAD already has all of these files. Other staged or
-    changed files stay out of the commit, and the user's index agrees with it at these paths. Raises RatchetError
+    Returns the commit and the number of files that it changes, or None if HEAD already has all of these files. Other
+    staged or changed files stay out of the commit, and the user's index is updated at these paths. Raises RatchetError
     `ref-moved` if somebody else committed meanwhile, and the errors of `require_committable`.
     """
     git.require_committable(repository)
@@ -126,8 +126,8 @@ def delete_ref(repository: Repo, ref: str, old: str) -> None:
 def set_index_entries(repository: Repo, changes: Mapping[str, git.TreeEntry]) -> None:
     """Makes the user's index hold exactly `changes` at these paths; every other entry stays byte for byte.
 
-    Marks (assume-unchanged, skip-worktree) are kept. Waits a moment for another git command to let
-    the index go. Raises RatchetError `index-locked`.
+    Marks (assume-unchanged, skip-worktree) are kept. If another git command holds the index, this waits a few seconds,
+    then raises RatchetError `index-locked`.
     """
     if not changes:
         return
@@ -145,7 +145,7 @@ def refresh_index(repository: Repo, paths: Sequence[str]) -> None:
     This is a convenience for scripts: if it is not possible (a locked index), `git status` does it later.
     """
     if paths:
-        # File times tick in steps of some milliseconds and may lie before the clock's.
+        # File times advance in steps of some milliseconds and may lie behind the clock.
         began = time.time() - 0.05
         status, _, _ = attempted(repository, "add", "--refresh", "--ignore-errors", "--", *paths)
         if status:

@@ -22,11 +22,11 @@ _BY_KIND = {
     "processes, no network and no files to write. If a package needs any of them on import, and the kernel does not "
     "need the package, name the package in STUBS in prepare.py: a stand-in then replaces it, installed or not "
     "(docs/OPERATORS.md)",
-    "foreign-import": "import only what a kernel may use: the sentence above names the import that is refused",
+    "foreign-import": "import only modules that a kernel may use: the sentence above names the refused import",
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
     "wrong-signature": "give kernel_fn the parameters named above, in that order",
     "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of them in order",
-    "wrong-dtype": "cast what the kernel stores to the problem's dtype, and give out_shape that dtype",
+    "wrong-dtype": "cast the values that the kernel stores to the problem's dtype, and give out_shape that dtype",
     "wrong-shape": "give out_shape and the result of kernel_fn the problem's shape",
     "bad-claim": "correct what that function returns, or delete the function; it may take the problem's parameters by "
     "name",
@@ -69,7 +69,7 @@ _BY_KIND = {
     "(int8 too: .astype(jnp.int32))",
     "dynamic-grid": "give the grid Python integers; put a length that is known only at run time into a prefetched "
     "table (PrefetchScalarGridSpec), and skip the steps beyond it with pl.when",
-    "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
+    "forbidden-import": "remove the import or name that the sentence above states: no kernel needs such a module",
     "forged-result": "remove the code that writes files or answers for the judge; kernel_fn may only run the kernel",
     "helper-name": "rename that file; if the name is taken only because that file lies in a folder that Python "
     "imports from (the harness's own), move it to another folder, such as kernels/",
@@ -96,8 +96,8 @@ _BY_KIND = {
     "unusual-constant": "make arrays from plain numbers with jnp.asarray outside kernel_fn, or create them inside it",
     "work-not-done": "look for steps or copies that are skipped at run time: the schedule executes fewer of them than "
     "the trace",
-    "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; besides the buffers in the "
-    "table, values between operations count",
+    "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations take "
+    "VMEM too, in addition to the buffers in the table",
     "unsupported": "remove or rewrite the operation that the compiler names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",
@@ -123,7 +123,7 @@ _BY_STAGE: dict[Stage, str] = {
     "compile": "read the compiler's sentence: it names what failed",
     "counters": "run again; if it fails again, the fault is in the harness and not in the kernel: report it with the "
     "dump",
-    "latency": "run again on a quiet machine; `ratchet.sh judge --full` shows what is known",
+    "latency": "run again on a quiet machine; `ratchet.sh judge --full` prints the whole report",
     "profile": "run again; the profile's folder must be writable",
 }
 
@@ -147,12 +147,12 @@ _BY_OPERATION = {
 _EVERYWHERE = "nearly the whole output is wrong: look for a factor, a dtype, a rounding or an operand that is left out"
 _WITH_EDGES = (
     "the wrong part has edges: compare them with the borders of blocks, heads and groups, and look for a step that "
-    "writes no output, begins with what another step left behind, or reads another step's block (an output that is "
+    "writes no output, begins with values that another step left, or reads another step's block (an output that is "
     "aliased to an input does not begin as a copy of it)"
 )
 _HERE_AND_THERE = (
-    "a few scattered elements are wrong: look for what only these elements have in these inputs, such as a mask, a "
-    "last block that the axis does not fill, equal values, or a wrong first value of a maximum or sum"
+    "a few scattered elements are wrong: look for a property that only these elements have, such as a mask, a last "
+    "block that the axis does not fill, equal values, or a wrong first value of a maximum or sum"
 )
 _IN_FLOAT32 = "keep in float32 the values that the sentence names, until they are used"
 _AGAIN = "`ratchet.sh judge` checks again without recording"
@@ -185,7 +185,7 @@ _BY_MESSAGE = (
     (
         # The error of a mistake in the program, without a word for what this release of JAX cannot do.
         re.compile(r"\A(?!.*(?:support|implement|currently|[Oo]nly|[Cc]annot)).*\b(?:Value|Type|Index)Error: "),
-        "correct what the sentence above names: JAX refuses the program because of it",
+        "correct the mistake that the sentence above names: JAX refuses the program because of it",
     ),
 )
 _LINE = re.compile(r'\("([^"<>]+\.py)":(\d+):')

@@ -59,7 +59,7 @@ _DTYPES = {
 }
 # Positions have this dtype in every kernel.
 _OF_POSITIONS = "int32"
-# A hypothesis names an observation if it has a number, or one of these words, which reports use for counts, times and
+# A hypothesis names an observation if it has a number, or a word of this list, which reports use for counts, times and
 # advice. Words are matched from their beginning, so `spill` stands for spills and spilling.
 _WORDS = (
     "accumulat", "align", "bandwidth", "bound", "bubble", "buffer", "busy", "cast", "causal", "copies", "copy",
@@ -231,7 +231,7 @@ def _names_of_masks(tree: ast.AST) -> set[str]:
 
 
 def _skips(node: ast.FunctionDef) -> ast.expr | None:
-    """The condition of the function's `pl.when`; None if there is none, or if `==` selects a single step."""
+    """The condition of the function's `pl.when`; None if it has no `pl.when`, or if `==` selects a single step."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and _called_name(decorator) == "when" and decorator.args:
             condition = decorator.args[0]

@@ -1,6 +1,6 @@
-"""The kernel's operations of a run, and those that XLA put around it, distinguished by their names.
+"""The operations of a run: those of the kernel, and those that XLA put around the kernel, distinguished by name.
 
-A kernel without a name is shown to people with the name of its function.
+People see a kernel without a name under the name of its function.
 """
 
 import ast

@@ -121,7 +121,7 @@ def _communication(evidence: Evidence, chip: Chip) -> Communication | None:
 def advise(
     evidence: Evidence, report: Report, previous: Sequence[Row] = (), simulated: Sequence[SimulatedEdits] = ()
 ) -> tuple[Hint, ...]:
-    """Hints on what to try next, most promising first; `previous` attempts and `simulated` edits sharpen them.
+    """Hints on what to try next, most promising first; `previous` attempts and `simulated` edits refine them.
 
     For a suite: the first hint of each member, under its name, ordered by weight times gain, then by weight. A
     suggestion that several members share appears once, with the observation of the member that it would help most.

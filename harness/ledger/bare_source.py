@@ -23,7 +23,7 @@ def bare(source: bytes) -> bytes | None:
         if token.type == tokenize.COMMENT:
             lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
         elif token.type == tokenize.NL and not lines[row - 1].strip():
-            # Lines within a string have no such token.
+            # Empty lines within a string have no NL token.
             empty.add(row)
     for node in ast.walk(tree):
         if isinstance(node, _WITH_DOCSTRINGS) and len(node.body) > 1 and ast.get_docstring(node) is not None:

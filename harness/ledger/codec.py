@@ -121,7 +121,7 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
 
 
 def decode_attempt_row(data: bytes, where: str) -> Row:
-    """The row stored next to the attempt in `data`. Raises RecordError, `corrupt-record` also if there is none."""
+    """The row stored with the attempt in `data`. Raises RecordError, `corrupt-record` also if no row is stored."""
     return _convert(_document(data, where)["row"], Row, where)
 
 

@@ -1,4 +1,4 @@
-"""JSON values to a short form and back: repeated keys and items are written once, numbers in base 85, values by name.
+"""JSON values to a short form and back: keys and repeated items are written once, numbers in base 85, values by name.
 
 The short form is JSON again. In it, a string that begins with one `$` is a sign; a string of the original value that
 begins with `$` gets one more `$`.

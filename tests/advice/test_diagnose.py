@@ -252,7 +252,10 @@ def test_a_sentence_of_the_compilers_has_its_own_remedy(message: str, words: str
             "len(dimension_semantics)=2",
             "one entry for each axis of the grid (3)",
         ),
-        ("ValueError: Reshape a ref with different number of elements: (8, 128) vs (8,)", "correct what the sentence"),
+        (
+            "ValueError: Reshape a ref with different number of elements: (8, 128) vs (8,)",
+            "correct the mistake that the sentence",
+        ),
         ("ValueError: The Pallas TPU lowering currently requires that rank 1 block shapes", "this release of JAX"),
         ("NotImplementedError: Unimplemented primitive in Pallas TPU lowering: sort", "this release of JAX"),
     ],
@@ -365,7 +368,7 @@ def test_every_stage_has_a_next_step() -> None:
     [
         ("trace-error", "raises an error while it is traced"),
         ("import-error", "raises an error while it is imported"),
-        ("wrong-dtype", "cast what the kernel stores to the problem's dtype"),
+        ("wrong-dtype", "cast the values that the kernel stores to the problem's dtype"),
         ("wrong-shape", "the problem's shape"),
         ("wrong-structure", "return the problem's outputs"),
         ("wrong-signature", "parameters named above"),
@@ -373,7 +376,7 @@ def test_every_stage_has_a_next_step() -> None:
         ("bad-claim", "or delete the function"),
         ("sharded", "the body of shard_map"),
         ("bad-claim", "correct what that function returns"),
-        ("foreign-import", "import only what"),
+        ("foreign-import", "import only modules"),
         ("no-module", "do what the sentence above asks"),
     ],
 )

@@ -17,7 +17,7 @@ _NOTABLE_SHARE = 0.05
 # If less than this share of the grid's work was executed, steps are skipped.
 _SKIPPED = 0.9
 _ARITHMETIC = ("MXU", "VALU", "EUP", "XLU")
-# Another order is worth a word if it saves a tenth of the traffic.
+# Another order of the grid is advised if it saves at least a tenth of the traffic.
 _LESS_TRAFFIC = 0.9
 
 

@@ -22,7 +22,7 @@ _FAR_OVER = 4
 _NEARLY_FULL_VMEM = 0.80
 # Waits for one operand that are worth a hint.
 _NOTABLE_WAIT = 0.05
-# If less than this share of a raised limit is used, it takes VMEM from the program around the kernel for nothing.
+# A raised limit takes VMEM from the program around the kernel, in vain if less than this share of the limit is used.
 _UNUSED_VMEM = 0.50
 # The compiler needs some of a core's VMEM itself.
 _MOST_OF_VMEM = 0.75
@@ -157,8 +157,8 @@ def several_calls(seen: Observed) -> RuleCase | None:
         observation=f"{calls} Pallas calls move {decimal(report.hbm_bytes, 'B', 2)} ({report.traffic_source}), "
         f"{decimal(extra, 'B', 2)} more than the inputs and outputs, at {percent(report.bandwidth_util or 0)} of the "
         f"bandwidth {seen.label}",
-        suggestion="merge the calls: let the kernel that produces a block also do what the next call does to it, so "
-        "that the intermediate result stays in VMEM",
+        suggestion="merge the calls: let the kernel that produces a block also do the next call's work on it, so that "
+        "the intermediate result stays in VMEM",
         # Where memory binds, the share of the time is the share of the bytes.
         gain=extra / report.hbm_bytes,
         gain_source=report.traffic_source,
@@ -210,7 +210,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
 
 
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
-    """The case of a kernel of one step that copies by hand; without such copies the rule "one giant block" applies."""
+    """The case of a kernel of one step that copies by hand; for other kernels the rule "one giant block" applies."""
     waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
     by_hand = {window.name for window in seen.inputs if window.fetches is None}
     most = max((name for name in waits if name in by_hand), key=lambda name: waits[name], default=None)
@@ -372,7 +372,7 @@ def vmem_nearly_full(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("unused VMEM", "compiler", BUDGET, "a raised vmem_limit_bytes is there to be used")
+@rule("unused VMEM", "compiler", BUDGET, "a raised vmem_limit_bytes takes VMEM from the program around the kernel")
 def unused_limit(seen: Observed) -> RuleCase | None:
     """A raised VMEM limit that the kernel does not use."""
     call, used = seen.call, seen.report.vmem_bytes

@@ -202,8 +202,8 @@ def short_steps(seen: Observed) -> RuleCase | None:
         return RuleCase(
             observation=f"{observation}; a step gets one block of {' and one of '.join(pages)}, from places that a "
             "table gives",
-            suggestion="take several of these blocks in a step: pass each array once for each block, with an index map "
-            "of its own, or leave the arrays in pl.ANY and copy the next step's blocks with pltpu.make_async_copy "
+            suggestion="take several of these blocks in a step: pass each array once for each block, with a separate "
+            "index map, or leave the arrays in pl.ANY and copy the next step's blocks with pltpu.make_async_copy "
             "while this one computes",
             gain=None,
             # Attempt 2 of examples/paged-decode-v6e did this and took 66 % less time; the whole gap is a loose bound.
@@ -346,7 +346,7 @@ def small_call(seen: Observed) -> RuleCase | None:
         return None
     trace = seen.evidence.trace
     calls = len(trace.pallas_calls) if trace else 0
-    suggestion = "merge the Pallas calls into one: each call has its own start-up and its own end"
+    suggestion = "merge the Pallas calls into one: start-up and end of each call take time"
     if calls <= 1:
         suggestion = "keep the kernel and give each call more work (batch, heads): launch then takes a smaller share"
     return RuleCase(

@@ -105,7 +105,8 @@ def plateau(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"the last {fruitless} attempts brought nothing, with {percent(seen.room)} of the time left above "
         "the roofline",
-        suggestion="change the kind of idea: `results` lists what was tried, and the gap above shows where the time is",
+        suggestion="change the kind of idea: `results` lists the earlier attempts, and the report shows where the time "
+        "goes",
         gain=None,
         knob="plateau",
         comes_first=True,

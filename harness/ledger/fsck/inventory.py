@@ -46,13 +46,13 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
             if data is None:
                 raise RecordError("missing-record", f"{where} has no readable {RECORD_NAME}")
             inside = f"{RECORD_NAME} in {where}"
-            beside = decode_attempt_row(data, inside)
+            row_inside = decode_attempt_row(data, inside)
             record = HeldAttempt(where=where, data=data, row=row, attempt=decode_attempt(data, inside), commit=commit)
         except RecordError as error:
             findings.append(_unreadable(error, where, fetch(place)))
             continue
         records.append(record)
-        if encode_row(row) != encode_row(beside):
+        if encode_row(row) != encode_row(row_inside):
             findings.append(
                 finding(
                     "row-differs",
@@ -209,9 +209,9 @@ def fetch(place: Place) -> str:
 def choose(place: Place) -> str:
     kept = f"refs/ratchet/{place.name}/apart"
     return (
-        "git cannot merge two logs: choose the one to share. In the clone whose log gives way, "
-        f"`git update-ref {kept} {place.log_ref}` keeps its own and "
-        f"`git fetch REMOTE +{place.log_ref}:{place.log_ref}` takes the shared one. "
+        "git cannot merge two logs: choose the log to share. In the clone whose log gives way, "
+        f"`git update-ref {kept} {place.log_ref}` keeps that log and "
+        f"`git fetch REMOTE +{place.log_ref}:{place.log_ref}` takes the shared log. "
         "Nothing is lost: `results` shows both logs, and you can run any of their attempts again"
     )
 

@@ -1,1 +1,1 @@
-"""Explains a verdict and what to try next; decides nothing."""
+"""Explains a verdict and suggests what to try next; decides nothing."""

@@ -15,8 +15,8 @@ from harness.records import OpTime, PallasCall, Simulation
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 # XLA names an operation by its opcode, and a fusion by the opcodes of its parts: `copy.5`, `compare_select_fusion`,
-# `slice-start.1`. These are the words of such names. A kernel has the name of its pallas_call, or else the name of the
-# jitted function around it.
+# `slice-start.1`. _WORDS are the words in these names. A kernel has the name of its pallas_call, or else the name of
+# the jitted function around it.
 _WORDS = frozenset(
     re.findall(
         r"\w+",

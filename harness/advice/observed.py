@@ -69,7 +69,7 @@ class Observed:
 
     @property
     def is_causal(self) -> bool:
-        """True if the problem masks pairs out."""
+        """True if the problem has a causal mask."""
         return dict(self.evidence.problem.parameters).get("causal") is True
 
     @property

@@ -8,7 +8,7 @@ _WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
 
 
 def bare(source: bytes) -> bytes | None:
-    """The lines of a program with the same behaviour; None if `source` is not Python in UTF-8."""
+    """`source` without these lines and comments, a program that behaves alike; None unless it is Python in UTF-8."""
     try:
         # Python itself reads line ends like this, within strings too.
         text = source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

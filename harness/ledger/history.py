@@ -86,7 +86,7 @@ def _doubt(row: Row) -> str:
 
 
 def _has_branch_commit(row: Row) -> bool:
-    """True for an accepted attempt, and for a revoke that left the contest without a champion."""
+    """True for an accepted attempt, and for a revoke, even if it left the contest without a champion."""
     return row.outcome == "accept" or row.kind == "revoke"
 
 
@@ -159,7 +159,7 @@ def packed_records(place: Place, number: int) -> Iterator[packed.Record]:
 
 
 def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]:
-    """The rows in attempts.jsonl of working tree and HEAD: at least the newest `limit` of each, shared ones twice."""
+    """The newest `limit` rows in attempts.jsonl of the working tree, then of HEAD; rows that both have come twice."""
     files, complaints = packed_files(place)
     yield from complaints
     for file in files:

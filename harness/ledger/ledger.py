@@ -112,7 +112,7 @@ class Ledger:
         self._has_begun = True
 
     def restore(self, candidate: Candidate) -> None:
-        """Writes each file of `candidate` atomically, keeping its permissions; the journal remembers it."""
+        """Writes each file of `candidate` atomically, keeping its permissions; the journal gets its hash."""
         begun = self._journal() if self._is_locked else None
         if begun is not None:
             self._note(recording.with_written(self.place, begun, candidate))
@@ -162,7 +162,7 @@ class Ledger:
         note_files.keep(self.place, notes)
 
     def log_notes(self) -> None:
-        """Puts the notes of experiments/notes.jsonl that the log lacks into the log, in one commit."""
+        """Puts the notes that only experiments/notes.jsonl or attempts.jsonl has into the log, in one commit."""
         self._require_lock()
         note_files.log_pending(self.place)
 

@@ -207,7 +207,7 @@ def _line(line: bytes, where: str) -> _Line:
 
 
 def files(place: Place) -> tuple[Packed, ...]:
-    """The file in the working tree, then the one at HEAD if it differs; none that is missing. Raises RecordError."""
+    """The file in the working tree, then the file at HEAD if it differs, as far as they exist. Raises RecordError."""
     here = bytes_here(place.packed_path)
     committed = at_head(place, unless=here)
     spare = {} if committed is None else committed.shared

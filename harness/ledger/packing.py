@@ -152,7 +152,7 @@ def _appended(before: Packed, documents: Iterable[bytes], notes: Iterable[str]) 
 
 
 def _say_how_to_merge(place: Place) -> None:
-    """Tells git, unless it already knows, to keep both sides' lines when two clones' attempts.jsonl are merged."""
+    """Tells git to keep the lines of both sides when it merges attempts.jsonl, unless it has a rule for that file."""
     if git.attribute(place.repository, place.packed, "merge") != "unspecified":
         return
     path = place.packed_path.with_name(".gitattributes")
@@ -162,7 +162,7 @@ def _say_how_to_merge(place: Place) -> None:
 
 
 def _remove_folder(place: Place) -> None:
-    """Removes experiments/ if nothing is left in it, or nothing but the attributes of notes that are gone."""
+    """Removes experiments/ if nothing is left in it, or nothing but the .gitattributes for notes that are gone."""
     folder = place.experiments_directory
     attributes = folder / notes_of.ATTRIBUTES_NAME
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The place of a contest in its repository, and the names its ledger has there."""
+"""The place of a contest in its repository, and the names of the ledger's files and refs."""
 
 import re
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class Place:
 def place_of(directory: Path) -> Place:
     """The place of the contest in `directory`.
 
-    Raises RatchetError if there is no usable repository, and `outside` where a file of the contest lies elsewhere.
+    Raises RatchetError if there is no usable repository, or `outside` if a file of the contest lies outside of it.
     """
     repository = git.open_repository(directory)
     files.refuse_links(directory)

@@ -169,7 +169,7 @@ def write_files(place: Place, candidate: Candidate) -> None:
 
 
 def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
-    """The helpers of `candidate` that would overwrite a file that neither HEAD nor the candidate here has.
+    """The helpers of `candidate` that would overwrite a file that is neither HEAD's nor the present candidate's.
 
     Files of the candidate in the working tree do not count: the caller decides about them.
     """

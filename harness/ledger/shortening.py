@@ -212,7 +212,7 @@ _RESTORE: Mapping[str, Callable[[list[Any], Budget], Any]] = {
 
 
 def unshared(short: Any, texts: Mapping[str, bytes], budget: Budget, depth: int = 0) -> Any:
-    """A short form without names; `texts` are the short forms of the shared values. Raises RecordError."""
+    """`short` with shared values in place of their names; `texts` are their short forms by name. Raises RecordError."""
     if depth > _DEEPEST:
         raise budget.damaged(f"is nested more than {_DEEPEST} deep")
     if isinstance(short, dict):

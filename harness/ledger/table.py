@@ -215,7 +215,7 @@ def _parts(run: Recheck) -> tuple[ScaledRow | Note, ...]:
 
 
 def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Title | None]]:
-    """Attempts and checks in order; each with True if it checks an unchanged champion, and the champion then."""
+    """Attempts and checks in order, each with True if it checks an unchanged champion, and with the champion then."""
     checked = [note for note in table.notes if note.kind == "checked"]
     rows = [row.then for row in table.rows]
     last = {row.number: place for place, row in enumerate(rows)}

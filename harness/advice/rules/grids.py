@@ -71,7 +71,7 @@ def _covers_all_keys(seen: Observed) -> bool:
 
 
 def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:
-    """The case of a kernel without wholly masked blocks, or that skips them: it wastes work where the diagonal runs."""
+    """The case of a kernel that skips wholly masked blocks, or has none: it wastes work where the diagonal crosses."""
     block, share = "the key block", 0.5
     if seen.is_attention:
         rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
@@ -211,7 +211,7 @@ def one_core(seen: Observed) -> RuleCase | None:
 
 @rule("uneven cores", "grid", CORES, "parallel axes are split among the cores")
 def uneven_cores(seen: Observed) -> RuleCase | None:
-    """The number of parallel steps is not a multiple of the number of cores, so a core idles at the end."""
+    """No parallel axis of the grid is divisible by the number of cores, so a core idles at the end."""
     call, cores = seen.call, seen.chip.cores
     if call is None or cores < 2 or seen.chip.platform != "tpu":
         return None

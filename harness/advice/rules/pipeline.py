@@ -216,7 +216,7 @@ def short_steps(seen: Observed) -> RuleCase | None:
 
 
 def _pages(seen: Observed) -> tuple[str, ...]:
-    """The inputs of which a step gets one block, of size 1 along an axis, from a place that a table gives."""
+    """The inputs of which each step gets one block, of size 1 along an axis, from a place that a table gives."""
     windows = seen.call.windows if seen.call else ()
     if not any(window.array.is_table for window in windows):
         return ()

@@ -104,7 +104,7 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
         observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
         f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
         suggestion=suggestion,
-        # The overlaps of another schedule are unknown; the simulator without the MXU gives a bound.
+        # The overlaps of another schedule are unknown; the simulated what-if with twice the MXU gives a bound.
         gain=None,
         knob="key block",
         kind="constants" if larger else "body",

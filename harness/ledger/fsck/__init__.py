@@ -12,9 +12,9 @@ _SAME_TIME = 1e-9
 def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = None) -> Audit:
     """Every disagreement between log, branch, experiments/ and the ratchet's own state, with its remedy.
 
-    Every verdict and time that does not follow from its record is a finding too. `present` is the key of evidence taken
-    now, None if it is not known. With `signed_by` (the `who` of `signatures.unsigned`), so is everything that those
-    signers did not sign.
+    Every verdict and time that does not follow from its record is a finding too. With `signed_by` (the `who` of
+    `signatures.unsigned`), so is everything that those signers did not sign. `present` is the key of evidence taken
+    now, None if it is not known.
     """
     place = ledger.place
     findings: list[Finding] = []

@@ -131,7 +131,7 @@ def kernels(
     findings: list[Finding],
     notes: list[str],
 ) -> int:
-    """Checks the hashes of all kernel.py, from log commits or rebuilt; returns the number of kernels hashed."""
+    """Checks the hash of each attempt's kernel.py, from its log commit or rebuilt; returns the number of texts."""
     blobs = read(place, [f"{record.commit.id}:{KERNEL_NAME}" for record in logged if record.commit])
     hashed = 0
     for record, data in zip(logged, blobs, strict=True):
@@ -317,7 +317,7 @@ def _is_kernel(place: Place, data: bytes | None, name: str, digits: str) -> bool
 
 
 def distinct(everything: Iterable[HeldAttempt]) -> Iterable[HeldAttempt]:
-    """Each record once: a file that repeats the log's record is checked with it."""
+    """Each record once: a file that repeats a record of the log is left out."""
     by_text: dict[str, HeldAttempt] = {}
     for record in everything:
         by_text.setdefault(value_text(record.data), record)

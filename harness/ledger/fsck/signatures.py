@@ -14,7 +14,7 @@ from harness.ledger.paths import Place
 from harness.records import Finding
 
 _FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}")
-# git's words on a signature (`%G?`). Only G is good: a signature by a known and trusted key.
+# git's words on a signature (`%G?`). G is a good signature by a trusted key; U counts only for a named OpenPGP key.
 _WORDS = {
     "N": "it is not signed",
     "B": "its signature is bad: it was changed after it was signed",

@@ -1,4 +1,4 @@
-"""Questions about a repository, one function each; nothing is written. `write` is the other half."""
+"""Questions about a repository, one function each; nothing is written. The module `write` changes repositories."""
 
 import os
 import shlex
@@ -203,7 +203,7 @@ def commit_of(repository: Repo, name: str) -> str | None:
 
 
 def is_ancestor(repository: Repo, old: str, new: str) -> bool:
-    """True if `new` contains `old`; False also if either commit is missing."""
+    """True if `old` is in the history of `new`; False also if either commit is missing."""
     return attempted(repository, "merge-base", "--is-ancestor", old, new)[0] == 0
 
 

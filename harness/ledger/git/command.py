@@ -1,4 +1,4 @@
-"""Runs one git command: its environment, and the kinds of its refusals."""
+"""Runs one git command, and turns its refusals into errors with stable kinds."""
 
 import os
 import signal

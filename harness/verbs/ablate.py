@@ -12,11 +12,11 @@ class Ablate(Verb):
     place = "look", 50
     line = "what each accepted change is worth in the champion now"
     description = (
-        "Takes the accepted changes out of the champion one at a time, judges what is left under the present "
-        "prepare.py, and says what each is worth now: simulated time without it minus the time with it. If a change "
-        "cannot be taken out alone, as few others as possible go with it, and they are named: later changes of the "
-        "same lines, or changes that do not work without it. With a number, the hunks of that attempt's change are "
-        "taken out. Nothing is recorded."
+        "Takes the accepted changes out of the champion one at a time, judges the remaining kernel under the present "
+        "prepare.py, and prints what each change is worth now: the simulated time without it minus the time with it. "
+        "If a change cannot be taken out alone, as few other changes as possible are taken out with it, and they are "
+        "named: later changes of the same lines, or changes that do not work without it. With a number, takes out the "
+        "hunks of that attempt's change instead. Nothing is recorded."
     )
     examples = "ratchet.sh ablate; ratchet.sh ablate 9"
     document = Document(1, Ablation)

@@ -65,7 +65,7 @@ class Attack(Verb):
 
 
 def attack_text(attack: Record, directory: Path | None, member: str) -> str:
-    """The result in lines, with the commands that repeat it and that take a champion's title."""
+    """The result as text, with the command that repeats the worst input and, if that input fails, the one to revoke."""
     from harness.loop import draw_text
 
     amount = f"{attack.tried} input{'s' * (attack.tried != 1)} in {attack.seconds:.0f} s, seed {attack.seed}"
@@ -83,8 +83,8 @@ def attack_text(attack: Record, directory: Path | None, member: str) -> str:
     ]
     if worst.is_wrong and worst.is_doubtful:
         lines.append(
-            f"on this input the judge's own honest computation is at {worst.honest_ratio:.3g} times the tolerance too: "
-            "roundings that should be independent add up, so this says little against the kernel (docs/DECIDING.md)"
+            f"on this input the error of the judge's own honest computation is {worst.honest_ratio:.3g} times the "
+            "tolerance: roundings that should be independent add up, so this says little against the kernel (docs/DECIDING.md)"
         )
     elif worst.is_wrong and worst.output:
         revoke = command(f"revoke{draw_text.options([worst.draw])}", directory)

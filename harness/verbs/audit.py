@@ -16,10 +16,10 @@ class Audit(Verb):
     example = "audit run.sh"
     description = (
         "Audits the flags of JAX, XLA and libtpu in a launch script (shell or Python), in the environment, or in a "
-        "capture: names those that are unknown, contradictory, without effect, missing for a symptom, or harmful for "
-        "measuring. The installed "
-        "jaxlib and libtpu are started with these flags, and what they reject is reported. Exit code 1 if the program "
-        "would not start or two flags exclude each other."
+        "capture. Lists flags that are unknown, contradict each other, have no effect or distort measurements, and "
+        "flags that are missing although a --symptom calls for them. The installed jaxlib and libtpu are started with "
+        "the flags, and the flags that they reject are reported. Exit code 1 if the program would not start or two "
+        "flags exclude each other."
     )
     examples = "ratchet.sh audit launch.sh --symptom all-reduce-stalls --chip v7x"
     is_watched = True
@@ -43,7 +43,7 @@ class Audit(Verb):
         parser.json("the findings as JSON")
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        # `flags --flags-file FILE`, the spelling of published workflows, is FILE by itself here.
+        # Published workflows write `flags --flags-file FILE`; it means the same as FILE alone.
         rest, file = value_of(words, "--flags-file")
         return super().parse(words if file is None else [file, *(rest[1:] if rest[:1] == ["flags"] else rest)])
 

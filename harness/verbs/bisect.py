@@ -10,7 +10,7 @@ from harness.shell.completers import attempts_and_files
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
-# The form of an attempt's number; more digits are a commit's.
+# The form of an attempt's number; a longer string of digits is the hash of a commit.
 _NUMBER = r"[0-9]{1,18}"
 
 
@@ -77,7 +77,9 @@ class Bisect(Verb):
             bisection = searching.bisect(contest, steps, arguments.metric, arguments.threshold / 100, progress, records)
         tidy(contest.directory)
         names = ", ".join(records.used)
-        reused = f"not judged again, because their results are recorded under the present key: {names}"
+        reused = (
+            f"these kernels were not judged again, because their results are recorded under the present key: {names}"
+        )
         return Outcome(
             document=bisection,
             text=lambda: bisection_text(bisection, terminal_width(), full=arguments.full, colour=colour()),

@@ -24,8 +24,8 @@ class Champions(Verb):
     example = "champions --page CHAMPIONS.md --commit"
     description = (
         "Runs all checks of today's judge on the champion of every contest in a folder and below it, and times "
-        "accepted kernels on today's scale. The results are notes in the ledgers; no attempt number is used. A "
-        "champion that passed under today's timing key and checks key is not checked again."
+        "accepted kernels under today's timing key. The results are recorded as notes in the ledgers, not as attempts. "
+        "A champion that passed under today's timing key and checks key is not checked again."
     )
     document = Document(1, ChampionsDocument)
 

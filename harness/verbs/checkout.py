@@ -11,7 +11,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneDocument:
-    """The work of a verb that moves kernel.py, in sentences."""
+    """Sentences on what `checkout` or `undo` did."""
 
     done: tuple[str, ...]
 
@@ -29,8 +29,8 @@ class Checkout(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt's number", nargs=None)
-        parser.flag("--force", "overwrite a kernel.py that no attempt and no commit holds")
-        parser.json("what was done as JSON")
+        parser.flag("--force", "overwrite kernel.py even if neither an attempt nor a commit has its text")
+        parser.json("what was done, as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.undo import checkout
@@ -41,6 +41,6 @@ class Checkout(Verb):
 
 
 def done(sentences: tuple[str, ...]) -> Outcome:
-    """The sentences as an outcome."""
+    """The outcome that prints the sentences."""
     sentences = tuple(map(renamed, sentences))
     return Outcome(document=DoneDocument(done=sentences), text=lambda: "\n".join(sentences))

@@ -8,7 +8,7 @@ from harness.records.gate import Gate
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
-# The outcome that each word of --fail-on is about.
+# The outcome that each word of --fail-on stands for.
 POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
 
 
@@ -26,7 +26,7 @@ class Ci(Verb):
     description = (
         "Judges every contest whose prepare.py, kernel.py or helper modules differ between HEAD and the commit where "
         "it left the base. Both sides are judged in this run, with one compiler and the base's prepare.py. Nothing is "
-        "recorded or checked out. Exit code 1 if the change makes a kernel wrong or slower, 3 if that is not known."
+        "recorded or checked out. Exit code 1 if the change makes a kernel wrong or slower, 3 if neither is certain."
     )
     examples = 'ratchet.sh ci --base origin/main --annotations --markdown "$GITHUB_STEP_SUMMARY" --out artefacts'
     document = Document(1, Gate)

@@ -26,7 +26,7 @@ class Diagnose(Verb):
         )
         parser.chip("judge kernel.py as it stands for this chip")
         parser.member()
-        parser.flag("--no-edits", "do not simulate the advised edits of one constant, which takes seconds for each")
+        parser.flag("--no-edits", "do not simulate the advised edits of one constant; each simulation takes seconds")
         parser.json("the findings as JSON")
         parser.quiet()
 

@@ -13,7 +13,7 @@ from harness.verbs.parts.arguments import add_evaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDocument:
-    """An attempt as the ledger stores it; `row` is its line of the table, None if it is not asked for."""
+    """An attempt as the ledger stores it; `row` is its row in the table of attempts, None if `show` prints it."""
 
     attempt: Attempt
     row: Row | None
@@ -40,7 +40,7 @@ class Experiment(Verb):
         )
         parser.flag("--again", "judge an already judged program again")
         parser.flag("--record", "if the kernel is unchanged, keep the result as a note")
-        parser.flag("--rebaseline", "make kernel.py the champion if it is right, without comparing its time")
+        parser.flag("--rebaseline", "make kernel.py the champion if it is correct, without comparing its time")
         parser.flag("--all-checks", "run every check even if the kernel is slower than the champion")
 
     def run(self, arguments: Namespace) -> Outcome:
@@ -75,7 +75,7 @@ class Experiment(Verb):
             bench = Bench(contest=contest, progress=progress, on=arguments.on, deep=deep)
             judged = ratchet.attempt(bench, hypothesis, options, say)
         attempt = judged.attempt
-        # The text of the report has them among its warnings.
+        # The text of the report has these sentences among its warnings.
         words = attempts.friendly_words(contest, attempt) if arguments.json else ()
         row = replace(reporting.row(attempt, judged.report, key_digest(attempt.key)), commit="")
 

@@ -11,7 +11,7 @@ from harness.shell.arguments import colour, directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
-# A judgement takes a minute or two, most of it in child processes.
+# The factor on the time limit of a verb that only reads: a replay takes a minute or two, mostly in child processes.
 _TIMES_OF_A_REPLAY = 30
 
 
@@ -30,7 +30,7 @@ class Fsck(Verb):
         parser.flag("--replay", "judge the champion again, and report what differs")
         parser.option(
             "--signed-by SIGNERS",
-            "report records not signed by these: a file of allowed signers (SSH), or an OpenPGP key's fingerprint",
+            "report records not signed by SIGNERS, a file of allowed signers (SSH) or an OpenPGP key's fingerprint",
         )
         parser.json("the findings as JSON")
         parser.quiet()
@@ -57,7 +57,7 @@ class Fsck(Verb):
 
 
 def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tuple[str, ...]]:
-    """The key of evidence taken now, from the champion's source; or None and why prepare.py gives none."""
+    """The key that the champion would get now; None if there is no champion, None and a note if prepare.py fails."""
     from harness import contest as contests
 
     if champion is None:

@@ -1,4 +1,4 @@
-"""The verb `help`: print the options of a verb, or of all as a page."""
+"""The verb `help`: print the options of a verb, or of all verbs as a page."""
 
 from argparse import Namespace
 
@@ -9,7 +9,7 @@ from harness.shell.verb import Outcome, Verb
 
 class Help(Verb):
     place = "machine", 30
-    line = "print the options of a verb, or of all as a page"
+    line = "print the options of a verb, or of all verbs as a page"
     example = "help --markdown"
     description = "Prints the help of a verb; without a verb, the list of verbs."
     examples = "ratchet.sh help sweep"

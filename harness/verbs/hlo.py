@@ -32,9 +32,9 @@ class Hlo(Verb):
             "capture (file, folder or run), an attempt's number, or a function of yours, MODULE.py:FUNCTION, whose "
             "jaxpr and StableHLO are shown too; the default is kernel.py's module as last judged",
         )
-        parser.option("--module NAME", "the module of a capture (default: the one that took most time)")
+        parser.option("--module NAME", "the module of a capture (default: the module that took most time)")
         parser.option("--op NAME", "explain this operation alone")
-        parser.option("--steps N", "how many times pasted HLO runs (1)", type=at_least(1), default=1)
+        parser.option("--steps N", "how many times HLO given in quotes runs (1)", type=at_least(1), default=1)
         add_function_arguments(parser)
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that splits the module or the function")
         parser.chip(

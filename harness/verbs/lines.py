@@ -110,7 +110,7 @@ class Lines(Verb):
 
 
 def with_input(folder: Path, evidence: Evidence, title: str, name: str) -> Simulation:
-    """The schedule of `evidence` executed with one timing input.
+    """The simulation of the schedule of `evidence` with the timing input `name`.
 
     Raises RatchetError `no-simulation` or `no-dump`, UsageError `unknown-input`.
     """

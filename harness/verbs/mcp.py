@@ -7,11 +7,11 @@ from harness.shell.arguments import directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Outcome, Verb
 
-# The text about all tools that a client hands to its model. The longer one, for programs that use the command line, is
-# AGENTS.md.
+# The text about all tools that a client gives to its model. AGENTS.md is the longer text, for programs that use the
+# command line.
 _INSTRUCTIONS = """\
 A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is right and really faster.
-Loop: next says where the search stands and whether to go on, diagnose what to try. Change one thing in kernel.py;
+Loop: next says where the search stands and whether to go on; diagnose says what to try. Change one thing in kernel.py;
 run_experiment judges and records it (sweep tries a grid of settings and records the best, tune searches them).
 results shows all attempts. evaluate judges without recording; without a number, diagnose, lines, whatif and hlo are
 about kernel.py as it stands, once evaluate has judged it.
@@ -23,7 +23,7 @@ class Mcp(Verb):
     place = "machine", 40
     line = "the commands as tools of the Model Context Protocol"
     description = (
-        "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it. Tools open only "
+        "Offers the ratchet's commands as MCP tools over stdin and stdout; an MCP client starts it. Tools open only "
         "contests, captures and other files that lie below the roots once symbolic links are resolved. Tools marked "
         "read-only write nothing."
     )

@@ -23,13 +23,13 @@ class New(Verb):
             default="attention",
             complete=starts(),
             help=f"what to start from (attention): {', '.join(templates())}; {FORMULA} is for any other operation: its "
-            "prepare.py states the problem by a function of numpy",
+            "prepare.py states the problem as a numpy function",
         )
         parser.settings("NAME=VALUE", "rewrite this constant of prepare.py, of kernel.py, or of both")
         parser.option(
             "--from WHERE:FUNCTION",
             "make a kernel.py that calls this function of an installed package (package.module:function) or of a file "
-            "(file.py:function), which is copied beside kernel.py; the function's options become constants",
+            "(file.py:function), which is copied next to kernel.py; the function's options become constants",
             dest="around",
         )
         parser.choice("--chip", [chip.name for chip in CHIPS], "the chip that kernels are judged for")

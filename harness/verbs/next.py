@@ -7,7 +7,7 @@ from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
-# Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
+# Reading and parsing a kernel.py takes milliseconds; older attempts do not change the advice.
 _LIMIT = 50
 
 

@@ -11,13 +11,13 @@ class Pack(Verb):
     place = "machine", 100
     line = "put the files of attempts into one small file"
     description = (
-        "Moves the attempts' files and notes of experiments/ into attempts.jsonl, one line for each, and prints "
+        "Moves the files of attempts and notes in experiments/ into attempts.jsonl, one line for each, and prints "
         "their size before and after. Every verb reads attempts in both places. Nothing is committed."
     )
     document = Document(1, Packing)
 
     def configure(self, parser: Parser) -> None:
-        parser.json("what was moved as JSON")
+        parser.json("what was moved, as JSON")
         parser.quiet()
 
     def run(self, arguments: Namespace) -> Outcome:

@@ -1,4 +1,4 @@
-"""The verb `plot`: the same figures as pictures (PNG)."""
+"""The verb `plot`: progress, roofline and time as pictures (PNG)."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -9,11 +9,11 @@ from harness.shell.verb import Outcome, Verb
 
 class Plot(Verb):
     place = "look", 70
-    line = "the same figures as pictures (PNG)"
+    line = "progress, roofline and time as pictures (PNG)"
     example = "plot --out docs"
     description = (
-        "Writes pictures of the progress, the roofline and where the time goes, on the champion's scale. With --all, "
-        "writes one picture, gallery.png, of every contest in DIR and below."
+        "Writes pictures of the progress, the roofline and the parts of the time, with times under the champion's "
+        "newest timing key. With --all, writes one picture, gallery.png, of every contest in DIR and below."
     )
     is_watched = True
 

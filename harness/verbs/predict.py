@@ -18,7 +18,7 @@ class Predict(Verb):
     example = "predict matmul X[8192,8192] W[8192,8192]"
     description = (
         "Predicts from shapes, mesh and chip: the time of a `matmul X[..] W[..]` or a `collective KIND`, the `memory` "
-        "of training, or the global shapes of arrays from one device's part of each (`shapes ARRAY...`)."
+        "of training, or global shapes from per-device shapes (`shapes ARRAY...`)."
     )
     examples = (
         "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8; "
@@ -31,10 +31,10 @@ class Predict(Verb):
     def configure(self, parser: Parser) -> None:
         parser.choice("what", _PREDICTABLE, "what to predict")
         parser.add_argument(
-            "arrays", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
+            "arrays", nargs="*", metavar="ARRAY", help="arrays such as X[32@data,1024,8192], or a collective's kind"
         )
-        parser.option("--dtype", "type of arrays that name none (bf16)")
-        parser.chip(f"{', '.join(chips.names())} ({DEFAULT_CHIP})")
+        parser.option("--dtype", "type of arrays whose type is not stated (bf16)")
+        parser.chip(f"the chip: {', '.join(chips.names())} ({DEFAULT_CHIP})")
         parser.add_argument(
             "--devices", "--chips", type=at_least(1), metavar="N", help="number of devices (1, or the mesh's)"
         )
@@ -42,8 +42,8 @@ class Predict(Verb):
         parser.option("--einsum ab,bc->ac", "the product of the two arrays as an einsum")
         parser.option("--bytes 128MiB", "size of a collective's whole array")
         parser.option("--shape ARRAY", "shape of a collective's whole array")
-        parser.option("--axis N[,M]", "number of devices along each axis of the torus that takes part")
-        parser.option("--groups REPLICA_GROUPS", "devices that take part, as replica groups of a collective's HLO")
+        parser.option("--axis N[,M]", "number of devices along each axis of the torus over which the collective runs")
+        parser.option("--groups REPLICA_GROUPS", "devices that take part, as replica_groups of the collective in HLO")
         parser.option("--parameters 7e9", "number of parameters of the model")
         for name, text in (
             ("batch", "sequences in a batch, for activations"),

@@ -1,4 +1,4 @@
-"""The verb `report`: all attempts as one HTML page, charts and diffs."""
+"""The verb `report`: all attempts as one HTML page with charts and diffs."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -11,11 +11,11 @@ from harness.shell.verb import Outcome, Verb
 
 class Report(Verb):
     place = "look", 60
-    line = "all attempts as one HTML page, charts and diffs"
+    line = "all attempts as one HTML page with charts and diffs"
     example = "report --open"
     description = (
         "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line, searches. "
-        "With --all, writes a page of each contest in DIR and below, and one page that links them. With --table, "
+        "With --all, writes a page for each contest in DIR and below, and one page that links them. With --table, "
         "writes the page of a table of tuned constants, which needs no contest."
     )
     examples = "ratchet.sh report --open; ratchet.sh report --all; ratchet.sh report --table tables"
@@ -25,11 +25,11 @@ class Report(Verb):
         parser.flag("--open", "open the page in the browser")
         parser.option(
             "--out FILE",
-            "the file to write (default: profile_data/report.html; with --all profile_data/contests/index.html, with "
-            "the contests' pages beside it)",
+            "the file to write (default: profile_data/report.html; with --all profile_data/contests/index.html, next "
+            "to the contests' pages)",
             type=Path,
         )
-        parser.flag("--all", "write a page of every contest in DIR and below, and one that links them")
+        parser.flag("--all", "write a page for each contest in DIR and below, and one page that links them")
         parser.option(
             "--peers FILE",
             "with --all: a file of the best kernels of others, with lines of contest, peer, seconds, ratio and note, "
@@ -74,5 +74,5 @@ class Report(Verb):
             # Hidden from git, even if the contest's own .gitignore does not name it.
             kept_captures.make_folder(folder / PROFILE_DATA)
         if arguments.open and not webbrowser.open(target.as_uri()):
-            raise RatchetError("no-browser", f"{written}; no browser could be started here: open the file in one")
+            raise RatchetError("no-browser", f"{written}; no browser could be started here: open the file in a browser")
         return Outcome(text=lambda: written)

@@ -23,8 +23,8 @@ class Rescale(Verb):
     line = "time recorded kernels again, on one scale"
     description = (
         "Compiles and simulates again the accepted attempts whose compiler, simulator, chip or problem has changed "
-        "since they were recorded, and keeps the times as notes beside the record. Nothing is checked, and nothing "
-        "recorded is rewritten. An attempt does the same after its report."
+        "since they were recorded, and keeps the times as notes next to the record. Correctness is not checked, and no "
+        "record is rewritten. `experiment` does the same after its report."
     )
     examples = "ratchet.sh rescale --all"
     document = Document(1, RescaleDocument)

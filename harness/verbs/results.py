@@ -14,8 +14,8 @@ from harness.shell.verb import Document, Outcome, Verb
 class ResultsDocument:
     """The attempts, newest last, each with its time on the `scale` and as it was recorded.
 
-    `champion` is its number, `gain` the gain up to it, `notes` are later findings about recorded kernels, `skipped`
-    lists unreadable attempts. `gain` and `notes` are of the whole ledger, however few rows are asked for.
+    `champion` is the champion's number, `gain` the gain up to the champion, `notes` are later findings about recorded
+    kernels, `skipped` lists unreadable attempts. Filters choose `rows`; `gain` and `notes` are of the whole ledger.
     """
 
     scale: Scale | None

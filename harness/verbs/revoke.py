@@ -1,4 +1,4 @@
-"""The verb `revoke`: judge the champion again; one that fails loses its title."""
+"""The verb `revoke`: judge the champion again, and take its title if it fails."""
 
 from argparse import Namespace
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ _EXIT_OF = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeDocument:
-    """The champion judged again. `attempt` is the record's number, None if the outcome is `passes` or `undecided`.
+    """The champion judged again. `attempt` is the number of the attempt that records the revocation, None without one.
 
-    `holder` has the title now, None if no accepted attempt passes. `time_ratio` is the champion's, now / then.
+    `holder` is the attempt that has the title now, None if no revocation was recorded or no accepted attempt passes.
+    `time_ratio` is the champion's time now over its recorded time.
     """
 
     outcome: Literal["passes", "undecided", "revoked", "no champion"]
@@ -31,7 +32,7 @@ class RevokeDocument:
 
 class Revoke(Verb):
     place = "loop", 100
-    line = "judge the champion again; one that fails loses its title"
+    line = "judge the champion again, and take its title if it fails"
     example = 'revoke "fails on sinks"'
     description = (
         "Judges the champion again under the present judge. If it fails, its title goes to the latest accepted attempt "

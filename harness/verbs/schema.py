@@ -1,4 +1,4 @@
-"""The verb `schema`: the JSON schema of what a verb prints with --json."""
+"""The verb `schema`: the JSON schema of a verb's output with --json."""
 
 import json
 from argparse import Namespace
@@ -10,9 +10,9 @@ from harness.shell.verb import Outcome, Verb
 
 class Schema(Verb):
     place = "machine", 10
-    line = "the JSON schema of what a verb prints with --json"
+    line = "the JSON schema of a verb's output with --json"
     example = "schema next"
-    description = "Prints the JSON schema of what a verb prints with --json, or without a verb all schemas."
+    description = "Prints the JSON schema of a verb's output with --json; without a verb, prints all schemas."
     takes_contest = False
 
     def configure(self, parser: Parser) -> None:

@@ -12,7 +12,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestDocument:
-    """Every planted candidate with its verdict; `classes` are those that they cover."""
+    """Every planted candidate with its verdict; `classes` are the classes to which the candidates belong."""
 
     tried: tuple[PlantedResult, ...]
     classes: tuple[str, ...] = ()

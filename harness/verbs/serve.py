@@ -1,4 +1,4 @@
-"""The verb `serve`: XProf's own pages over the captures."""
+"""The verb `serve`: XProf's own pages for the captures of a log directory."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -11,9 +11,12 @@ from harness.workbench.profiles.places import PROFILE_DATA
 
 class Serve(Verb):
     place = "profile", 60
-    line = "XProf's own pages over the captures"
+    line = "XProf's own pages for the captures"
     example = "serve --port 8791"
-    description = "Serves XProf's pages over the captures of a log directory, on this machine only, until Ctrl-C."
+    description = (
+        "Serves XProf's pages for the captures of a log directory until Ctrl-C. They can be read on this machine only, "
+        "unless --distributed or arguments for xprof are given."
+    )
     examples = "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792"
 
     def configure(self, parser: Parser) -> None:
@@ -23,7 +26,7 @@ class Serve(Verb):
         parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any free one)")
         parser.flag(
             "--distributed",
-            "start xprof with its own defaults, on all interfaces, and hand every further argument on to it "
+            "start xprof with its own defaults, which listens on all interfaces, and pass every further argument to it "
             "(--grpc_port=50051 on workers, --worker_service_address=host1:50051,... on the viewer)",
         )
 

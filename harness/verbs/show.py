@@ -55,7 +55,7 @@ class Show(Verb):
             candidate, folder = known_candidate(ledger, number), ledger.place.kernel_path.parent
             scaled = table.scaled(ledger)
             advice = advice_here(reporting.advise(attempt.evidence, report), attempt.evidence, candidate, folder)
-            # The attempt's own texts beside the advice are printed as they are.
+            # All other texts of the attempt are printed as recorded.
             advice = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in advice)
             matching = (
                 row for row in scaled.rows if (row.row.number, row.row.kernel_sha256) == (number, attempt.kernel_sha256)

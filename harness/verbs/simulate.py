@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from harness.hardware import Chip
     from harness.render.progress import Progress
 
-# The words for the floor of a part; for any other part, the floor is the time of its operations.
-_FLOORS = {"HBM": "its bytes at full bandwidth", "links": "the bytes of the busiest one, sent this way"}
-# Directions of links, the busiest first: a slice of 2x2 has eight.
+# The explanation of the floor that each of these sets; any other part sets the time of its operations as the floor.
+_FLOORS = {
+    "HBM": "its bytes at full bandwidth",
+    "links": "the bytes of the busiest link direction at the bandwidth that links reach",
+}
+# At most this many link directions are shown, the busiest first: a slice of 2x2 has eight.
 _LINKS_SHOWN = 8
 
 
@@ -50,11 +53,12 @@ class CycleFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateDocument:
-    """A simulated directory of compiler dumps; without a latency `unknown` says why.
+    """The simulation of a directory of compiler dumps; if there is no latency, `unknown` says why.
 
-    The program fetches all its operands within `total_seconds`. `profile_seconds` is the time in a profile of the chip
-    if XLA has the runtime fetch operands before the program starts (cross-program prefetch), else None.
-    `range_seconds` are the least and the most where the SparseCore does a part, and there is no latency.
+    `total_seconds` includes the time in which operands are fetched. `profile_seconds` is the time in a profile of the
+    chip if XLA has the runtime fetch operands before the program starts (cross-program prefetch), else None.
+    `range_seconds` are the least and the most time if there is no latency because the SparseCore does a part of the
+    work.
     """
 
     chip: str
@@ -104,7 +108,7 @@ class Simulate(Verb):
             "--mesh A=N,B=M", "run the function on a mesh of chips with these axes; the last axis varies fastest"
         )
         parser.flag(
-            "--on-tensorcore", "compile a program that does not use the SparseCore, whose time is not simulated"
+            "--on-tensorcore", "compile the function without use of the SparseCore, whose time is not simulated"
         )
         add_operands(parser)
         parser.choice(
@@ -117,7 +121,9 @@ class Simulate(Verb):
 
     def parse(self, words: Sequence[str]) -> Namespace:
         if "-C" in words:
-            raise UsageError("usage", "simulate takes a directory of compiler dumps and no contest: leave -C out")
+            raise UsageError(
+                "usage", "simulate takes a directory of compiler dumps or a function, and no contest: leave -C out"
+            )
         return super().parse(words)
 
     def run(self, arguments: Namespace) -> Outcome:
@@ -170,7 +176,7 @@ class Simulate(Verb):
 
 
 def _with_offer(reason: str) -> str:
-    """The reason, with the way to a latency where the SparseCore is what prevents it."""
+    """`reason`; if the SparseCore is the reason, also how to get a latency without the SparseCore."""
     from harness.judge.simulate.channel import SPARSE_CORE
     from harness.judge.simulate.sparse_core import ON_TENSORCORE
 
@@ -232,7 +238,7 @@ def _cycles(name: str, cycles: float, total: float) -> str:
 
 
 def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
-    """The least cycles that the same traffic and operations take, however they are scheduled, and the rest."""
+    """Two lines: the least cycles that the same traffic and operations need under any schedule, and the rest."""
     traffic = simulation.hbm_read_bytes + simulation.hbm_written_bytes
     floors = {"HBM": roofline.memory_only_seconds(traffic, chip(simulation.chip)) / seconds}
     for unit in simulation.units:
@@ -251,7 +257,7 @@ def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
 
 
 def _text(simulation: Simulation, in_profile: float | None, width: int) -> str:
-    """The simulation for a person: time, cycles by kind, limit, use of each unit, and what was not understood."""
+    """The simulation for people: time, cycles by kind, floor, use of each unit, and the reasons for unknowns."""
     from harness.render.layout import wrap
 
     lines = []
@@ -286,7 +292,7 @@ def _text(simulation: Simulation, in_profile: float | None, width: int) -> str:
     sentences = [f"goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
     if any("contents are not known" in text for text in simulation.unknown):
         sentences.append("if contents depend on an argument, give the argument: --operand NAME=FILE.npy")
-    # The first of the reasons is the headline where there is no latency.
+    # If there is no latency, the first reason is the headline already.
     sentences += [f"not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
     lines += [line for sentence in sentences for line in wrap(sentence, width, "  ")]
     return "\n".join(lines)

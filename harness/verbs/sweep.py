@@ -8,7 +8,7 @@ from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_screening
 
-# Each takes some seconds of two cores; a larger grid is a typing error, or for a search.
+# Each setting takes some seconds on two cores; a larger grid is a typing error, or a case for `tune`.
 _MOST_SETTINGS = 256
 
 
@@ -38,6 +38,7 @@ class Sweep(Verb):
         if count > _MOST_SETTINGS:
             raise UsageError(
                 "bad-grid",
-                f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow it, or `tune` it",
+                f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow the grid, or search "
+                "it with `tune`",
             )
         return run_search(arguments, parameters, lambda contest: WholeGrid(parameters, allowed), count)

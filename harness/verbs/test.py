@@ -12,7 +12,7 @@ class Test(Verb):
     line = "run the project's tests"
     description = (
         "Runs the project's tests; options other than those below go to pytest. `-m device` runs the tests that need a "
-        "TPU; `-m device --on cpu` runs those of them that a CPU can run instead."
+        "TPU; `-m device --on cpu` runs those of these tests that a CPU can run instead."
     )
     examples = "ratchet.sh test -k settings"
     takes_contest = False
@@ -20,7 +20,7 @@ class Test(Verb):
     takes_quiet = False
 
     def configure(self, parser: Parser) -> None:
-        parser.flag("--quick", "only the shorter tests (a minute on two idle cores)")
+        parser.flag("--quick", "only the shorter tests (one to two minutes on two idle cores)")
 
     def parse(self, words: Sequence[str]) -> Namespace:
         arguments, options = self.parser().parse_known_args(words)

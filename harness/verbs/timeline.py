@@ -1,4 +1,4 @@
-"""The verb `timeline`: what happens when, for ui.perfetto.dev and XProf."""
+"""The verb `timeline`: a trace of the simulated run, for ui.perfetto.dev and XProf."""
 
 import gzip
 from argparse import Namespace
@@ -13,7 +13,7 @@ from harness.verbs.parts.arguments import add_subject
 
 class Timeline(Verb):
     place = "profile", 20
-    line = "what happens when, for ui.perfetto.dev and XProf"
+    line = "a trace of the simulated run, for ui.perfetto.dev and XProf"
     example = "timeline 3"
     description = "Writes a timeline of the simulated run, for ui.perfetto.dev and for XProf."
     examples = "ratchet.sh timeline; ratchet.sh timeline 3; ratchet.sh timeline dumps --chip v6e"

@@ -30,7 +30,7 @@ class Tune(Verb):
         parser.choice(
             "--method",
             ["tpe", "random"],
-            "how settings are chosen: by Optuna's model of what is known (tpe), or at random",
+            "how settings are chosen: by Optuna's model of the results so far (tpe), or at random",
             default="tpe",
         )
         add_seed(parser)

@@ -1,4 +1,4 @@
-"""The verb `undo`: take the last accept back, as a new commit."""
+"""The verb `undo`: revert the last accepted attempt, as a new commit."""
 
 from argparse import Namespace
 
@@ -9,13 +9,13 @@ from harness.verbs.checkout import DONE, done
 
 class Undo(Verb):
     place = "loop", 90
-    line = "take the last accept back, as a new commit"
-    description = "Takes the last accept back, as a new commit."
+    line = "revert the last accepted attempt, as a new commit"
+    description = "Reverts the last accepted attempt, as a new commit."
     document = DONE
     effect = "overwrites"
 
     def configure(self, parser: Parser) -> None:
-        parser.json("what was done as JSON")
+        parser.json("what was done, as JSON")
 
     def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.bench import policy_here

@@ -36,7 +36,7 @@ class Validate(Verb):
             "--minutes",
             type=minutes,
             default=30.0,
-            help="minutes that the validation may take; later steps are not run (30)",
+            help="minutes that the validation may take; steps for which no time is left are not run (30)",
         )
         parser.option("--out NAME", "write NAME.md and NAME.tar.gz (validate-CHIP in this folder)", type=Path)
         parser.json("the findings as JSON")

@@ -1,4 +1,4 @@
-"""The verb `whatif`: which of the chip's resources would make it faster."""
+"""The verb `whatif`: the time if the chip had more of each resource."""
 
 from argparse import Namespace
 from dataclasses import dataclass, fields
@@ -42,7 +42,7 @@ RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu", "link-
 
 class Whatif(Verb):
     place = "profile", 30
-    line = "which of the chip's resources would make it faster"
+    line = "the time if the chip had more of each resource"
     example = "whatif --mxu x2"
     description = (
         "Runs the same schedule in the simulator on a chip with other resources; without factors, each resource is "
@@ -134,9 +134,9 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
     # All factors together beat any single factor, so they say nothing about it; no kernel can change the clock.
     alone = [answer for answer in scaled if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
     best = min(alone, key=lambda answer: answer.time_ratio, default=None)
-    last = "nothing here but the clock, which no kernel can change, would make it notably faster"
+    last = "no resource but the clock, which no kernel can change, would make the program notably faster"
     if not any(answer.profits for answer in scaled):
-        last = "nothing here would make it notably faster"
+        last = "none of these resources would make the program notably faster"
     if best is not None and best.profits:
         last = f"the program would profit most from {best.scale.words}"
         clock = min((answer.time_ratio for answer in scaled if answer.scale.clock > 1), default=1.0)

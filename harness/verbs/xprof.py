@@ -44,11 +44,11 @@ def _no_arguments(parser: Parser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand; `words` follow its name in its example, `arguments` adds its own options to the parser.
+    """One subcommand; `words` follow the name in its example, `arguments` adds its own options to the parser.
 
-    `places` names its captures. If there is only one place, it may be left out, and the newest capture is taken. `tool`
-    is its name as a tool if that differs from `name`; None if it is no tool, because it starts a server or writes a
-    file.
+    `places` are the names of the arguments that take a capture. A single capture may be left out: then the newest
+    capture is taken. `tool` is the subcommand's name as a tool, "" for its usual name; None if it is not offered as a
+    tool, because it starts a server or writes a file.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Command:
         return f"ratchet.sh xprof {self.name} {self.words}"
 
     def parser(self) -> Parser:
-        """The parser of its arguments."""
+        """The parser of the subcommand's arguments."""
         parser = Parser(
             prog=f"ratchet.sh xprof {self.name}",
             description=f"{self.sentence[0].upper()}{self.sentence[1:]}.",
@@ -95,7 +95,7 @@ def _captures(files: Sequence[CaptureFiles]) -> Sequence[Capture]:
 
 
 def _analysis(function: str, *options: str) -> Answering:
-    """An analysis of harness.workbench.profiles, `module:function`, which takes the captures and then these options."""
+    """The answer of `module:function` in harness.workbench.profiles, called with the captures and these options."""
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         analyse = pkgutil.resolve_name(f"harness.workbench.profiles.{function}")
@@ -106,7 +106,7 @@ def _analysis(function: str, *options: str) -> Answering:
 
 
 def _tables(name: str, *options: str) -> Answering:
-    """Analyses of harness.workbench.profiles, `module:NAME` of one or several, which take these options."""
+    """The tables of `module:NAME` in harness.workbench.profiles, one Analysis or several, with these options."""
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         from harness.workbench.profiles.analysis import Analysis, tables
@@ -120,7 +120,7 @@ def _tables(name: str, *options: str) -> Answering:
 
 
 def _beside_useful(answer: Answering) -> Answering:
-    """`answer` with the option `useful_flops`: the FLOPs that the attempt's problem counts; None if unknown."""
+    """`answer`, given the FLOPs of the attempt's problem as the option `useful_flops`; None if they are unknown."""
 
     def with_useful_flops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         arguments.useful_flops = _useful_flops(arguments, files[0])
@@ -152,7 +152,7 @@ def _framework_ops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answe
 
 
 def _memory(function: str) -> Answering:
-    """An analysis of memory; a message or a snapshot, which is not a capture, is shown as it is read."""
+    """An analysis of a capture's memory; an out-of-memory message or a snapshot has tables of its own."""
     analyse = _analysis(function, "top", "module")
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
@@ -280,7 +280,7 @@ def _add_graph(parser: Parser) -> None:
 def _add_sql(parser: Parser) -> None:
     parser.add_argument("where", nargs="?", help=places.EXPECTED)
     parser.add_argument("query", nargs="?", help="statements that only read, separated by semicolons")
-    parser.flag("--schema", "the tables and their columns, of every capture")
+    parser.flag("--schema", "print the tables and columns that captures have")
     _top(100)(parser)
 
 
@@ -299,13 +299,13 @@ def _add_serve(parser: Parser) -> None:
 
 
 COMMANDS = (
-    Command("list-runs", "the captures of a log directory: when, which attempt, devices, size", "./profile_data",
+    Command("list-runs", "the captures of a log directory: time, attempt, devices, size", "./profile_data",
             _list_runs, _add_log_directory, places=()),
-    Command("diagnose", "all analyses at once: a checklist, then findings by what they cost, each with rule and remedy",
+    Command("diagnose", "all analyses at once: a checklist, then findings by cost, each with its rule and a remedy",
             "./profile_data", _diagnose, _add_diagnose),
     Command("sql", "any question, in SQL: the capture as tables (docs/CAPTURE_TABLES.md)",
             "3 'select class, sum(self_seconds) from times group by 1'", _sql, _add_sql, places=()),
-    Command("planes", "planes, lines, events and statistics, and the data that analyses lack", "./profile_data",
+    Command("planes", "planes, lines, events and statistics, and which data the analyses lack", "./profile_data",
             _analysis("planes:planes", "top"), _top(30)),
     Command("ops", "time by HLO operation: self time, share, runs, category, FLOP rate, bandwidth", "3 --top 20",
             _beside_useful(_tables("hotspots:OPS", "top", "useful_flops")), _top(30)),
@@ -323,9 +323,9 @@ COMMANDS = (
             "./profile_data --mesh data=4,model=2", _overlap,
             _option("--mesh A=N,B=M",
                     "name the axes of the mesh, the last one varying fastest (default: a mesh that the groups fit)")),
-    Command("roofline", "predicted time of each operation beside the time it took, their ratio and a verdict", "3",
+    Command("roofline", "predicted and actual time of each operation, their ratio and a verdict", "3",
             _tables("ceilings:ROOFLINE", "top"), _top(30)),
-    Command("utilization", "use of TensorCore and HBM by each module and device, and a conclusion from both", "3",
+    Command("utilization", "use of TensorCore and HBM by each module and device, and a conclusion", "3",
             _tables("ceilings:UTILIZATION")),
     Command("counters", "the hardware's own counters, where the capture has them: how busy each unit was",
             "./profile_data", _analysis("counters:counters", "top"), _top(30)),
@@ -344,11 +344,11 @@ COMMANDS = (
         "time",
             "./profile_data", _memory("memory:memory"), _add_memory),
     Command("memory diagnose",
-            "faults of the memory: padding, growth, buffers kept long or as large as a vocabulary",
+            "waste of memory: padding, growth, buffers that live long or are as large as the vocabulary",
             "./profile_data", _memory("memory:diagnose"), _add_memory),
     Command("graph", "an operation with its operands, and the operations that use its result",
             "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph, _add_graph),
-    Command("url", "the addresses of a capture in XProf's pages", "./profile_data --url http://tpu-vm:8791",
+    Command("url", "the addresses of XProf's pages for a capture", "./profile_data --url http://tpu-vm:8791",
             _url, _option("--url URL", "an XProf server elsewhere "
                           f"(default: {remote.URL_VARIABLE} of the environment, else {remote.LOCAL})"),
             tool="xprof_trace_url"),
@@ -356,7 +356,7 @@ COMMANDS = (
             _export, _add_export, tool=None),
     Command("report", "baseline, experiment and delta: step time, matrix units, hottest operation, peak memory", "3 7",
             _analysis("comparison:report"), places=("baseline", "experiment")),
-    Command("serve", "XProf's own pages, on this machine only; `ratchet.sh serve` hands further arguments to xprof",
+    Command("serve", "XProf's own pages, on this machine only; `ratchet.sh serve` passes further arguments to xprof",
             "./profile_data --port 8792", _serve, _add_serve, places=(), tool=None),
 )  # fmt: skip
 BY_NAME = {command.name: command for command in COMMANDS}
@@ -383,7 +383,9 @@ class Xprof(Verb):
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = _overview()
         parser.add_argument("subcommand", nargs="?", help="one of those below; SUBCOMMAND --help says more")
-        parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its captures and options")
+        parser.add_argument(
+            "rest", nargs=argparse.REMAINDER, metavar="...", help="the subcommand's captures and options"
+        )
 
     def parsers(self) -> Iterator[tuple[str, Parser]]:
         yield from super().parsers()
@@ -430,7 +432,7 @@ class Xprof(Verb):
 
 
 def _named(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The subcommand that the words begin with, and the rest; its name may have two words, or be a published name."""
+    """The subcommand's name at the beginning of the words (one or two words, or a published name), and the rest."""
     longer = " ".join(words[:2])
     if len(words) > 1 and (longer in BY_NAME or longer in _PUBLISHED):
         return _PUBLISHED.get(longer, longer), list(words[2:])
@@ -438,9 +440,9 @@ def _named(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _places(words: Sequence[str]) -> list[str]:
-    """The words with `--run-dir DIR` and `--runs A,B` of published workflows as captures by themselves.
+    """The words; `--run-dir DIR` and `--runs A,B` of published workflows are replaced by the captures that they name.
 
-    Both together are runs in DIR. Raises UsageError `usage` if one of them has no value.
+    With both options, the captures are runs in DIR. Raises UsageError `usage` if an option has no value.
     """
     rest, folder = value_of(words, "--run-dir")
     rest, runs = value_of(rest, "--runs")
@@ -461,7 +463,7 @@ def _overview() -> str:
             *lines,
             "",
             "Captures are named by a log directory (with plugins/profile/RUN/), the folder or the name of a run,",
-            "an .xplane.pb file, or the number of an attempt; the default is the newest of the contest.",
+            "an .xplane.pb file, or the number of an attempt; the default is the newest capture of the contest.",
             f"If {remote.URL_VARIABLE} names an XProf server, any other name is a run on that server.",
             "--json prints JSON, in SI units.",
         )

@@ -1,1 +1,1 @@
-"""Words in, exit code out: parsers, errors, documents, completion and MCP for verbs that it does not know by name."""
+"""Words in, exit code out: parsers, errors, documents, completion and MCP; it knows no verb by name."""

@@ -21,7 +21,7 @@ FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 
 
 def directory(named: Path | None) -> Path:
-    """The named contest, else the one in this folder. Raises RatchetError `no-contest` if it does not exist."""
+    """The named folder, else the current one. Raises RatchetError `no-contest` if the named folder does not exist."""
     if named is not None and not named.is_dir():
         raise RatchetError("no-contest", f"expected a contest's folder, got {named}, which does not exist")
     return named or Path.cwd()
@@ -73,14 +73,14 @@ def mesh_sizes(text: str | None) -> dict[str, int]:
 def value_of(words: Sequence[str], option: str) -> tuple[list[str], str | None]:
     """The words without `option VALUE` or `option=VALUE`, and the value; for spellings of other tools.
 
-    Raises UsageError `usage` if it has no value.
+    Raises UsageError `usage` if the option has no value.
     """
     for at, word in enumerate(words):
         name, is_one_word, value = word.partition("=")
         if name == option:
             end = at + 1 if is_one_word else at + 2
             if not is_one_word and end > len(words):
-                raise UsageError("usage", f"expected a value behind {option}")
+                raise UsageError("usage", f"expected a value after {option}")
             return [*words[:at], *words[end:]], value if is_one_word else words[at + 1]
     return list(words), None
 
@@ -93,7 +93,7 @@ def attempt_number(text: str) -> int:
 
 
 def since(text: str) -> str:
-    """Reads the number of an attempt, or a day as 2026-03-31, for `type=` of an argument."""
+    """Reads the number of an attempt, or a day such as 2026-03-31, for `type=` of an argument."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
         try:
             return date.fromisoformat(text).isoformat()

@@ -42,7 +42,7 @@ def typed_verbs() -> Iterator[Verb]:
 
 
 def valued_options() -> frozenset[str]:
-    """The options, of any verb, that a value follows."""
+    """The options of all verbs that take a value."""
     return frozenset(name for verb in EVERY.values() for name in verb.parser().valued())
 
 

@@ -30,7 +30,7 @@ _ONE_WORD = {"bash": re.compile(r"[\w/.@+ -]+"), "zsh": re.compile(r"[\w/.@+ -]+
 def code(shell: str) -> str:
     """The code that a shell evaluates at its start; it asks the command itself for completions."""
     program = _program_to_ask(shell)
-    # Without a program to ask, a shell asks the one that is typed.
+    # Without a known program, the shell asks the program that is typed.
     names = [*INSTALLED, *(["ratchet.sh"] if program else [])]
     return shellcode(names, shell=shell, argcomplete_script=program).rstrip("\n")
 
@@ -72,7 +72,7 @@ def joint_parser() -> Parser:
 
 
 def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list[tuple[Sequence[str], Parser]]) -> None:
-    """The parser of a name, or the names that follow it: `xprof`, `xprof memory`, `xprof memory diagnose`."""
+    """Adds the parser of a name, or parsers of its longer names: `xprof`, `xprof memory`, `xprof memory diagnose`."""
     parents = [parser for rest, parser in parsers if not rest]
     longer: dict[str, list[tuple[Sequence[str], Parser]]] = {}
     for rest, parser in parsers:
@@ -92,7 +92,7 @@ def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list
     for action in added.options():
         _give_completer(action)
         if action.dest == "directory":
-            # If it is not given behind the verb, it may be given before it.
+            # -C may also stand before the verb; a default here would replace the value that was given there.
             action.default = argparse.SUPPRESS
 
 

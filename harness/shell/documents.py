@@ -89,7 +89,7 @@ def _references(form: Any) -> Iterator[Any]:
 
 
 def _with_odd_numbers(form: Any) -> Any:
-    """`form` as JSON has it: each number may also be one that is not finite, as the codec writes it."""
+    """`form`, in which each number may also be the object by which the codec writes nan and infinities."""
     if isinstance(form, list | tuple):
         return [_with_odd_numbers(item) for item in form]
     if not isinstance(form, dict):
@@ -97,6 +97,6 @@ def _with_odd_numbers(form: Any) -> Any:
     if form.get("type") == "number":
         return {"anyOf": [form, {"$ref": "#/$defs/NotFinite"}]}
     if "enum" in form:
-        # Their order is not the same in every process.
+        # The order of the values differs between processes.
         return {**form, "enum": sorted(form["enum"])}
     return {name: _with_odd_numbers(item) for name, item in form.items()}

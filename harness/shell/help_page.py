@@ -1,4 +1,4 @@
-"""The help of the verbs: of one, of all in the overview, of all as the page docs/COMMANDS.md."""
+"""The help of one verb, the overview of all verbs, and the page docs/COMMANDS.md."""
 
 from argparse import Action
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def _overview_lines() -> Iterator[str]:
                 yield f"  {verb.name:10} {verb.line:{widest}}  {verb.example}"
     yield ""
     yield "  -C DIR     the contest's folder (default: this one)"
-    yield "  --python X the Python to set up the environment with (3.12, or a path); it must come first"
+    yield "  --python X the Python to set up the environment with (3.12, or a path); this option must come first"
     yield "ratchet.sh VERB --help says more; ratchet.sh experiment --help lists the options of an attempt."
     yield EXIT_CODES
     yield f"kernel-ratchet {__version__}"

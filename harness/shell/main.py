@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BUG, INTERRUPTED = 5, 130
 _HELP = {"-h", "--help"}
-# Set by a shell that asks what may follow.
+# The environment variable that a shell sets when it asks for completions.
 COMPLETING = "_ARGCOMPLETE"
 # The hypothesis of a contest's first attempt.
 _BASELINE = "baseline"
@@ -178,7 +178,7 @@ def _carry_out(verb: Verb, words: list[str]) -> int:
 def _text_of(verb: Verb, arguments: Namespace, outcome: Outcome) -> str:
     if outcome.document is None or verb.document is None or not arguments.json:
         return harmless(outcome.text(), colour())
-    # Importing it takes half a second, which only a document is worth.
+    # Imported only here: the import takes half a second, and only JSON needs it.
     from harness.shell.documents import json_text
 
     return json_text(verb.document, outcome.document)
@@ -211,7 +211,7 @@ def place_of_verb(words: Sequence[str]) -> int | None:
 
 
 def _meant(words: Sequence[str]) -> str:
-    """The hint for words that begin with none of our verbs: the nearest command, or the hypothesis that they may be."""
+    """The hint for words that do not begin with a verb: the nearest command, or the words as a hypothesis."""
     word = words[0]
     begins = word.partition(" ")[0].partition(":")[0]
     if difflib.get_close_matches(begins.lower(), [MESSAGE], 1, 0.8):
@@ -232,7 +232,7 @@ def _meant(words: Sequence[str]) -> str:
 
 
 def contests_below(folder: Path) -> str:
-    """`contests here: attn, mbg`, the folders as `-C` takes them; "" if there is none within two levels.
+    """`contests here: attn, mbg`, the folders as `-C` takes them; "" if no contest lies within two levels.
 
     `folder` is as the user typed it, relative to the current folder or absolute.
     """
@@ -249,7 +249,7 @@ def _contests(folder: Path) -> Iterator[Path]:
 
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
-    """Folders below, no links and nothing hidden; what cannot be read is left out."""
+    """The folders up to `depth` levels below `folder`, without links, hidden folders and unreadable ones."""
     try:
         with os.scandir(folder) as entries:
             below = [folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -264,7 +264,7 @@ def _folders(folder: Path, depth: int) -> Iterator[Path]:
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     if as_json:
-        # Importing it takes half a second, which only a document is worth.
+        # Imported only here: the import takes half a second, and only JSON needs it.
         from harness.shell.documents import ERROR, ErrorDocument, Mistake, json_text
 
         print(json_text(ERROR, ErrorDocument(error=Mistake(kind=kind, message=renamed(message)))))

@@ -28,12 +28,12 @@ from harness.shell.roots import Roots
 from harness.shell.tools import CONTEST, PART, START, Tool, tools
 from harness.shell.verb import MESSAGE
 
-# The folder for an answer of a writing tool that is too long to send: asking again would write again.
+# The folder for answers that are too long to send, of tools that write: a second call would write again.
 _ANSWERS = Path("profile_data") / "answers"
 
 
 def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
-    """Serves the verbs on stdin and stdout until the client goes, for the contest in `contest` unless a call names one.
+    """Serves the verbs on stdin and stdout until the client goes; a call that names no contest uses `contest`.
 
     `instructions` tell the client how the verbs work together.
     Nothing outside `roots` is opened. Raises UsageError `outside`.
@@ -41,7 +41,7 @@ def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
     served = _Tools(contest, Roots(folders=tuple(root.resolve() for root in roots)))
 
     async def run() -> None:
-        # Standard output is the protocol's: the SDK keeps it to itself and sends what anyone else prints to stderr.
+        # Standard output is for the protocol alone: the SDK redirects all other output to stderr.
         async with stdio_server() as (reading, writing):
             server = served.server(instructions)
             await server.run(reading, writing, server.create_initialization_options())
@@ -54,7 +54,7 @@ class _Tools:
         self._contest = roots.contest(contest)
         self._roots = roots
         self._tools = {tool.name: tool for tool in tools()}
-        # Calls come in threads, and two judges at a time would disturb each other's measurements.
+        # Each call has a thread, and two evaluations at a time would disturb each other's measurements.
         self._one_at_a_time = threading.Lock()
 
     def server(self, instructions: str) -> Server[Any]:
@@ -96,7 +96,7 @@ class _Tools:
             self._roots.path(text) if is_path else self._roots.text(text)
         if "message" in meant and not meant["message"].startswith(f"{MESSAGE}:"):
             meant["message"] = f"{MESSAGE}: {meant['message']}"
-        # The verb's own parser: options are checked, and have their defaults, in one place.
+        # The verb's own parser checks the options and adds defaults, as on the command line.
         place = ["-C", str(contest)] if tool.verb.takes_contest else []
         words = [*tool.command_line(meant), *place, "--json", *(["--only-reads"] if tool.effect == "reads" else [])]
         if tool.effect == "reads":
@@ -114,9 +114,9 @@ class _Tools:
 
 
 def read_answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """The document that the verb prints for `words`, which hold --json; it runs as a command line, with its limits.
+    """The document that the verb prints for `words`, which contain --json; limits of a command line apply.
 
-    The process is one of its own, so that a bad file cannot end the server.
+    The verb runs in a process of its own, so that a bad file cannot end the server.
 
     Raises RatchetError: the verb's own refusal, or `too-large` where it prints more than an answer may have.
     """

@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action="store_true", help=words)
 
     def option(self, form: str, words: str, **how: Any) -> None:
-        """Adds an option with a value, `--jobs N` as --help shows it; None if it is not given and has no default."""
+        """Adds an option with a value; `form` is the option in --help, `--jobs N`. The default is None unless given."""
         name, _, metavar = form.partition(" ")
         self.add_argument(name, metavar=metavar or None, help=words, **how)
 
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 
     def quiet(self) -> None:
         """Adds `--quiet`, for a verb that reports progress."""
-        self.flag("--quiet", "no progress on stderr")
+        self.flag("--quiet", "print no progress on stderr")
 
     def common(self, *, takes_contest: bool) -> None:
         """Adds the arguments that every verb takes before its own.
@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         self.flag("--only-reads", argparse.SUPPRESS)
 
     def needless_quiet(self) -> None:
-        """Adds `--quiet` where there is no progress: a script need not know which verbs have any."""
+        """Adds `--quiet` to a verb without progress: a script need not know which verbs print progress."""
         if "--quiet" not in self.option_names():
             self.flag("--quiet", argparse.SUPPRESS)
 
@@ -110,11 +110,11 @@ class Parser(argparse.ArgumentParser):
         super()._print_message(renamed(message or ""), file)
 
     def option_names(self) -> list[str]:
-        """The names of all its options."""
+        """The names of all options."""
         return [name for action in self._actions for name in action.option_strings]
 
     def options(self) -> tuple[argparse.Action, ...]:
-        """The arguments it takes, in the order of `--help`, without `--help` itself and hidden ones."""
+        """The arguments in the order of `--help`, without `--help` itself and hidden arguments."""
         return tuple(
             action
             for action in self._actions
@@ -122,7 +122,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def valued(self) -> tuple[str, ...]:
-        """The options that a value follows."""
+        """The options that take a value."""
         return tuple(name for action in self.options() if action.nargs != 0 for name in action.option_strings)
 
 

@@ -21,7 +21,7 @@ def typed() -> str:
     if name in INSTALLED:
         return name
     script = sys._xoptions.get(OPTION)
-    # Without a folder: `bash ratchet.sh`.
+    # The script has no folder in its name if it was called as `bash ratchet.sh`.
     return shlex.quote(script) if isinstance(script, str) and "/" in script else IN_A_CLONE
 
 

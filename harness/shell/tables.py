@@ -34,7 +34,7 @@ TABLES = Document(1, TablesDocument)
 
 
 def outcome_of(command: str, tables: Sequence[Table], shown: Sequence[Table] = (), exit_code: int = 0) -> Outcome:
-    """The tables as the outcome of `command`; people get `shown` where that differs."""
+    """The tables as the outcome of `command`; `shown`, if given, is printed instead of `tables`, except as JSON."""
     return Outcome(
         document=TablesDocument(command=command, tables=figures(tables)),
         text=lambda: tables_text(shown or tables),

@@ -164,7 +164,7 @@ class Tool:
         return [*self.words, *words, *options]
 
     def paths(self, meant: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-        """Every text of `valid` that may name a file; True for an argument that names it even if it does not exist."""
+        """Every text of `valid` that may name a file, with True if the argument is a path even without such a file."""
         for argument in self.arguments:
             value = meant.get(argument.name)
             for text in value if isinstance(value, list) else [value]:

@@ -65,11 +65,11 @@ class Verb:
     The file imports nothing heavy, so that --help is quick: `run` imports what it needs.
 
     `line` is its line in the overview, and `place` its place there: the group, and the order within the group.
-    `example` is the command line after `ratchet.sh` there, by default only the name; --help ends with `examples` if
-    there are several. `is_watched`: the verb reads files that anyone may have written, so its time and memory are
-    limited (harness.shell.watch). `shows_texts`: the output contains the text of files, so `ratchet.sh` in it is not
-    replaced by the command that the user typed. Hints add `-C CONTEST` to this verb; `hints_name_contest` is False for
-    a verb that works on another contest than the current one (`new`).
+    `example` is the command line after `ratchet.sh` there, by default only the name; --help ends with `examples`, or
+    with `example` if there are none. `is_watched`: the verb reads files that anyone may have written, so its time
+    and memory are limited (harness.shell.watch). `shows_texts`: the output contains the text of files, so
+    `ratchet.sh` in it is not replaced by the command that the user typed. Hints add `-C CONTEST` to this verb;
+    `hints_name_contest` is False for a verb that works on another contest than the current one (`new`).
 
     Programs may call it if it has an `effect`, under the name `tool` if that is set. They do not get the arguments
     `not_for_tools`. `other_names` maps an argument to another name under which programs may pass it.

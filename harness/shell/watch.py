@@ -1,4 +1,4 @@
-"""Runs a verb that reads strangers' files in a child, and ends the child with a sentence if it takes too much."""
+"""Runs a verb that reads strangers' files in a child, and ends the child if it takes too much time or memory."""
 
 import os
 import signal
@@ -96,7 +96,7 @@ def _until_it_ends(child: int, reading: int, asked: list[float]) -> tuple[int, i
                 complaint = _excess(child, size, times, _cpu_seconds(child) - begun)
             if complaint:
                 os.kill(child, signal.SIGKILL)
-        # A verb that is done at once shall not wait for its watcher.
+        # A verb that ends at once must not have to wait for its watcher.
         wait = min(_LOOK_SECONDS, wait * 1.5 if wait < early else _LOOK_SECONDS)
         time.sleep(wait)
 
@@ -110,7 +110,7 @@ def _reported(reading: int) -> list[int]:
 
 
 def _excess(child: int, size: int, times: int, spent: float) -> str:
-    """The limit that the child is past, as a sentence; empty if none."""
+    """A sentence on the limit that the child exceeds; "" if it exceeds none."""
     most_bytes, most_seconds = reading_limits.memory_bytes(size), reading_limits.seconds(size) * times
     what = f"what was read ({size:,} bytes)"
     if (resident := _resident_bytes(child)) > most_bytes:

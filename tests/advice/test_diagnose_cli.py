@@ -46,7 +46,7 @@ def test_findings_in_words(contest: Path, capsys: pytest.CaptureFixture[str], mo
     assert shown.startswith("attempt 2: 885.103 us, compute-bound, gap 20.4% [simulated v5e]\n")
     assert "1. scale outside: at most 13.1% less time (simulated schedule); kind of change: body" in shown
     assert "(published protocol, levers)" in shown
-    assert "its schedule is not on this machine" in " ".join(shown.split())
+    assert "the schedule is not on this machine" in " ".join(shown.split())
     assert "\x1b" not in shown
 
 

@@ -230,7 +230,7 @@ def test_a_command_to_copy_names_the_contest_only_where_it_was_named() -> None:
 
 def test_simulate_says_that_it_takes_no_contest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-C", f"{PROJECT}/examples/rmsnorm", "simulate", "dumps", "--chip", "v5e"]) == 2
-    assert "takes a directory of compiler dumps and no contest" in capsys.readouterr().err
+    assert "takes a directory of compiler dumps or a function, and no contest" in capsys.readouterr().err
 
 
 @pytest.mark.long

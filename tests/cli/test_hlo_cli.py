@@ -140,7 +140,7 @@ def test_a_proto_reads_like_its_text(capsys: pytest.CaptureFixture[str], path: P
 
 def test_an_operation_that_does_not_exist_has_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
     error = mistaken(capsys, 2, str(NORMALISED), "--op", "%fusio")
-    assert "near it: fusion" in error
+    assert "similar names: fusion" in error
     assert "unknown-op" in error
 
 
@@ -168,7 +168,7 @@ def test_bad_requests(capsys: pytest.CaptureFixture[str], words: list[str], code
         (b"", "expected HLO"),
         (b"def f():\n    pass\n", "expected HLO"),
         (b"\x00\x01\x02", "expected a serialized HloModuleProto"),
-        (gzip.compress(b"HloModule m", mtime=0)[:-4], "begins as gzip and breaks off"),
+        (gzip.compress(b"HloModule m", mtime=0)[:-4], "begins as gzip and cannot be unpacked"),
         (b"\xff\xfe" + bytes(64), "expected a serialized HloModuleProto"),
     ],
 )

@@ -252,7 +252,7 @@ def test_without_xprof_they_get_the_exact_command(
 
 def test_an_option_without_its_value_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["xprof", "compare", "--runs"]) == 2
-    assert "expected a value behind --runs" in capsys.readouterr().err
+    assert "expected a value after --runs" in capsys.readouterr().err
 
 
 def test_two_runs_are_compared_by_name_and_by_category(

@@ -594,9 +594,9 @@ def test_a_range_is_an_entry_that_says_so(tmp_path: Path) -> None:
     assert table.column("seconds") == (None, None, 1e-3)
     notes = " ".join(table.notes)
     assert "prefill on v6e has only a range of times: 1.000 ms to 1.500 ms simulated" in notes
-    assert "no other setting takes less at either end" in notes
+    assert "no other setting takes less time at either end" in notes
     assert "close on v6e has only a range" in notes
-    assert "another setting takes less at one end" in notes
+    assert "another setting takes less time at one end" in notes
     assert "--on-tensorcore" in notes
     assert formats.holds(formats.written([ranged], "python"), "t", ranged.kernel, "v6e")(dict(ranged.parameters))
     stated = "only a range of times: 1.000 ms to 1.500 ms simulated, the fallback takes at least 3.00 times as long"

@@ -1,4 +1,4 @@
-"""Arguments that several verbs take, beside those of the shell."""
+"""Arguments that several verbs share, in addition to those of harness/shell/parser.py."""
 
 import ast
 from pathlib import Path
@@ -9,7 +9,7 @@ from harness.hardware import CHIPS
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 
-# The most functions of a file that a sentence names.
+# An error names at most this many functions of a file.
 _MOST_FUNCTIONS = 5
 
 
@@ -29,7 +29,7 @@ def add_screening(parser: Parser) -> None:
         ["cpu", "tpu", "gpu", "simulated"],
         "where the latency of the attempt comes from; a TPU's settings are always screened in the simulator",
     )
-    parser.option("--expect 5%", "how much less time you expect of the best setting")
+    parser.option("--expect 5%", "how much less time you expect the best setting to take")
     parser.flag("--again", "judge the best setting even if it was judged before")
     parser.flag("--full", "print the whole report of the attempt")
     parser.json("the settings' results as JSON")
@@ -87,7 +87,7 @@ def add_function_arguments(parser: Parser) -> None:
 
 
 def refuse_bare_file(what: str) -> None:
-    """Raises UsageError `unknown-function` if `what` is a Python file: the sentence names its functions.
+    """Raises UsageError `unknown-function` if `what` is a Python file; the message names its functions.
 
     The file is read, not imported. Whatever `reading_limits.read` raises is raised too.
     """

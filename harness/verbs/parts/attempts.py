@@ -119,7 +119,7 @@ def _advice(contest: Contest, judged: ratchet.AttemptResult, candidate: Candidat
 
 
 def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
-    """Remarks on how an experiment was made: its hypothesis, and whether it is one change. They decide nothing."""
+    """Remarks on how an experiment was made: its hypothesis, and whether it is one change. The verdict ignores them."""
     if attempt.kind != "experiment" or attempt.champion is None:
         return ()
     words = [hypotheses.on_hypothesis(attempt.hypothesis)]
@@ -171,7 +171,7 @@ def expectation(text: str | None) -> float | None:
 
 
 def on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
-    """Advice if the judged kernel.py fails and is the champion's."""
+    """Advice for the case that the judged kernel.py fails and is the champion's; () otherwise."""
     if evidence.failure is None:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""The work of `diff`: two kernels compared, of attempts, of files, or kernel.py as it stands."""
+"""The work of `diff`: compares two kernels, each from an attempt, from a file, or kernel.py as it stands."""
 
 import re
 from argparse import Namespace
@@ -32,7 +32,7 @@ def diff(arguments: Namespace) -> Outcome:
 
 
 def _on_one_scale(arguments: Namespace) -> str:
-    """Words on the times of two attempts on the champion's scale, "" unless both have one."""
+    """A clause with the times of two attempts on the champion's scale; "" unless both times are known."""
     ledger = recovered_ledger(arguments)
     scaled = table.scaled(ledger)
     by_number = {str(row.row.number): row.row.seconds for row in scaled.rows}

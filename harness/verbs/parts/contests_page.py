@@ -24,9 +24,10 @@ _PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestList:
-    """The contests with attempts, in the order of their folders, and a sentence on each that cannot be shown.
+    """The contests with attempts, in the order of their folders.
 
-    `untried` are the folders of contests without attempts.
+    `untried` are the folders of contests without attempts; `notes` are sentences on contests that are left out, and the
+    notes of the others.
     """
 
     rows: tuple[ContestRow, ...]
@@ -35,7 +36,7 @@ class ContestList:
 
 
 def write_pages(folder: Path, file_of_peers: Path | None, target: Path) -> str:
-    """Writes every contest's page beside `target`, and to `target` the page over all of them; returns a sentence."""
+    """Writes the page over all contests to `target` and each contest's page next to it; returns a sentence."""
 
     def keep(story: Story, name: str) -> None:
         write_atomically(target.parent / name, page(story))
@@ -46,7 +47,7 @@ def write_pages(folder: Path, file_of_peers: Path | None, target: Path) -> str:
     data = contests_page(f"Contests of {folder.name}", made, listed.rows, (*untried, *listed.notes))
     write_atomically(target, data)
     wrote = f"wrote {target}: {quantity(len(listed.rows), 'contest')}, {decimal(len(data), 'B')}"
-    return "; ".join([wrote, *untried, "their own pages lie beside it"])
+    return "; ".join([wrote, *untried, "the page of each contest lies next to it"])
 
 
 def contests(
@@ -86,7 +87,7 @@ def contests(
 
 
 def _is_contest(folder: Path) -> bool:
-    """True unless it has no kernel.py, or lies among the templates of `new`."""
+    """True if the folder has a kernel.py and does not lie among the templates of `new`."""
     return (folder / "kernel.py").is_file() and not folder.resolve().is_relative_to(OPERATORS)
 
 
@@ -100,7 +101,7 @@ def contest_folders(repository: Repo, folder: Path) -> Iterator[str]:
 
 
 def peers(file: Path | None) -> dict[str, Peer]:
-    """The best peer of each contest by its folder ("." for the top), from tab-separated lines under a head.
+    """The best peer of each contest by its folder ("." for the top), from tab-separated lines below a header line.
 
     Raises UsageError `bad-peers`.
     """

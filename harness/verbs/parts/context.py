@@ -1,4 +1,4 @@
-"""The contest, the ledger and the progress on stderr that a verb's arguments name, and functions for several verbs."""
+"""Functions that several verbs share: the contest, ledger and progress of their arguments; evidence; candidates."""
 
 import hashlib
 import sysconfig
@@ -59,10 +59,10 @@ def recovered_ledger(arguments: Namespace) -> Ledger:
 def present_evidence(
     contest: Contest, arguments: Namespace, *, checked: bool = True, with_lines: bool = False
 ) -> Evidence:
-    """The evidence about kernel.py as it stands, judged now unless it was before.
+    """The evidence about kernel.py as it stands; kernel.py is judged now unless its evidence has been kept.
 
-    Without `checked` it is compiled and simulated only, in a fifth of the time; each line's cycles need `with_lines`.
-    Raises RatchetError `not-judged` if it is not judged and must not be judged now.
+    Without `checked`, kernel.py is only compiled and simulated, which takes a fifth of the time; `with_lines` adds the
+    cycles of each line. Raises RatchetError `not-judged` if there is no evidence and the caller only reads.
     """
     from harness.loop import bench
 
@@ -83,12 +83,12 @@ def present_evidence(
 def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
     """The files of a candidate, and the unchanged files of installed packages that its operations came from.
 
-    Lines are shown only with the judged text, so a file with another hash is left out.
+    A file whose hash differs from the judged one is left out, so that no line is shown with another text.
     """
     files, home = {}, Path(sysconfig.get_path("purelib")).resolve()
     for source in evidence.trace.sources if evidence.trace else ():
         path = (home / source.name).resolve()
-        # The traced program names the file, so nothing but a module of a package may be read.
+        # The traced program chose the name, so only modules of installed packages may be read.
         data = read_file(path) if path.suffix == ".py" and path.is_relative_to(home) else None
         if data is not None and hashlib.sha256(data).hexdigest() == source.sha256:
             files[shown_name(source.name)] = data.decode("utf-8", "replace").splitlines()
@@ -104,7 +104,7 @@ def known_candidate(ledger: Ledger, number: int) -> Candidate:
 
 
 def rows_of(contest: Path) -> tuple[Row, ...]:
-    """The attempts of the contest in a folder; none if it has no ledger."""
+    """The attempts of the contest in a folder; () if the folder has no ledger."""
     try:
         return history.rows(place_of(contest))[0]
     except RatchetError:

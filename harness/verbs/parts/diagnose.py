@@ -39,7 +39,7 @@ _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Factors], ...] = (
     ("memory", "transfers that take no time", Factors(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
     ("MXU", "MXU x2", Factors(mxu=2.0)),
 )
-_TRIED = columns("edit;time_ratio=time, new/old;why=why there is none")
+_TRIED = columns("edit;time_ratio=time, new/old;why=why no time")
 _COLUMNS = columns(
     "rule;gain_fraction=gain;gain_source=from;ranked_by_fraction=ranked by;kind=kind of change;observation;"
     "suggestion=what to try;because=the rule;rule_source=its source"
@@ -129,7 +129,12 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
     advice = advice_here(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate, folder)
-    notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(simulated, why))
+    notes = (
+        "`at most` states an upper bound of the gain, not the expected gain",
+        note,
+        *_order(advice),
+        *_of_edits(simulated, why),
+    )
     failure = evidence.failure
     if failure is not None:
         notes = (f"{failure.stage}, {failure.kind}: {failure.message}",)
@@ -170,7 +175,7 @@ def _simulate_edits(
 
 
 def _of_edits(simulated: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
-    """The simulated edits with their times, in a sentence; else the reason why there is none."""
+    """A sentence on the simulated edits and their times; without edits, the reason `why`, if any."""
     if not simulated:
         return (why,) if why else ()
     times = [
@@ -190,8 +195,9 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
         for number, hint in enumerate(advice, 1)
     )
     return (
-        f"in the order of the expected gain: {ranks}. The expected gain is below the bound if such advice mostly "
-        "brought less; a finding without a known gain is ranked by a part of its cause's time",
+        f"findings are in the order of the expected gain: {ranks}. The expected gain is below the bound where "
+        "advice of the same kind mostly brought less; a finding of unknown gain is ranked by a part of the time that "
+        "its cause takes",
     )
 
 
@@ -212,13 +218,13 @@ def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
 
 
 def _ceilings(folder: Path, evidence: Evidence, target: Chip) -> tuple[tuple[Ceiling, ...], str]:
-    """The schedule's time without the cost of each resource, and a sentence on the bounds or on why there are none."""
+    """Bounds on the gain, from the schedule simulated on each ideal machine; a sentence on them or their absence."""
     without = "gains are bounded by the roofline and by the simulated schedule; no what-if was simulated: "
     if target.platform != "tpu" or evidence.dump_directory is None:
         return (), f"{without}there is no schedule"
     dumps = dump_directory.of(evidence, folder)
     if dumps is None:
-        return (), f"{without}its schedule is not on this machine"
+        return (), f"{without}the schedule is not on this machine"
     scales = tuple(scale for _, _, scale in _CEILINGS)
     real, scaled = answers(dump_directory.read(dumps, target, len(scales) + 1), target, scales)
     if not scaled:

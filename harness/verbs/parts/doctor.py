@@ -1,4 +1,4 @@
-"""The work of `doctor`: whether this machine is fit, and the checklist of a user's program."""
+"""The work of `doctor`: a check of this machine, or the checklist of a user's program."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def _contest(folder: Path) -> tuple[Contest | None, str]:
 
 
 def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
-    """The state of the log. An attempt that was ended is left as it is: a doctor looks, and mends nothing."""
+    """The state of the log. An interrupted attempt is left as it is, because `doctor` only reads."""
     if contest is None:
         yield from machine_check.log(None, (why,))
         return
@@ -106,5 +106,5 @@ def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
             what="judge",
             value=f"differs from HEAD in {quantity(len(state.dirty_judge_files), 'file')}",
             state="note",
-            remedy="Attempts are refused until they are committed or put back",
+            remedy="Attempts are refused until these files are committed or restored",
         )

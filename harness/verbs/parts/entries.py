@@ -27,7 +27,7 @@ def entry_of(
     page_folder: Path,
     recheck: str = "",
 ) -> Entry:
-    """The attempt under the id `name` with its time on a scale; `before` are those that came earlier.
+    """The attempt under the id `name` with its time on a scale; `before` are the entries of earlier attempts.
 
     `recheck` describes the run of checks of an unchanged champion that the attempt belongs to, if any. `files` is the
     folder of timelines; links to them are relative to `page_folder`.
@@ -120,7 +120,7 @@ def _bound(report: Report, problem: Statement) -> Bound:
 
 
 def _score_range(report: Report) -> tuple[float, float] | None:
-    """The score at the two ends of the latency's uncertainty; None where there is none."""
+    """The score at the two ends of the latency's uncertainty; None unless the uncertainty is known and usable."""
     seconds, off = report.seconds, report.plus_minus_seconds
     if seconds is None or off is None or not 0 < off < seconds:
         return None

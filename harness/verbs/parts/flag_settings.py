@@ -12,7 +12,7 @@ from harness.records.doctor import Settings
 from harness.workbench.doctor import settings
 from harness.workbench.profiles.places import SUFFIX
 
-# A launch script is text that a person wrote.
+# A launch script is written by a person, so it is short.
 _SCRIPT_BYTES = 4 << 20
 _SCRIPT = Limit(counts="bytes in a launch script", most=_SCRIPT_BYTES, variable="RATCHET_MAX_SCRIPT_BYTES")
 

@@ -55,12 +55,12 @@ _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
     "faster": "accept",
     "new": "accept",
 }
-# Steps of a grid that a timeline shows bundle by bundle.
+# The number of grid steps that a timeline shows bundle by bundle.
 _STEPS = 2
 
 
 def ci(arguments: Namespace, fails: frozenset[str]) -> Outcome:
-    """The gate; the outcomes in `fails` make it fail. Raises RatchetError."""
+    """The outcome of the gate, which fails if a contest's outcome is in `fails`. Raises RatchetError."""
     try:
         return _judged(arguments, fails)
     except RatchetError as error:
@@ -198,7 +198,7 @@ def _inside(out: Path, contest: str) -> Path:
     into = out / contest
     if not into.resolve().is_relative_to(out.resolve()):
         raise RatchetError(
-            "outside", f"expected a folder in {out}, got {into}, which a link leads elsewhere: remove the link"
+            "outside", f"expected a folder in {out}, got {into}, which a symbolic link leads elsewhere: remove the link"
         )
     return into
 
@@ -217,7 +217,7 @@ def _keep(judged: gating.JudgedContest, into: Path) -> None:
 
 
 def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
-    """A trace for Perfetto; None if there is no schedule, or it cannot be executed."""
+    """A trace for Perfetto; None if there is no schedule, or the schedule cannot be executed."""
     dumps = dump_directory.of(evidence, contest.directory)
     if dumps is None or evidence.simulation is None or evidence.simulation.seconds is None:
         return None

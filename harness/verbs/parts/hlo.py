@@ -34,9 +34,9 @@ from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse
 from harness.workbench.profiles.reading import hlo_protos
 from harness.workbench.profiles.remote import Source
 
-# The most names that an unknown name is compared with.
+# An unknown name is compared with at most this many names.
 _MOST_COMPARED = 5000
-# Pasted HLO has a shape in it; a file's name may have a bracket, but not after a type.
+# Pasted HLO contains a shape; the name of a file may contain a bracket, but not after a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
@@ -79,7 +79,7 @@ def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figure
     if what not in (None, "-") and (capture := _capture(what, directory(arguments.directory).resolve())) is not None:
         return _of_capture(capture, arguments.module), named or reading.chip_of(capture) or default, ()
     if arguments.module is not None:
-        raise UsageError("usage", "--module is for a capture, which may hold several")
+        raise UsageError("usage", "--module is for a capture, which may hold several modules")
     if what == "-":
         return read(reading_limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default, ()
     if what is not None and Path(what).is_file():
@@ -97,14 +97,16 @@ def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figure
     texts = (chosen.dumps.parent / "kernel.hlo.txt", *sorted(chosen.dumps.glob("*TLP-hlo.txt")))
     text = next((path for path in texts if path.is_file()), None)
     if text is None:
-        raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {chosen.dumps}, found none")
+        raise RatchetError(
+            "no-hlo", f"expected kernel.hlo.txt next to {chosen.dumps} or *TLP-hlo.txt in it, found neither"
+        )
     run = chosen.evidence.simulation if chosen.evidence else None
     inside = (kernel_table(run.breakdown, run.chip),) if run and run.breakdown else ()
     return read(reading_limits.read(text), str(text)), named or figures_of(chosen.chip.name), inside
 
 
 def _mesh(text: str | None, module: Module) -> Mesh | None:
-    """The mesh that `text` names, None without a text. Raises UsageError if it has another number of devices."""
+    """The mesh that `text` names, None without a text. Raises UsageError if their numbers of devices differ."""
     if text is None:
         return None
     mesh = Mesh(axes=tuple(mesh_sizes(text).items()))
@@ -116,7 +118,7 @@ def _mesh(text: str | None, module: Module) -> Mesh | None:
 
 
 def _capture(what: str, contest: Path) -> tuple[Source, ...] | None:
-    """The files of the capture that `what` names: a file, a folder, or a run; None if it names none."""
+    """The files of the capture that `what` names: a file, a folder, or a run; None if `what` names no capture."""
     is_run = Path(what).name == what and (contest / PROFILE_DATA / RUNS / what).is_dir()
     if remote.server() and not (Path(what).exists() or what.isdecimal() or _PASTED.search(what)):
         return resolve(what, contest, remote.server()).paths
@@ -126,14 +128,14 @@ def _capture(what: str, contest: Path) -> tuple[Source, ...] | None:
 
 
 def _of_capture(paths: tuple[Source, ...], name: str | None) -> Module:
-    """The module called `name`, with or without its number. Default: the module with the most time, else the largest.
+    """The module called `name`, with or without its number; by default the one with most time, or else the largest.
 
     Raises RatchetError `no-hlo`, UsageError `unknown-module`.
     """
     protos = hlo_protos(paths)
     if not protos:
         raise RatchetError(
-            "no-hlo", f"{paths[0]} holds no modules: they are stored where the profiler's enable_hlo_proto is on"
+            "no-hlo", f"{paths[0]} holds no modules: they are stored if the profiler's option enable_hlo_proto is on"
         )
     names = ", ".join(sorted(protos))
     matching = [module for module in protos if name in (None, module, module.partition("(")[0])]
@@ -157,7 +159,7 @@ def read(data: bytes, name: str) -> Module:
         try:
             data = reading_limits.unpacked(data, name)
         except (OSError, EOFError, zlib.error) as error:
-            raise RatchetError("bad-hlo", f"{name} begins as gzip and breaks off: {error}") from error
+            raise RatchetError("bad-hlo", f"{name} begins as gzip and cannot be unpacked: {error}") from error
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -195,5 +197,5 @@ def _named(places: list[tuple[Computation, Instruction]], op: str) -> tuple[Comp
             return place
     names = [instruction.name for _, instruction in places]
     near = difflib.get_close_matches(name, names[:_MOST_COMPARED], 3)
-    hint = f"; near it: {', '.join(near)}" if near else ""
+    hint = f"; similar names: {', '.join(near)}" if near else ""
     raise UsageError("unknown-op", f"expected --op with one of the module's {len(names)} operations, got {op!r}{hint}")

@@ -35,7 +35,7 @@ def _search_inputs(
 ) -> search_state.SearchInputs:
     limit = arguments.limit
     champion, skipped = scaled.champion, scaled.skipped
-    # Times are of one scale, so that what was tried can be compared.
+    # All times are on one scale, so that attempts can be compared.
     rows = tuple(scaled_row.row for scaled_row in scaled.rows)
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
     # The attempts to look into, and the champion that the oldest of them was judged against.
@@ -50,14 +50,14 @@ def _search_inputs(
     last = champion or (history.attempt(ledger.place, rows[-1].number) if rows else None)
     revoke = next((row for row in reversed(rows) if champion and row.holder == champion.number), None)
     if revoke is not None and revoke.is_on_branch is not False:
-        # The revoke that gave it the title judged it last.
+        # The revoke that gave the champion its title judged the champion last.
         last = history.attempt(ledger.place, revoke.number)
     report, advice = None, tuple[Hint, ...]()
     screened = screened_settings(ledger.place, rows[begins:])
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip))
         champion_text = candidates.get(last.number, Candidate(text=b""))
-        # What `diagnose` simulated for the same kernel.
+        # The edits that `diagnose` simulated for the same kernel.
         is_same = installed.is_unchanged(last.evidence)
         simulated = (edits.kept_edits(contest, champion_text) if is_same else None) or ()
         advice = reporting.advise(last.evidence, report, rows, simulated)

@@ -1,4 +1,4 @@
-"""The work of `serve`: XProf's own pages over the captures of a log directory, with an address for each."""
+"""The work of `serve`: XProf's own pages for the captures of a log directory, with the addresses of each capture."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -23,8 +23,8 @@ def serve(arguments: Namespace) -> Outcome:
     if arguments.distributed or rest:
         say(
             "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can "
-            "read every capture on it. Without --distributed and xprof's own arguments, the pages can be read on this "
-            "machine only"
+            "read every capture on it. Without --distributed and without arguments for xprof, the pages can be read on "
+            "this machine only"
         )
         code = xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={arguments.port}", *rest])
         return Outcome(text=lambda: "", exit_code=code)
@@ -32,7 +32,7 @@ def serve(arguments: Namespace) -> Outcome:
     host, port = server.bind_addr
     try:
         with xprof_server.until_stopped():
-            # Printed here: people need the address while it runs.
+            # Printed here and not as the outcome: people need the address while the server runs.
             print(harmless(_greeting(where, f"http://{host}:{port}")), flush=True)
             server.serve()
     finally:

@@ -1,4 +1,4 @@
-"""The work of `plot`: the figures of a contest, or of all below a folder, as PNG."""
+"""The work of `plot`: the figures of a contest, or one of all contests below a folder, as PNG."""
 
 from argparse import Namespace
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The work of `predict`: the time of a matmul or collective, a training run's memory, true shapes from parts."""
+"""The work of `predict`: the time of a matmul or collective, a training run's memory, global shapes."""
 
 import math
 import re
@@ -64,7 +64,7 @@ def _collective(arguments: Namespace) -> tuple[Table, ...]:
         part = replace(array, dimensions=array.local(mesh), axes=tuple(() for _ in array.axes))
         size: float = prediction.spec_bytes(part)
         if part.dimensions != array.dimensions:
-            remark = f"Each group sends {part}, its part of {array} with {arguments.mesh}."
+            remark = f"The array of each group is {part}: {array}, split over the mesh {arguments.mesh}."
     else:
         size = quantity(arguments.bytes, "--bytes")
     axes = _axis(arguments)
@@ -93,7 +93,7 @@ def _memory(arguments: Namespace) -> tuple[Table, ...]:
 
 
 def _transformer(arguments: Namespace) -> Transformer | None:
-    """The model whose activations are asked for; None if no option describes one."""
+    """The model whose activations are counted; None if no option describes a model."""
     needed = {name: getattr(arguments, name) for name in ("batch", "seq", "layers", "d_model")}
     others = ("d_ff", "heads", "vocab", "remat")
     if all(value is None for value in needed.values()) and all(getattr(arguments, name) is None for name in others):
@@ -113,7 +113,7 @@ def _transformer(arguments: Namespace) -> Transformer | None:
 
 def _shapes(arguments: Namespace) -> tuple[Table, ...]:
     if not arguments.arrays:
-        raise UsageError("usage", "expected arrays as one device has them, such as bf16[8,8192] bf16[4096@model,8192]")
+        raise UsageError("usage", "expected per-device shapes of arrays, such as bf16[8,8192] bf16[4096@model,8192]")
     arrays = [prediction.spec(word, arguments.dtype or "bf16") for word in arguments.arrays]
     mesh = mesh_sizes(arguments.mesh)
     remarks = []

@@ -1,4 +1,4 @@
-"""The work of `profile`: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
+"""The work of `profile`: captures kernel.py on its own, in snapshots as it runs, or when XProf's page asks."""
 
 import secrets
 from argparse import Namespace
@@ -124,9 +124,9 @@ def _snapshots(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ..
 
 
 def _served(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
-    """Runs kernel.py until Ctrl-C; nothing is left to print then."""
+    """Runs kernel.py until Ctrl-C or, without --serve, until the steps are captured. Prints as it goes: no tables."""
     port = profile_server.free_port() if arguments.serve is None else arguments.serve
-    # Before the kernel is traced, which takes longer.
+    # Checked before the kernel is traced, which takes longer.
     profile_server.require_free(port)
     window = None
     if arguments.steps is not None:

@@ -79,7 +79,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         chips = ", ".join(candidate.name for candidate in TPUS)
         raise UsageError("usage", f"expected --chip, one of {chips}: dumps do not say which chip they are for")
     dumps = Path(what)
-    # A folder called `dumps` says nothing; the one above it does.
+    # The name of a folder called `dumps` is left out, because it says nothing.
     name = "-".join(part for part in dumps.resolve().parts[-2:] if part != "dumps")
     return Subject(name=re.sub(r"[^\w.-]", "_", name), dumps=dumps, chip=chip(chip_name))
 
@@ -129,7 +129,10 @@ def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
         name, _, file = word.partition("=")
         if name not in parameters:
             names = ", ".join(parameters) or "none: its HLO module is not in the dump"
-            raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy with an argument of {names}")
+            raise UsageError(
+                "bad-operand",
+                f"--operand {word}: expected NAME=FILE.npy with an argument of the program as NAME: {names}",
+            )
         try:
             reading_limits.note(reading_limits.check_file(Path(file)))
             # The header may promise more than the file holds; mapping the file is refused then.

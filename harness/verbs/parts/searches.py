@@ -1,4 +1,4 @@
-"""Screens settings, a whole grid or those that a search asks for, and judges the best as one attempt."""
+"""Screens settings, those of a whole grid or those that a search asks for, and judges the best as one attempt."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ def page_of(folder: Path) -> tuple[bytes, str]:
     digests = {row.kernel: row.kernel_digest for row in kept}
     newest = {(row.kernel, row.chip, row.parameters): row for row in kept if row.kernel_digest == digests[row.kernel]}
     has_many = len({row.kernel for row in newest.values()}) > 1
-    # Shapes of two kernels may have one name.
+    # Shapes of two kernels may have the same name.
     rows = tuple(replace(row, shape=f"{row.kernel}, {row.shape}") if has_many else row for row in newest.values())
     if not rows:
         message = f"expected a folder that `table` filled, with rows.jsonl, got {folder}"

@@ -1,4 +1,4 @@
-"""Lines of the table of attempts: those that are asked for, at most a screen of them."""
+"""The table of attempts: the lines that the options choose, at most a screen of them."""
 
 import shlex
 from argparse import Namespace
@@ -9,7 +9,7 @@ from harness.ledger import Ledger, bulk_read, table
 from harness.records import Note, ScaledRow
 from harness.render.results import TableView, results_table
 
-# Lines of a screen, with the table's head and the sentences below it.
+# Lines on a screen, including the table's head and the sentences below the table.
 _SCREEN = 30
 
 
@@ -34,7 +34,7 @@ def since(text: str | None, ledger: Ledger, scaled: table.ScaledTable) -> int | 
         return int(text)
     begun = bulk_read.read_all(ledger.place, [scaled_row.then for scaled_row in scaled.rows])
     days = [(stored.attempt.started[:10], stored.row.number) for stored in begun if stored.attempt is not None]
-    # If no attempt matches, the number after the last one.
+    # If no attempt matches, the number after the last attempt.
     return next((number for day, number in days if day >= text), max(numbers) + 1)
 
 

@@ -57,7 +57,7 @@ def table(arguments: Namespace) -> Outcome:
             rows.append(row)
             # Written after each row, so that an interrupted table has its finished rows.
             messages += _write(rows, kernel, names[row.chip], arguments.out, arguments.format)
-    messages.append(f"its page: ./ratchet.sh report --table {shlex.quote(str(arguments.out))}")
+    messages.append(f"the page of the table: ./ratchet.sh report --table {shlex.quote(str(arguments.out))}")
     filled = outcome_of("table", (overview(rows),), exit_code=0 if all(row.is_entry for row in rows) else 1)
     return replace(filled, messages=tuple(dict.fromkeys(messages)))
 
@@ -101,7 +101,7 @@ def _write(finished: list[Row], kernel: TunedKernel, name: str, folder: Path, fo
     mine = (finished[-1].kernel, finished[-1].chip, finished[-1].compiler)
     others = [row for row in rows_in(folder) if row.kernel_digest == kernel.digest]
     rows = [row for row in (*others, *finished) if (row.kernel, row.chip, row.compiler) == mine]
-    # Later rows win: the finished rows are what was printed, even if another of the shape is newer.
+    # Later rows win: the printed rows are used even if another row of the same shape is newer.
     newest = {row.parameters: row for row in rows}
     files.write_atomically(path, formats.written(tuple(newest.values()), form).encode())
     return [f"wrote {path}"]
@@ -151,11 +151,11 @@ def overview(rows: Sequence[Row]) -> Table:
 
 
 def _range_note(row: Row) -> str:
-    """The reason for the row's range, the ranking of its settings, and how sure that is."""
+    """A sentence on the reason for the row's range, and on whether the best setting is best at both ends."""
     how_sure = (
-        "no other setting takes less at either end"
+        "no other setting takes less time at either end"
         if row.is_best_at_both_ends
-        else "settings are ranked by the middle of the range, and another setting takes less at one end"
+        else "settings are ranked by the middle of the range, and another setting takes less time at one end"
     )
     return (
         f"{row.shape} on {row.chip} has {formats.in_words(row.range_seconds)}, because the SparseCore does a part of "

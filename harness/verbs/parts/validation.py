@@ -85,9 +85,9 @@ def _target(arguments: Namespace) -> tuple[Chip, str]:
 
 
 def _read(report: Path) -> tuple[list[ValidationStep], list[MeasuredKernel]]:
-    """The steps in a JUnit report, and the kernels that they timed. Raises RatchetError `no-steps` without any.
+    """The steps in a JUnit report, and the kernels that they timed. Raises RatchetError `no-steps` if there are none.
 
-    A test that is skipped before it notes a command is not for this device, and no step.
+    A test that is skipped before it notes a command is for another device and does not count as a step.
     """
     steps, kernels = [], []
     for case in xml.parse(report).iter("testcase") if report.is_file() else ():
@@ -103,7 +103,7 @@ def _read(report: Path) -> tuple[list[ValidationStep], list[MeasuredKernel]]:
             }
             kernels.append(MeasuredKernel(name=name.removeprefix("kernel "), problem=notes["problem"], **seconds))
     if not steps:
-        raise RatchetError("no-steps", "expected tests of the device, none ran: ./ratchet.sh test -m device says why")
+        raise RatchetError("no-steps", "expected device tests to run, none did: ./ratchet.sh test -m device says why")
     return steps, kernels
 
 

@@ -106,14 +106,14 @@ def _notes(ablated: AblatedChange) -> Iterator[str]:
         relying = f" or {rely} on such changes" if ablated.failure and ablated.effect != "needed" else ""
         yield f"entangled with {others}, which later changed the same lines{relying}; {rest}"
     elif ablated.tie == "dependence":
-        yield f"without it alone the kernel fails: {clean(ablated.failure)}"
+        yield f"with this change alone taken out, the kernel fails: {clean(ablated.failure)}"
         yield (
-            f"entangled with {others}: the kernel is right with all of these taken out; {rest}"
+            f"entangled with {others}: with all of them taken out, the kernel is right; {rest}"
             if others
-            else "entangled with others that rely on it; taking them out too leaves no kernel that is right"
+            else "entangled with changes that rely on it; with them taken out too, the kernel still fails"
         )
     if ablated.effect == "needed" and ablated.tie != "dependence":
-        yield f"without {'them' if others else 'it'} the kernel fails: {clean(ablated.failure)}"
+        yield f"with {'them' if others else 'it'} taken out, the kernel fails: {clean(ablated.failure)}"
     if ablated.effect == "unknown":
         yield f"not judged: {clean(ablated.failure) or 'no latency is known'}"
 
@@ -131,19 +131,19 @@ def _sum(ablation: Ablation) -> str:
     alone = [change for change in ablation.changes if change.worth_seconds is not None and not change.together]
     kind = "changes" if ablation.attempt is None else "hunks"
     added = (
-        f"{len(alone)} of {len(ablation.changes)} {kind} can go alone; what each is worth adds up to "
+        f"{len(alone)} of {len(ablation.changes)} {kind} can be taken out alone; their worths add up to "
         f"{_signed(ablation.alone_seconds)}"
     )
     whole = f"since the baseline (attempt {ablation.baseline})" if ablation.attempt is None else "as a whole"
     gain = ablation.gain_seconds
     if gain is None:
-        return f"{added}; what all are worth {whole} is unknown: {clean(ablation.whole_failure) or 'no latency'}"
+        return f"{added}; the worth of all {kind} {whole} is unknown: {clean(ablation.whole_failure) or 'no latency'}"
     share = f", {percent(ablation.alone_seconds / gain)}" if gain > 0 else ""
     rest = gain - ablation.alone_seconds
     if round(rest * 1e12) == 0:
-        return f"{added}, which is what all are worth {whole}"
-    what = "belong to several of them together" if rest > 0 else "are counted more than once"
-    return f"{added}{share} of the {_signed(gain)} that all are worth {whole}; {seconds(abs(rest))} {what}"
+        return f"{added}, which is the worth of all {kind} {whole}"
+    what = f"come from several {kind} together" if rest > 0 else "are counted more than once"
+    return f"{added}{share} of the {_signed(gain)} that all {kind} are worth {whole}; {seconds(abs(rest))} {what}"
 
 
 def _signed(value: float) -> str:

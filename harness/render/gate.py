@@ -25,7 +25,7 @@ _COLUMNS = (Column("contest", least=12), Column("outcome"), Column("time"), Colu
 
 
 def gate_text(gate: Gate, width: int) -> str:
-    """A line for each contest, then the figures and lines that moved in each."""
+    """A line for each contest, then the figures and lines that changed in each contest."""
     return screen(_blocks(gate), width)
 
 
@@ -33,7 +33,7 @@ def _blocks(gate: Gate) -> Iterator[Block]:
     head = f"{gate.base[:12]} -> {gate.head[:12]}, {clean(gate.compiler)}; threshold {percent(gate.threshold)}"
     yield from (Line(head, is_whole=True), GAP)
     if not gate.contests:
-        yield Line("No contest differs between the two.", is_whole=True)
+        yield Line("No contest differs between the two commits.", is_whole=True)
         return
     yield Grid(
         _COLUMNS, [(_name(contest), contest.outcome, _time(contest), contest.reason) for contest in gate.contests]
@@ -44,7 +44,7 @@ def _blocks(gate: Gate) -> Iterator[Block]:
         if contest.prepare == "touched":
             yield from (GAP, Words(f"{_name(contest)}: {_TOUCHED}"))
     if gate.other is not None:
-        yield from (GAP, Line("The same under the other compiler:"), GAP, *_blocks(gate.other), GAP)
+        yield from (GAP, Line("The same comparison under the other compiler:"), GAP, *_blocks(gate.other), GAP)
         yield from map(Words, compilers(gate))
 
 
@@ -65,7 +65,7 @@ _TOUCHED = "the change touches prepare.py; both sides were judged under the base
 
 
 def markdown(gate: Gate) -> str:
-    """The summary of a pull request: a table, and for each contest that moved its figures and lines."""
+    """The summary for a pull request: a table, then the figures and lines of each contest whose outcome changed."""
     lines = [
         "### Kernels",
         "",
@@ -73,7 +73,7 @@ def markdown(gate: Gate) -> str:
         "",
     ]
     if not gate.contests:
-        return "\n".join([*lines, "No contest differs between the two.", ""])
+        return "\n".join([*lines, "No contest differs between the two commits.", ""])
     lines += markdown_table(
         _COLUMNS,
         (
@@ -106,7 +106,7 @@ def compilers(gate: Gate) -> Iterator[str]:
 
 
 def annotations(gate: Gate) -> Iterator[str]:
-    """Workflow commands: an error where a kernel is wrong, warnings on the lines that cost more than before."""
+    """Workflow commands: an error for a wrong kernel, warnings on the lines that take more cycles than before."""
     for contest in gate.contests:
         if contest.outcome not in _FAILS:
             continue

@@ -20,7 +20,7 @@ def hints(advice: Sequence[Hint], *, full: bool) -> Iterator[Block]:
     for number, hint in enumerate(advice if full else advice[:SHOWN], 1):
         # Advice on a failure and advice without a rule have no gain.
         gain = f"{gain_text(hint)}: " if hint.because else ""
-        # Advice is never cut: the report is read for it.
+        # Advice is never cut: it is what readers of a report look for.
         yield Words(hint.observation, lead=f"  {number}. ", rest="     ")
         yield Words(f"{gain}{hint.suggestion}", lead="     -> ")
 

@@ -1,4 +1,4 @@
-"""A kernel.py as a line profiler shows it: next to each line its cycles and their use."""
+"""kernel.py as a line profiler shows it: next to each line, its cycles and what they are spent on."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ _COLUMNS = (
 )
 _NOWHERE = LineTime(file="", line=0, issue_cycles=0, stall_cycles=0, wait_cycles=0)
 _NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
-# More uncounted lines than this, docstrings for instance, become one line.
+# More consecutive lines without cycles than this, such as docstrings, become one line.
 _FOLDED = 3
 _UNITS_SHOWN = 3
 # Shares from which a line is marked: a fifth is where to look first, a twentieth is worth a look.

@@ -1,4 +1,4 @@
-"""The colours of the page, its charts and the figures, on light and on dark paper: everything else reads them here."""
+"""The only definition of the colours of pages, charts and figures, on light and on dark paper."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -6,8 +6,8 @@ from typing import get_args
 from harness.records import Outcome
 from harness.render.series import PieceKind
 
-# Each colour on light paper, then on dark; a browser test checks the contrasts. The colours of outcomes and pieces have
-# their names.
+# Each colour on light paper, then on dark; a browser test checks the contrasts. Colours of outcomes and pieces are
+# named after them.
 _COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#fbfaf7", "#15171a"),
     "raised": ("#ffffff", "#1d2024"),

@@ -1,4 +1,4 @@
-"""Pictures as PNG: progress, roofline and time of a group, and how near to the chip's limit several contests are."""
+"""Pictures as PNG: progress, roofline and time of a group, and the share of the chip's limit of several contests."""
 
 import io
 import math
@@ -46,7 +46,7 @@ _PALER, _PALEST = 0.14, 0.56
 # Pieces below this share of every run are merged by kind: they would be too small to tell apart.
 _SMALL_SHARE = 0.04
 _SMALL_NAMES: dict[PieceKind, str] = {"stall": "unit stalls", "dma": "operand waits", "edge": "fill and drain"}
-# More than this many numbers beside points would cover the points.
+# With more than this many points, numbers next to them would cover the points.
 _MOST_NUMBERS = 40
 _MOST_TICKS = 9
 # The score at the floor shares the axis if it is at most this many times the best score.
@@ -183,8 +183,8 @@ def _progress(group: Group, palette: Palette) -> Figure:
         _floor(above, group.bound.seconds, f"{group.bound.name} {seconds(group.bound.seconds, 1)}", palette)
         above.set_ylim(bottom=min(above.get_ylim()[0], group.bound.seconds * 0.8))
         highest = max((entry.row.score or 0.0 for entry in timed), default=0.0)
-        # A line far above all points would flatten the plot of the points: then words state the line's score instead.
-        words = f"score there {group.bound.score:,.0f}"
+        # A line far above all points would flatten their plot: then words state its score instead.
+        words = f"score at the floor {group.bound.score:,.0f}"
         if group.bound.score < _FAR_ABOVE * highest:
             _floor(below, group.bound.score, words, palette)
             below.set_ylim(top=max(below.get_ylim()[1], group.bound.score * 1.06))
@@ -366,7 +366,7 @@ def _write(
 
 
 def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
-    """Sets ticks of a logarithmic axis at 1, 2 and 5 of every decade, or only at 1 if these are too many."""
+    """Sets ticks of a logarithmic axis at 1, 2 and 5 of every decade, or only at 1 if those would be too many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     every = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
     inside = [value for value in every if low <= value <= high]

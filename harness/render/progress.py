@@ -22,13 +22,13 @@ _BETWEEN_STAGES = "starting: prepare.py is read, and the judge's processes begin
 # The stages of an evaluation, explained to first-time readers.
 STAGE_WORDS = {
     "trace": "kernel.py becomes a program",
-    "compile": "by the chip's compiler",
-    "certificate": "the program checked is the one compiled",
+    "compile": "with the chip's compiler",
+    "certificate": "the checked program is the compiled program",
     "simulate": "executes the compiled schedule",
     "correctness": "full shape on the CPU, against float64",
     "reduced shapes": "on the CPU, against float64",
     "interpret": "step by step: races, bounds, unwritten memory",
-    "checks left out": "those that the kernel is shipped without",
+    "checks left out": "the compiler checks that the kernel switches off",
     "measure": "on the device",
 }
 

@@ -1,4 +1,4 @@
-"""The parts of a report, as data; every number with its unit and where it comes from."""
+"""The parts of a report, as data; every number has its unit and its source."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ _NEARLY_ALL = 0.90
 _MANY_TIMES = 1e4
 # If the honest error times this factor is at most the tolerance, the honest error is no measure of a kernel's.
 _NEARLY_EXACT = 10
-# The number of units that are shown, the fullest first: the one that limits, and those near it.
+# The number of units that are shown, the fullest first: the unit that limits, and units that are nearly as full.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
 
@@ -173,7 +173,7 @@ def counters(report: Report, champion: Report | None) -> Iterator[Block]:
 def units(report: Report, *, full: bool) -> Iterator[Block]:
     """The share of its issue slots that each functional unit used and, if known, the share of time that it was busy.
 
-    The fullest unit limits: its work needs at least these cycles. Without `full`, only the fullest few.
+    The fullest unit sets a lower bound on the cycles. Without `full`, only the fullest few units are shown.
     """
     by_use = sorted(report.units, key=lambda unit: unit.used_fraction, reverse=True)
     texts = []
@@ -200,7 +200,7 @@ def measured(evidence: Evidence, report: Report) -> Iterator[Block]:
 
 
 _BUFFERS = (
-    # Less of a name tells nothing.
+    # A name cut to fewer columns says nothing.
     Column("buffer", least=12),
     Column("role"),
     Column("block"),
@@ -345,8 +345,8 @@ def _too_slow(evidence: Evidence, verdict: Verdict) -> str:
     most = 1 + (evidence.problem.may_lose or 0.0)
     losers = [member.name for member in verdict.members if member.time_ratio is not None and member.time_ratio > most]
     if not losers or (verdict.time_ratio or 0.0) > 1:
-        return "it is slower"
-    return f"{' and '.join(map(clean, losers))} {'loses' if len(losers) == 1 else 'lose'} more than a member may"
+        return "the kernel is slower"
+    return f"{' and '.join(map(clean, losers))} {'loses' if len(losers) == 1 else 'lose'} more time than a member may"
 
 
 def _shape(shape: Sequence[int]) -> str:
@@ -358,7 +358,7 @@ def _closeness(check: Check) -> float:
 
 
 def _nearest(check: Check) -> str:
-    """The error that is nearest to its tolerance, or furthest beyond it, as a multiple of the honest computation's.
+    """The error that is nearest to its tolerance, or furthest beyond it, over the error of the honest computation.
 
     An honest kernel has about the honest error, so its share of the tolerance would be the same for every good kernel.
     The share is shown only if the honest computation of these inputs is nearly exact, as sums of few numbers are.

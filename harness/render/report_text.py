@@ -28,8 +28,8 @@ class View:
     """Options of a report's text.
 
     `files` are the candidate's, for the lines that the report names. `full` prints everything; `whole` is the command
-    that does so, named if something is left out. Lines fit `width` columns (None: the terminal's), except for the
-    RESULT and REGIME lines, whose form is fixed.
+    that prints everything, shown if something is left out. Lines fit `width` columns (None: the terminal's), except for
+    the RESULT and REGIME lines, whose form is fixed.
     """
 
     files: Files = field(default_factory=lambda: NO_FILES)
@@ -108,7 +108,7 @@ def show_text(
 ) -> str:
     """Everything about a recorded attempt, then its change of kernel.py.
 
-    `revoked` says how it lost its title, `scaled` is its time on today's scale.
+    `revoked` says how the attempt lost its title, `scaled` is its time on today's scale.
     """
     return screen(_recorded(attempt, report, advice, diff, view, revoked, scaled), view.columns, colour=view.colour)
 
@@ -141,14 +141,14 @@ def _recorded(
 
 
 def _certificates(evidence: Evidence) -> Iterator[str]:
-    """A sentence for each certificate: the checked program is the compiled one, with so many operations."""
+    """A sentence for each certificate: the checked program is the compiled program, and its number of operations."""
     for name, program in evidence.programs:
         if (certificate := program.certificate) is not None:
             operations = quantity(sum(count for _, count in certificate.primitives), "operation")
             primitives = quantity(len(certificate.primitives), "primitive")
             of_member = f"{name}: " if name else ""
             yield (
-                f"{of_member}the program checked is the one compiled for {certificate.platform}, "
+                f"{of_member}the checked program is the program compiled for {certificate.platform}, "
                 f"{certificate.sha256[:16]}: {operations} of {primitives} of JAX"
             )
 
@@ -167,7 +167,7 @@ def _findings(
     stages = report_sections.stages(evidence) if full else ()
     last = (stages, report_sections.warnings(evidence), hints(advice, full=full))
     if evidence.problem.members is not None:
-        # The details of a member are shown if somebody asks for that member alone.
+        # The details of a member are shown only by a command with --member.
         mean = () if failed else (report_sections.result(report)[0], *report_sections.mean_of_suite(report))
         return apart(mean, report_sections.members(report, verdict), checked, *last)
     timing: tuple[Block, ...] = ()
@@ -184,7 +184,7 @@ def _findings(
         *cycles(evidence, report, view.files, full=full),
         *report_sections.units(report, full=full),
     )
-    # A kernel that does not compile is mostly too large, so its buffers are shown.
+    # Most kernels that do not compile are too large, so the buffers are shown.
     does_not_fit = failed is not None and failed.stage == "compile"
     trace = with_compiled_sizes(evidence).trace
     calls = trace.pallas_calls if trace else ()

@@ -16,7 +16,7 @@ from harness.render.series import changed_words, key_words
 from harness.units import change, milliseconds, percent, quantity
 
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
-_LOST = "! this member took more time than with the champion of that time, although the mean took less"
+_LOST = "! the attempt took more time at this member than the champion of its time, although less in the mean"
 _VERDICT_WORDS = {"reject": "rejected"}
 _FAILURE_WORDS = {"timeout": "timed out"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "link-bound": "links", "latency-bound": "latency"}
@@ -41,7 +41,7 @@ class TableView:
 
 
 def results_table(shown: TableView, width: int | None = None) -> str:
-    """The table, `*` at the champion, a line where another source or chip begins, then sentences.
+    """The table with `*` at the champion and a line before rows under another key, then sentences.
 
     An accepted attempt that was taken back is `undone`; one that lost its title because it fails is `revoked`.
 
@@ -169,7 +169,7 @@ def losses_words(run: Losses) -> str:
     verdicts = Counter(map(_verdict, run.attempts))
     counts = [f"{number} {_VERDICT_WORDS.get(verdict, verdict)}" for verdict, number in verdicts.items()]
     ratios = [attempt.row.time_ratio for attempt in run.attempts if attempt.row.time_ratio is not None]
-    nearest = f", nearest {change(min(ratios))}" if ratios else ""
+    nearest = f", best change {change(min(ratios))}" if ratios else ""
     checks = sum(len(recheck.rows) for recheck in run.rechecks)
     checked = f"; champion checked again {quantity(checks, 'time')}" if checks else ""
     numbers = f"{run.attempts[0].row.number}-{run.attempts[-1].row.number}"
@@ -275,7 +275,7 @@ def scaled_words(scaled_row: ScaledRow, scale: Scale | None) -> str:
 
 
 def peak_words(gain: Gain) -> str:
-    """The share of the peak, `92.8% of the MXU's peak`, or of the bandwidth of HBM; "" if it is not known."""
+    """The share of the peak, `92.8% of the MXU's peak`, or of HBM bandwidth; "" if the share is not known."""
     if gain.peak_share is None:
         return ""
     unit = "MXU's" if chip(gain.chip).kind == "TPU" else "tensor cores'"

@@ -7,9 +7,9 @@ from dataclasses import fields
 
 from harness.records import Note, Row, ScaledRow
 
-# The figures that a kernel has under a key; the names of the recorded ones begin with `then_`.
+# The figures of a kernel under a key; the names of the recorded figures begin with `then_`.
 _FIGURES = ("key_digest", "score", "seconds", "time_ratio", "util", "regime", "gap_fraction", "copies", "spills")
-# Fields whose form in a line differs from the record.
+# Fields that a line has in another form than the record.
 _OTHERWISE = ("key", "members")
 _ROW = tuple(field.name for field in fields(Row) if field.name not in (*_FIGURES, *_OTHERWISE))
 _NOTE = tuple(field.name for field in fields(Note) if field.name not in (*_FIGURES, *_OTHERWISE, *_ROW, "attempt"))

@@ -67,7 +67,7 @@ def _replayed(replay: Replay) -> Iterator[Block]:
 
 
 def _certificates(then: str, now: str) -> Iterator[Block]:
-    """The certificates in short, and whether they are of the same program."""
+    """The certificates in short, and a line that says whether both are of the same program."""
     if not (then or now):
         return
     yield from _pair("certificate", then or "none recorded", now or "none")
@@ -85,7 +85,7 @@ def calibration_line(calibration: Calibration) -> str:
         return f"expected gains: {compared}: too few to say how good they are"
     return (
         f"expected gains: {calibration.same_sign} of {calibration.compared} went the right way, "
-        f"{calibration.within_factor} within a factor of 2; median: {calibration.median_ratio:.2f} of the expected"
+        f"{calibration.within_factor} within a factor of 2; median: {calibration.median_ratio:.2f} of the expected gain"
     )
 
 

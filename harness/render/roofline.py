@@ -51,7 +51,7 @@ def glance(report: Report) -> Iterator[Block]:
 
 
 def communication(report: Report) -> Iterator[Block]:
-    """The exposed communication of several chips and the direction of a link that carries most."""
+    """The exposed communication of several chips, and the link direction that carries the most bytes."""
     links = report.communication
     if links is None or not report.seconds:
         return

@@ -33,7 +33,7 @@ def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
     if state.tried:
         yield from (GAP, *_attempts(state, checks))
         if len(state.tried) > _SHOWN:
-            yield Line(f"  ({len(state.tried) - _SHOWN} before them: results)")
+            yield Line(f"  ({len(state.tried) - _SHOWN} earlier: results)")
     if state.constants:
         yield from (GAP, named_items("Constants", list(map(_constant, state.constants)), room=SHORT_FIELD))
     is_over = state.advice.do == "stop"
@@ -67,7 +67,7 @@ def _floor(state: SearchState) -> str:
         parts += f", links {seconds(floor.link_seconds)}"
     if floor.gap_seconds is None or floor.gap_fraction is None:
         return f"{parts}; {floor.bound_by} decides"
-    above = f"{seconds(floor.gap_seconds)} above it, {percent(floor.gap_fraction)} of the time"
+    above = f"{seconds(floor.gap_seconds)} above the floor, {percent(floor.gap_fraction)} of its time"
     return f"{parts}; {floor.bound_by} decides, and the champion is {above}"
 
 
@@ -77,7 +77,7 @@ def _kind(kind: KindTried) -> str:
 
 
 def _attempts(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
-    """The newest attempts in order, with a line for each run of checks after one of them."""
+    """The newest attempts in order, each followed by a line for each run of checks after it."""
     shown = state.tried[-_SHOWN:]
     champion = state.champion.attempt if state.champion else None
     for attempt, following in zip(shown, (*shown[1:], None), strict=True):

@@ -1,4 +1,4 @@
-"""Screens from data: paragraphs, lists and tables; widths, units, sides, colours and breaks are decided here."""
+"""Screens from data: paragraphs, lists and tables, with their widths, units, alignment, colours and line breaks."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "KiB": units.kibibytes,
     "error": lambda value: f"{value:.2e}",
     "score": lambda value: f"{value:.1f}",
-    # A digit more below 0.1 ms.
+    # One digit more below 0.1 ms.
     "ms": lambda value: f"{1e3 * value:.{3 if value >= 1e-4 else 4}f}",
     "short": units.short,
 }

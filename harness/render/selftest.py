@@ -20,7 +20,7 @@ _COLUMNS = (
 def selftest_text(results: Sequence[PlantedResult], seconds: float, classes: Sequence[str] = ()) -> str:
     """One line for each candidate, then the wrong verdicts with the expected ones, then the rates.
 
-    `seconds` is the wall clock of all together; `classes` are named if one of each was tried.
+    `seconds` is the wall clock of all candidates together; `classes` are named if one candidate of each was run.
     """
     return screen(_blocks(results, seconds, classes), terminal_width())
 
@@ -31,7 +31,7 @@ def _blocks(results: Sequence[PlantedResult], seconds: float, classes: Sequence[
         if not result.is_right:
             yield from (GAP, Words(_wrong(result), lead="! ", rest="    "))
     if classes:
-        yield from (GAP, Words(f"one of each of {len(classes)} classes: {', '.join(classes)}"))
+        yield from (GAP, Words(f"one candidate of each of {len(classes)} classes: {', '.join(classes)}"))
     yield from (GAP, Line(f"{len(results)} judged in {seconds:.0f} s"), Line(_rates(results)))
 
 

@@ -29,7 +29,7 @@ def _blocks(swept: SweepResult) -> Iterator[Block]:
     label = source_label(sweep.source, sweep.chip)
     yield Words(
         f"{quantity(total, 'setting')} screened [{label}], {failed} without a latency, {seconds(swept.seconds, 1)} in "
-        "all. Screened settings are compiled and timed, not checked; only what was judged is known to be right."
+        "all. Screened settings are compiled and timed; correctness is checked only for settings that are judged."
     )
     yield from (GAP, _table(sweep, swept.best))
     if len(sweep.parameters) == 2:
@@ -47,8 +47,9 @@ def _against_threshold(swept: SweepResult) -> Iterator[Block]:
         return
     threshold = champion * (1 - gain)
     yield Words(
-        f"the fastest takes {seconds(least)}, {change(least / champion)} against the champion; needed: at least "
-        f"{percent(gain)} less, {seconds(threshold)} ({'reached' if least <= threshold else 'not reached'})"
+        f"the fastest takes {seconds(least)}, {change(least / champion)} against the champion; to win, a setting must "
+        f"take at least {percent(gain)} less: at most {seconds(threshold)} "
+        f"({'reached' if least <= threshold else 'not reached'})"
     )
 
 
@@ -70,7 +71,7 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
 def remark(
     sweep: Sweep, setting: ScreenedSetting, best: Sequence[tuple[str, str]] | None, judged: str, came: str = ""
 ) -> str:
-    """A remark on a setting: `judged` if it was judged (for the best, `came` follows), else why it has no latency."""
+    """A remark on a setting: `judged` if it was judged (for the best with `came`), else why it has no latency."""
     refused = next((other.failure for other in sweep.refused if other.settings == setting.settings), None)
     if refused is not None:
         return f"{judged}, fails: {refused.kind}: {clean(refused.message)}"
@@ -113,7 +114,7 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
 
 
 def _map(sweep: Sweep) -> Drawing:
-    """Rows: values of the first constant. Columns: those of the second. Figures are times over the least."""
+    """A heat map: a row for each value of the first constant, a column for each of the second, times over the least."""
     (down, rows), (across, columns) = sweep.parameters
     by_values = {tuple(value for _, value in setting.settings): setting for setting in sweep.screened}
     times = [setting.seconds for setting in sweep.screened if setting.seconds is not None]

@@ -20,7 +20,7 @@ _PAGE_STEPS = (
 
 
 def validation_text(validation: Validation, width: int) -> str:
-    """A line for each step, then each kernel's times beside each other."""
+    """A line for each step, then measured and simulated time of each kernel side by side."""
     steps = [(step.name, step.outcome, f"{step.seconds:.0f}", step.found) for step in validation.steps]
     blocks = (
         Words(_headline(validation)),

@@ -299,16 +299,16 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     assert "attempt 5, which later changed the same lines or relies on such changes;" in ablation_text(
         ablation(replace(relied, together=("attempt 5",))), 400
     )
-    assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text
+    assert "attempt 3: with this change alone taken out, the kernel fails: wrong-result: it differs" in text
     assert "attempt 4: superseded" in text
     # Changes that went together are not added up.
-    assert "2 of 5 changes can go alone; what each is worth adds up to +80.000 us, 20.0% of the +400.000 us" in text
-    assert "320.000 us belong to several of them together" in text.replace("\n", " ")
+    assert "2 of 5 changes can be taken out alone; their worths add up to +80.000 us, 20.0% of the +400.000 us" in text
+    assert "320.000 us come from several changes together" in text.replace("\n", " ")
 
 
 def test_a_sum_beyond_the_whole_and_a_whole_that_fails() -> None:
     text = ablation_text(ablation(PAYS, whole=0.65e-3), 200)
-    assert "+100.000 us, 200.0% of the +50.000 us that all are worth since the baseline (attempt 1)" in text
+    assert "+100.000 us, 200.0% of the +50.000 us that all changes are worth since the baseline (attempt 1)" in text
     assert "50.000 us are counted more than once" in text
     assert "is unknown: wrong-result: it differs" in ablation_text(ablation(PAYS, whole=None), 200)
 

@@ -31,7 +31,7 @@ def test_gains_are_compared_not_ratios_of_time() -> None:
     assert (result.stated, result.compared, result.same_sign, result.within_factor) == (6, 5, 3, 2)
     # Gains got / expected: 1, 3, -0.4, 0.5.
     assert result.median_ratio == pytest.approx(0.75)
-    assert "median: 0.75 of the expected" in calibration_line(result)
+    assert "median: 0.75 of the expected gain" in calibration_line(result)
 
 
 def test_too_few_to_say() -> None:

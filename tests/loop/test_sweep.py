@@ -120,12 +120,15 @@ def test_times_are_told_against_the_champion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("least_gain", "words"), [(0.4, "40.0% less, 1.200 us (reached)"), (0.6, "60.0% less, 800.000 ns (not reached)")]
+    ("least_gain", "words"),
+    [(0.4, "40.0% less: at most 1.200 us (reached)"), (0.6, "60.0% less: at most 800.000 ns (not reached)")],
 )
 def test_the_fastest_stands_beside_the_threshold(least_gain: float, words: str) -> None:
     result = swept(4e-6, 2e-6, 1e-6, None, least_gain=least_gain)
     text = sweep_text(replace(result, sweep=replace(result.sweep, champion=2, champion_seconds=2e-6)), 200, False)
-    assert f"the fastest takes 1.000 us, -50.0% against the champion; needed: at least {words}" in text
+    assert (
+        f"the fastest takes 1.000 us, -50.0% against the champion; to win, a setting must take at least {words}" in text
+    )
 
 
 def test_a_reason_that_is_cut_is_shown_in_full_once() -> None:

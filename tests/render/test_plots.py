@@ -70,7 +70,7 @@ def test_progress_shows_every_attempt_with_its_verdict(both: tuple[Group, ...]) 
 def test_a_floor_far_above_is_said_in_words(both: tuple[Group, ...]) -> None:
     (baseline,) = groups(both[0].entries[:1])
     _, below = plots._progress(baseline, LIGHT).axes
-    assert below.get_title(loc="left") == "score there 14,195, above this chart"
+    assert below.get_title(loc="left") == "score at the floor 14,195, above this chart"
     assert below.get_ylim()[1] < 1_000
 
 

@@ -247,7 +247,7 @@ def test_a_table_shows_what_the_fallback_costs_and_opens_its_searches(browser: B
         assert "the fallback: 4.000 ms" in (page.text_content("[data-trials]") or "")
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#search[open][data-id='3']")
-        assert "older than the trials" in page.inner_text("#search")
+        assert "made before trials were kept" in page.inner_text("#search")
         page.evaluate("location.hash = '#search-5'")
         page.wait_for_selector("#search[open][data-id='5'] .trials")
         assert page.locator("#search [data-trials]").count() == 0
@@ -361,7 +361,7 @@ def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: P
         # There is one key, so there is nothing to choose.
         assert not page.locator("#group-choice").is_visible()
         assert page.locator("#table .star").count() == 1
-        assert "drawn for the accepted only" in page.inner_text("#progress-words")
+        assert "drawn for accepted attempts only" in page.inner_text("#progress-words")
         # The attempt lies in another compressed piece than the newest.
         page.evaluate("location.hash = '#attempt-7'")
         page.wait_for_selector("#attempt[open][data-id='7'] h3")

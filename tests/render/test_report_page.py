@@ -188,9 +188,9 @@ def test_expected_stands_beside_got(page: str) -> None:
         "stated": "-10.0%",
         "got": "+20.0%",
         "interval": "+15.0% to +25.0%",
-        "met": "the other way than expected",
+        "met": "in the direction opposite to the expected one",
     }
-    assert details(page)["2"]["expected"]["met"] == "0.98 times the gain that was expected"
+    assert details(page)["2"]["expected"]["met"] == "0.98 times the expected gain"
 
 
 def test_counters_have_deltas_against_the_champion(page: str) -> None:

@@ -113,8 +113,8 @@ def test_losses_are_folded_where_the_table_is_long() -> None:
     assert [type(entry) for entry in folded] == kinds, "a loss alone stays"
     words = [losses_words(entry) for entry in folded if isinstance(entry, Losses)]
     assert words == [
-        "3-4 1 rejected, 1 failed, nearest +11.1% (--all lists them)",
-        "6-10 3 rejected, 1 unclear, nearest -1.0%; champion checked again 1 time (--all lists them)",
+        "3-4 1 rejected, 1 failed, best change +11.1% (--all lists them)",
+        "6-10 3 rejected, 1 unclear, best change -1.0%; champion checked again 1 time (--all lists them)",
     ]
     assert isinstance(folded[4], Losses)
     assert [entry.row.number for entry in folded[4].rows] == [6, 7, 8, 9, 10], "none is lost"

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a ledger: everything inline, no script but its own, no address but its own."""
+"""One self-contained HTML page of a ledger: everything is inline, nothing is fetched, no other script runs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ _KIND = Kind(
 class Story:
     """The content of a contest's page: the contest, its branch, the date, and every attempt, oldest first.
 
-    `champion` is the id of the champion's entry, `gain` its gain over the first champion. `notes` are sentences on
-    skipped attempts, and on attempts without a time on the scale.
+    `champion` is the id of the champion's entry, `gain` the champion's gain over the first champion. `notes` are
+    sentences on skipped attempts, and on attempts without a time on the scale.
     """
 
     contest: str

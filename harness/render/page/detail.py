@@ -21,7 +21,7 @@ _ONLY_WHERE_KNOWN = ("VMEM", "device time, median", "host time, median")
 
 
 def detail_plain(entry: Entry, pool: Pool) -> Plain:
-    """One attempt. Each sentence of `missing` names something that is not known here."""
+    """The details of one attempt. Each sentence of `missing` names something that this clone does not have."""
     attempt, report, row = entry.attempt, entry.report, entry.row
     missing: list[str] = []
     plain: Plain = {
@@ -153,7 +153,7 @@ def _expectation(attempt: Attempt) -> Plain:
     met = ""
     if stated is not None and got is not None and stated != 1:
         share = (1 - got) / (1 - stated)
-        met = f"{share:.2f} times the gain that was expected" if share >= 0 else "the other way than expected"
+        met = f"{share:.2f} times the expected gain" if share >= 0 else "in the direction opposite to the expected one"
     return {
         "stated": None if stated is None else moved_by(stated),
         "got": None if got is None else moved_by(got),
@@ -221,7 +221,7 @@ def _moved(before: int, after: int) -> str:
 
 
 def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
-    """The bars of this attempt's time and of the champion's; without any, `missing` gets the reason."""
+    """The bars of this attempt's time and of the champion's; if there are no bars, `missing` gets the reason."""
     attempt = entry.attempt
     run = attempt.evidence.simulation if attempt else None
     here = pieces(report, run, attempt)
@@ -286,7 +286,7 @@ def _checks(evidence: Evidence) -> list[tuple[str, ...]]:
 
 
 def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str]) -> Plain:
-    """kernel.py line by line with the cycles of each line, and the cycles that belong to none."""
+    """kernel.py line by line with the cycles of each line, and the cycles that belong to no line."""
     run = attempt.evidence.simulation if attempt else None
     breakdown = run.breakdown if run and run.seconds is not None else None
     says_why = any("Where the time goes" in text or "four sums" in text for text in missing)

@@ -126,7 +126,7 @@ def moved_by(ratio: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Milliseconds without the unit, which the head of the column has; a digit more below 0.1 ms."""
+    """Milliseconds without the unit, which the head of the column has; one digit more below 0.1 ms."""
     return f"{1e3 * value:,.{3 if value >= 1e-4 else 4}f}"
 
 
@@ -162,7 +162,7 @@ def _says(entry: Entry) -> str:
 
 
 def _counted_as(entry: Entry) -> str:
-    """The word under which an attempt is counted; rebaselines, undos and revokes count apart (as in `gain_words`)."""
+    """The word under which an attempt is counted; as in `gain_words`, rebaselines, undos and revokes count apart."""
     if entry.row.kind in (*TITLE_MOVES, "rebaseline"):
         return entry.row.kind
     if entry.is_revoked:

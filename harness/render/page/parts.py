@@ -1,4 +1,4 @@
-"""The shared parts of every page: shell, scripts, a policy that lets only these scripts run, data."""
+"""The parts that all pages share: HTML shell, scripts, a policy that lets only these scripts run, data."""
 
 import base64
 import gzip
@@ -31,7 +31,7 @@ _SLOT = re.compile(r"<!--\[(\w+)\]-->")
 class Kind:
     """One kind of page: its markup and scripts, its noun for rows, the commands that print the same content.
 
-    Without charts a page is smaller by the library that draws them.
+    A page without charts leaves out the charting library.
     """
 
     body: str

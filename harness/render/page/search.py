@@ -59,7 +59,7 @@ def search_plain(search: Searched) -> Plain:
         "level": None if search.level is None else (clean(search.level[0]), search.level[1], seconds(search.level[1])),
         "tiles": tiles,
         "notes": [
-            "Trials are compiled and timed, not checked: only what was judged is known to be right.",
+            "Trials are compiled and timed; correctness is checked only for settings that are judged.",
             *_why_counted(sweep, search.deviations),
         ],
     }

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a table of tuned constants: its rows, what the fallback costs, each row's search."""
+"""One self-contained HTML page of a table of tuned constants: rows, cost of the fallback, the search of each row."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -110,7 +110,11 @@ def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
     entries = sum(row.is_entry for row in rows)
     tiles = [
         ("rows", count(len(rows)), f"{quantity(len(shapes), 'shape')} on {', '.join(chips)}"),
-        ("passed every check", f"{entries} of {len(rows)}", "" if entries == len(rows) else "the others say why not"),
+        (
+            "passed every check",
+            f"{entries} of {len(rows)}",
+            "" if entries == len(rows) else "each other row gives its reason",
+        ),
     ]
     compared = [(row.ratio, row) for row in rows if row.ratio is not None]
     if compared:
@@ -119,7 +123,9 @@ def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
         tiles.append(
             ("fallback over best, median", f"{middle:.2f}x", f"simulated, of {quantity(len(compared), 'row')}")
         )
-        tiles.append(("the most that it costs", f"{most:.2f}x", f"simulated, {clean(where.shape)} on {where.chip}"))
+        tiles.append(
+            ("fallback over best, largest", f"{most:.2f}x", f"simulated, {clean(where.shape)} on {where.chip}")
+        )
     return tiles
 
 
@@ -131,5 +137,5 @@ def _words(rows: Sequence[TunedRow]) -> str:
     if any(not row.is_certain for row in compared):
         words += " Open marks are within the simulator's uncertainty."
     if len(compared) < len(rows):
-        words += " The others lack one of the two times; the notes below say why."
+        words += " The other rows lack one of the two times; the notes below say why."
     return words

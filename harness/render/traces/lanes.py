@@ -1,4 +1,4 @@
-"""A kept trace as lanes for a page: the rows of a run with their spans, of which short ones are joined."""
+"""A kept trace as lanes for a page: the rows of a run with their spans; short neighbouring spans are joined."""
 
 import zlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from harness.render.layout import clean
 # The timelines of the largest kernels are far smaller; larger files are not read.
 _MOST_PACKED, _MOST_BYTES = 8 << 20, 128 << 20
 _GZIP = 16 + zlib.MAX_WBITS
-# The width of a run on a page in pixels: spans shorter than one are joined with their neighbour.
+# The width of a run on a page, in pixels: spans shorter than one pixel are joined with their neighbour.
 _PIXELS = 1000
 _MOST_SPANS, _MOST_LANES = 400, 64
 _LONGEST_NAME = 80

@@ -34,7 +34,7 @@ def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable
             f"XProf:     {profile}",
             f"  without a browser: {command(f'xprof overview {shlex.quote(run)}')}",
             f"  {command(f'serve {shlex.quote(str(logdir))}')}",
-            f"  serves it on http://127.0.0.1:8791/ as the run {run}; nothing in it was measured",
+            f"  serves the file on http://127.0.0.1:8791/ as the run {run}; nothing in it was measured",
         ]
     )
 

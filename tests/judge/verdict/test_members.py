@@ -246,4 +246,4 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
     text = report_text(
         attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), figures, (), None, View(width=200)
     )
-    assert "were not run, because it is slower" in text
+    assert "were not run, because the kernel is slower" in text

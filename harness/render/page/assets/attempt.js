@@ -1,4 +1,4 @@
-// One attempt, opened over the page: what was said about it, where its time goes, its lines, its diff.
+// One attempt, opened over the page: verdict, parts of its time, lines, diff.
 
 function code(runs) {
   return runs.map(([kind, text]) => (kind ? make("span", { class: `code-${kind}` }, text) : text));
@@ -9,8 +9,8 @@ function expectation(detail) {
   if (!stated && !got) return [];
   return [grid(["", "change of time"], [
     ["expected", stated || "nothing was stated"],
-    ["got", got ? `${got}${interval ? `, interval ${interval}` : ""}` : "unknown"],
-    ...(met ? [["so", met]] : []),
+    ["actual", got ? `${got}${interval ? `, interval ${interval}` : ""}` : "unknown"],
+    ...(met ? [["actual over expected", met]] : []),
   ], [], "narrow")];
 }
 
@@ -27,7 +27,7 @@ function timeParts(bars, note) {
     const kind = (here || there)[0];
     return [make("span", {}, make("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), name), here ? here[3] : "none", here ? here[4] : "", champion ? (there ? there[3] : "none") : "", champion && there ? there[4] : ""];
   });
-  rows.push(["all of it", own.total, "", champion ? champion.total : "", ""]);
+  rows.push(["total", own.total, "", champion ? champion.total : "", ""]);
   return [
     make("p", { class: "faint" }, `${note}${champion ? ` Below it ${champion.name}.` : ""}`),
     chart, trimmed(["part", "time", "share", champion ? champion.name : "", "share"], rows, [1, 2, 3, 4], "parts"),
@@ -60,7 +60,7 @@ function kernelLines(detail) {
   const table = make("div", { class: "scroll tallest", tabindex: "0", role: "region", "aria-label": "kernel.py" }, make("table", { class: "plain source" },
     make("thead", {}, make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, rows)));
   return [
-    withHeat ? make("p", { class: "faint" }, `Simulated cycles of one core; the longest bar is the most expensive line. Most expensive: ${dearest(detail)}. Lines are those that the compiler names.`) : null,
+    withHeat ? make("p", { class: "faint" }, `Simulated cycles of one core; the longest bar is the most expensive line. Most expensive: ${dearest(detail)}. Only lines that the compiler names are counted.`) : null,
     table,
     detail.others.length ? grid(["elsewhere", "cycles", "share"], detail.others, [1, 2], "narrow") : null,
   ];
@@ -92,7 +92,7 @@ const LANE_INKS = { op: "work", step: "edge", transfer: "dma", wait: "stall", st
 // The run as in the kept trace, with a lane for each of its rows; without a trace, how to make one.
 function timelineParts(detail) {
   const command = make("code", {}, `./ratchet.sh timeline ${detail.n}`);
-  if (!detail.timeline) return [make("p", { class: "faint" }, "No trace file lies here; ", command, " writes one where the compiler's dumps are.")];
+  if (!detail.timeline) return [make("p", { class: "faint" }, "There is no trace file here; ", command, " writes one on the machine that has the compiler's dumps.")];
   const link = make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of its run"), ", to open in ui.perfetto.dev");
   const end = Math.max(0, ...detail.lanes.flatMap(([, , spans]) => spans.map(([start, length]) => start + length)));
   if (!end) return [link];
@@ -100,7 +100,7 @@ function timelineParts(detail) {
     ...spans.map(([start, length, words]) => drawn("rect", { class: LANE_INKS[kind] || "other", x: LANE_WIDTH * start / end, width: LANE_WIDTH * length / end, height: 1 }, drawn("title", {}, `${words}: ${written(start, SECONDS)} to ${written(start + length, SECONDS)}`))))];
   const marks = [0, 0.25, 0.5, 0.75, 1].map((share) => make("span", {}, share ? written(end * share, SECONDS) : "0"));
   return [
-    make("p", { class: "faint" }, `Simulated, time of one call. Spans too short to see are drawn as one; pointing at one says what it is. Units are shown for some steps only.`),
+    make("p", { class: "faint" }, `Simulated, time of one call. Neighbouring spans too short to see are drawn as one span; point at a span to see its name. Units are shown for some steps only.`),
     make("div", { class: "lanes" }, detail.lanes.flatMap(lane), make("span", {}), make("span", { class: "marks" }, marks)), link,
   ];
 }
@@ -113,7 +113,7 @@ function contents(detail) {
     known ? section("Verdict", make("ul", {}, detail.reasons.map((reason) => make("li", {}, reason))),
       failure ? make("p", {}, make("strong", {}, `${failure.stage}, ${failure.kind}: `), failure.message) : null,
       failure && failure.detail ? folded("the last output of the child", make("pre", { tabindex: "0" }, failure.detail)) : null) : null,
-    known ? section("Expected against got", expectation(detail)) : null,
+    known ? section("Expected and actual", expectation(detail)) : null,
     detail.missing.length ? section("Not known", make("ul", {}, detail.missing.map((text) => make("li", {}, text)))) : null,
     known ? section("Change of kernel.py", diffLines(detail)) : null,
     besideAnother(detail),
@@ -121,7 +121,7 @@ function contents(detail) {
     known ? section("Where the time goes", timeParts(detail.time, detail.time_note)) : null,
     known && detail.figures.length ? section("Figures", trimmed(["", "here", other ? `champion, ${other}` : "champion", "change"], detail.figures, [1, 2, 3])) : null,
     known && detail.counters.length ? section("Counters", trimmed(["level", "counter", "count", other || "champion", "change", "expected", "remark"], detail.counters, [2, 3, 4], "counters")) : null,
-    known && detail.units.length ? section("Units", make("p", { class: "faint" }, "Simulated; of the issue slots that the schedule offers, and of the time."), trimmed(["unit", "slots used", "busy"], detail.units, [1, 2], "narrow")) : null,
+    known && detail.units.length ? section("Units", make("p", { class: "faint" }, "Simulated; shares of the issue slots that the schedule offers, and of the time."), trimmed(["unit", "slots used", "busy"], detail.units, [1, 2], "narrow")) : null,
     section("Lines", kernelLines(detail)),
     known && detail.hints.length ? section("What to try next", make("ol", {}, detail.hints.map(([seen, advice, gain]) => make("li", {}, seen, make("br"), make("strong", {}, advice), gain ? make("span", { class: "faint" }, ` ${gain}`) : "")))) : null,
     section("Timeline", timelineParts(detail)),

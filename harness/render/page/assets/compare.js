@@ -1,6 +1,6 @@
 // Two attempts compared, as by `diff A B`: time, figures, parts, lines next to their counterparts, texts.
 
-// More pairs of lines than this are not aligned one by one: the texts have little in common then.
+// With more pairs of lines than this, lines are not aligned one by one: the texts have little in common then.
 const MOST_PAIRS = 4e6;
 const CONTEXT = 3;
 // A line whose cycles moved by less than this share of the run explains nothing.
@@ -127,7 +127,7 @@ function comparison(before, after) {
   return parts;
 }
 
-// The section in which another attempt is chosen; the one that `beside` names is chosen already.
+// The section in which another attempt is chosen; an attempt that `beside` names is chosen already.
 function besideAnother(detail) {
   const others = overview.rows.filter((row) => row.id !== detail.id);
   if (!others.length) return null;
@@ -148,5 +148,5 @@ function besideAnother(detail) {
     show();
   });
   if (opened.beside) show().then(() => place.closest("section").scrollIntoView());
-  return section("Beside another attempt", make("label", { class: "beside" }, "Compare with", choice), place);
+  return section("Compared with another attempt", make("label", { class: "beside" }, "Compare with", choice), place);
 }

@@ -1,5 +1,5 @@
 "use strict";
-// Elements and data. Text only ever becomes text: nothing here, or after it, parses markup.
+// Elements and data. Text stays text: no script of the page parses markup.
 
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -66,7 +66,7 @@ function grid(heads, rows, figures, className) {
     make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell, place) => make(place ? "td" : "th", { scope: place ? null : "row", class: figures.includes(place) ? "figure" : "" }, cell)))))));
 }
 
-// Columns in which no row has anything are left out.
+// Columns that are empty in every row are left out.
 function trimmed(heads, rows, figures, className) {
   const kept = heads.map((_, place) => place).filter((place) => rows.some((row) => row[place] !== "" && row[place] !== null));
   return grid(kept.map((place) => heads[place]), rows.map((row) => kept.map((place) => row[place] ?? "")),

@@ -80,8 +80,8 @@ function drawProgress(group, rows) {
     times.push(group.floor.s * 0.8);
     shapes.push({ ...across, yref: "y", y0: group.floor.s, y1: group.floor.s });
     annotations.push({ ...said, yref: "y", y: Math.log10(group.floor.s), yanchor: "top", text: asChartText(group.floor.text) });
-    const words = `score there ${Math.round(group.floor.score).toLocaleString("en")}`;
-    // A line far above all points would press them flat: then words give its score instead.
+    const words = `score at the floor ${Math.round(group.floor.score).toLocaleString("en")}`;
+    // A line far above all points would flatten their plot: then words state its score instead.
     if (group.floor.score < 8 * highest) {
       mostScore = Math.max(highest, group.floor.score * 1.12);
       shapes.push({ ...across, yref: "y2", y0: group.floor.score, y1: group.floor.score });

@@ -23,7 +23,7 @@ function searchParts(search) {
   if (least) {
     const chart = (attributes, label) => make("div", { class: "chart", role: "img", "aria-label": label, ...attributes });
     parts.push(make("figure", {}, make("h4", {}, `Best so far, ${search.label}`),
-      chart({ "data-trials": "yes" }, `Times of ${search.trials.length} trials in the order asked, ${search.label}; the least, ${least.time}, is trial ${least.n}: ${settingsOf(search, least)}. The table below has every figure.`)));
+      chart({ "data-trials": "yes" }, `Times of ${search.trials.length} trials in the order of the search, ${search.label}; the least, ${least.time}, is trial ${least.n}: ${settingsOf(search, least)}. The table below has every figure.`)));
     const places = charted(search);
     if (places.length) {
       parts.push(make("div", { class: "constants" }, places.map((place) => make("figure", {}, make("h4", {}, `Time against ${search.names[place]}`),
@@ -63,7 +63,7 @@ function drawSearch(dialog, search) {
   const times = { type: "log", range: [Math.log10(low), Math.log10(high)], ...ticks(low, high, SECONDS), fixedrange: true };
   const isCrowded = search.trials.length > 150;
   const hasFailed = timed.length < search.trials.length;
-  // Those without a latency stand above the axis of times.
+  // Trials without a latency stand above the axis of times.
   const strip = { domain: [0.93, 1], range: [0, 1], visible: false, fixedrange: true };
   const points = (x, showlegend) => Object.entries(STATES).map(([state, { words, symbol, size, ink }]) => {
     const own = search.trials.filter((trial) => trial.state === state);
@@ -91,7 +91,7 @@ function drawSearch(dialog, search) {
   }
   const drawn = [Plotly.newPlot(dialog.querySelector("[data-trials]"), [...traces, ...points((trial) => trial.n, true)], plain({
     height: 340, margin: { l: 74, r: 14, t: 40, b: 44 },
-    xaxis: axis("trial, in the order asked", { tickformat: "d", dtick: wholeStep(last), range: [0.5, last + 0.5], showgrid: false }),
+    xaxis: axis("trial, in the order of the search", { tickformat: "d", dtick: wholeStep(last), range: [0.5, last + 0.5], showgrid: false }),
     yaxis: axis("time", { domain, ...times }), yaxis2: strip,
   }), PERFORMED)];
   for (const element of dialog.querySelectorAll("[data-constant]")) {

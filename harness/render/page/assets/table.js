@@ -72,7 +72,7 @@ function drawTable() {
     if (!own.length) return [];
     const head = overview.groups.length > 1
       ? [make("tr", { role: "row", class: "group" }, make("th", { role: "rowheader", scope: "rowgroup", colspan: columns.length }, group.title,
-        make("span", { class: "faint" }, ` · key ${group.id}${group.difference ? ` · not comparable with the key before: ${group.difference}` : ""}`)))]
+        make("span", { class: "faint" }, ` · key ${group.id}${group.difference ? ` · not comparable with the previous key: ${group.difference}` : ""}`)))]
       : [];
     return [make("tbody", { role: "rowgroup" }, ...head, ...foldedRows(own, columns, isWhole))];
   }).flat();

@@ -1,4 +1,4 @@
-// Light and dark: as the system says, until the button is pressed.
+// Light or dark, as the system is set until the button is pressed.
 
 const darkWanted = window.matchMedia("(prefers-color-scheme: dark)");
 

@@ -61,13 +61,13 @@ startTheme(() => {
 startDialog({
   name: "search",
   listed: "rows",
-  otherwise: () => "rows.jsonl in the table's folder has them.",
+  otherwise: () => "rows.jsonl in the table's folder has the details.",
   eyebrow: (row) => row.checks,
   words: (row) => [make("span", { class: "number" }, row.chip), " ", row.shape],
   below: (row) => row.best,
   contents: (detail) => [
     section("Row", make("dl", { class: "facts" }, detail.facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]))),
-    section("Search", detail.search ? searchParts(detail.search) : make("p", { class: "faint" }, "The row is older than the trials that are kept with it: remove its line from rows.jsonl, and the same command makes the row again.")),
+    section("Search", detail.search ? searchParts(detail.search) : make("p", { class: "faint" }, "This row was made before trials were kept: remove its line from rows.jsonl, and the same command makes the row again.")),
   ],
   draw: (dialog, detail) => { if (detail.search) drawSearch(dialog, detail.search); },
 });

@@ -91,7 +91,7 @@ def _sign(value: float | None, plus: str) -> str:
 
 
 def _more(value: int | None, champion: int | None, text: Callable[[float], str]) -> str:
-    """The difference between `value` and the champion's; "" if there is none or it is not known."""
+    """The difference between `value` and the champion's; "" if they are equal or not both known."""
     difference = 0 if value is None or champion is None else value - champion
     return f"{'-' if difference < 0 else '+'}{text(abs(difference))}" if difference else ""
 

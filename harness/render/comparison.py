@@ -11,7 +11,7 @@ from harness.units import change, count, decimal, kibibytes, percent, quantity, 
 
 _LINES_SHOWN = 12
 _LEAST_NAME = 12
-# A line whose cycles moved by less than this share of the run explains nothing.
+# A line whose cycles changed by less than this share of the run explains nothing.
 _NOTABLE_SHARE = 0.001
 
 
@@ -52,7 +52,7 @@ def heading(program: ProgramPair, comparison: Comparison) -> str:
 
 
 def notable(program: ProgramPair) -> list[LinePair]:
-    """The lines whose cycles moved enough to matter, the largest moves first."""
+    """The lines whose cycles changed by more than _NOTABLE_SHARE of the run, the largest changes first."""
     least = _NOTABLE_SHARE * sum(pair.after or 0.0 for pair in program.parts)
     return [line for line in program.lines if abs(line.difference) > least]
 

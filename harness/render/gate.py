@@ -65,7 +65,7 @@ _TOUCHED = "the change touches prepare.py; both sides were judged under the base
 
 
 def markdown(gate: Gate) -> str:
-    """The summary for a pull request: a table, then the figures and lines of each contest whose outcome changed."""
+    """The summary for a pull request: a table, then the figures and lines of each contest with an outcome in _MOVED."""
     lines = [
         "### Kernels",
         "",

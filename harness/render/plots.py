@@ -361,7 +361,7 @@ def _floor(axes: Axes, value: float, words: str, palette: Palette) -> None:
 def _write(
     axes: Axes, words: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **how: Any
 ) -> None:
-    """Writes words beside a place, `offset` points from it."""
+    """Writes words next to a place, `offset` points away."""
     axes.annotate(words, at, xytext=offset, textcoords="offset points", fontsize=9, color=colour, **how)
 
 
@@ -378,7 +378,7 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
 
 
 def gallery(rows: Sequence[ContestRow], *, dark: bool = False) -> bytes | None:
-    """A picture of the contests whose champion has a share of the limit, the largest on top; None without any."""
+    """A picture of the contests with a known share of the limit, the largest share on top; None if no contest has one."""
     palette = DARK if dark else LIGHT
     shown = sorted((row for row in rows if row.limit_share is not None), key=lambda row: row.limit_share or 0.0)
     if not shown:
@@ -419,7 +419,7 @@ def _new_figure(inches_high: float, palette: Palette) -> Figure:
 
 
 def _legend(axes: Axes, palette: Palette) -> None:
-    """Draws a legend with one line for each kind of point, though each point was drawn by itself."""
+    """Draws a legend with one line for each kind of point; each point was drawn with a label of its own."""
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     axes.legend(

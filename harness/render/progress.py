@@ -36,7 +36,7 @@ STAGE_WORDS = {
 class Progress:
     """The progress of stages, printed when it is called with (stage, state, seconds).
 
-    The state `start` begins a stage; any other state ends it, and is shown unless it is a success. On a terminal each
+    The state `start` begins a stage; any other state ends it and is shown, except for a success. On a terminal each
     running stage is a line with its time so far, and a finished stage stays as a plain line; elsewhere, after each
     silence, a line names the running stages. Use it as a context manager: at its end it prints the total. `stream` is
     stderr unless given.

@@ -96,7 +96,7 @@ def timing_inputs(evidence: Evidence) -> Iterator[Block]:
 
 
 def members(report: Report, verdict: Verdict) -> Iterator[Block]:
-    """The members of a suite: weight, the champion's time if there is one, the candidate's, its share of the peak."""
+    """The members of a suite: weight, the champion's time if known, the candidate's time, share of the peak, regime."""
     pairs = {member.name: member for member in verdict.members}
     rows: list[tuple[Cell, ...]] = []
     for member in report.members:
@@ -295,7 +295,7 @@ def ops(run: Simulation | None) -> Iterator[Block]:
 
 
 def warnings(evidence: Evidence) -> Iterator[Block]:
-    """The warnings, none of which made a check fail."""
+    """The warnings; a warning does not make a check fail."""
     return (Words(text, lead="warning: ") for text in evidence.warnings)
 
 

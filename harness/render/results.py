@@ -98,7 +98,7 @@ def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], C
     yield Column("time ms", "ms"), lambda row: row.row.seconds, False
     for name in members:
         yield Column(f"{name}\nms", side="r", rank=9, note=_LOST), partial(_of_member, name, losses), False
-    # Without a time on the scale, the change is the recorded one, unless that has a column of its own.
+    # Without a time on the scale, the recorded change is shown, unless it has a column of its own.
     yield (
         Column("change", "change"),
         lambda row: None if shown.has_then and row.why_unknown else row.row.time_ratio,

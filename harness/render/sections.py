@@ -15,10 +15,10 @@ from harness.render.layout import Style, clean, cut, diff_text, flow, indented, 
 
 # Columns of the names before values, in a report and in a status.
 FIELD, SHORT_FIELD = 23, 14
-# A remark stands beside its row if it has this many columns, else below it.
+# A remark stands next to its row if at least this many columns are left for it, else below the row.
 _LEAST_REMARK = 30
 # Units in addition to those of tables. times: in the unit of the column's longest time. +times: the same with a sign.
-# change: new over old. KiB: sizes on a chip. error: numbers beside a tolerance. ms: milliseconds without the unit,
+# change: new over old. KiB: sizes on a chip. error: an error or a tolerance. ms: milliseconds without the unit,
 # which the title has. short: counts in few characters.
 Unit: TypeAlias = Measure | Literal["times", "+times", "change", "KiB", "error", "score", "ms", "short"]
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -118,7 +118,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of a row, its colour, and a remark, wrapped beside it or, without room, below it."""
+    """The cells of a row, its colour, and a remark, which is wrapped next to the row or, without room, below it."""
 
     cells: Sequence[Cell]
     _: KW_ONLY
@@ -130,9 +130,9 @@ class Row:
 class Grid:
     """A table: rows of cells, with words between them where needed.
 
-    `gap` is the number of blanks between columns, `title_room` the number beside a title wider than its column. Without
-    `is_ruled` there is no ruler below the titles; without `is_cut` a line that cannot be made to fit stays whole.
-    `of_lost_columns` makes the blocks below the table from the numbers of the rows that were cut.
+    `gap` is the number of blanks between columns, `title_room` the number of blanks added to a title's width.
+    Without `is_ruled` there is no ruler below the titles; without `is_cut` a line that cannot be made to fit stays
+    whole. `of_lost_columns` makes the blocks below the table from the numbers of the rows that were cut.
     """
 
     columns: Sequence[Column]
@@ -327,7 +327,7 @@ def _widths(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]]
 
 
 def _notes(columns: Sequence[Column], body: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The notes whose first character stands in a cell of their column, each once."""
+    """The columns' notes, each once: a note is printed if a cell of its column contains its first character."""
     places: dict[str, list[int]] = {}
     for place, column in enumerate(columns):
         places.setdefault(column.note, []).append(place)
@@ -348,7 +348,7 @@ def _length(text: str) -> int:
 
 
 def _remarked(line: str, remark: str, beside: int, width: int) -> list[str]:
-    """The line of a row with its remark beside it or, without room, below it."""
+    """The line of a row with its remark next to it or, without room, below it."""
     if not remark:
         return [line]
     if width - beside - 2 >= _LEAST_REMARK:

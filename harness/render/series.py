@@ -87,7 +87,7 @@ class Entry:
 
     @property
     def plus_minus_seconds(self) -> float | None:
-        """The uncertainty of its latency; only a recorded time has one."""
+        """The uncertainty of the latency; None if unknown, or if the time of `row` is not the report's."""
         is_recorded = self.report is not None and self.report.seconds == self.row.seconds
         return self.report.plus_minus_seconds if self.report is not None and self.has_time and is_recorded else None
 

@@ -18,7 +18,7 @@ _MOST_REASONS = 8
 
 
 def sweep_text(swept: SweepResult, width: int, colour: bool) -> str:
-    """The table, the heat map and the sentence on what was judged."""
+    """The table, the heat map for two constants, and sentences on the gain and on the judged setting."""
     return screen(_blocks(swept), width, colour=colour)
 
 

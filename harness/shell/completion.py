@@ -56,7 +56,7 @@ def answer() -> None:
 
 
 def joint_parser() -> Parser:
-    """All parsers as one, whose arguments have completers."""
+    """One parser with all verbs and subcommands, whose arguments have completers."""
     parser = Parser(prog="ratchet.sh", allow_abbrev=False)
     parser.add_argument("-C", dest="directory", type=Path, default=None, metavar="DIR")
     parser.add_argument("--version", action="store_true")

@@ -37,7 +37,7 @@ _NOT_FINITE = {
 
 
 def documents() -> dict[str, Document]:
-    """The document of every verb that has one, by its name, and that of errors."""
+    """The document of each verb that prints JSON, by the verb's name, and the document of errors as `error`."""
     of_verbs = {verb.name: verb.document for verb in EVERY.values() if verb.document is not None}
     return {**of_verbs, "error": ERROR}
 

@@ -14,7 +14,7 @@ from harness.shell.catalogue import EVERY
 from harness.shell.parser import did_you_mean
 from harness.shell.verb import Call, Effect, Verb
 
-# Arguments only for a terminal, and those that would run a program or trust a cluster of the caller's choice.
+# Arguments that only a terminal needs, and arguments that would let a caller choose a program or a cluster to trust.
 _LEFT_OUT = frozenset({"-C", "--json", "--csv", "--quiet", "--full", "--ray"})
 # Sentences, and an address that is only printed: never paths.
 _NO_PATHS = frozenset({"message", "reason", "url"})
@@ -125,7 +125,7 @@ class Tool:
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def valid(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments under their own names, without those that are null. Raises UsageError `usage`."""
+        """The arguments under their own names, without null values. Raises UsageError `usage`."""
         schema = self.schema
         for name in arguments.keys() - schema["properties"].keys():
             allowed = ", ".join(schema["properties"])

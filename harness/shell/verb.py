@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A verb, or a subcommand of one, as programs call it: the tool's name, the words behind the verb, its parser."""
+    """A verb or a subcommand as programs call it: the tool's name, the words after the verb, the parser."""
 
     tool: str
     words: tuple[str, ...]
@@ -62,7 +62,7 @@ class Call:
 class Verb:
     """One verb: the only class of a file in harness/verbs, with the file's name.
 
-    The file imports nothing heavy, so that --help is quick: `run` imports what it needs.
+    The file imports nothing heavy, so that --help is quick: `run` imports the rest.
 
     `line` is its line in the overview, and `place` its place there: the group, and the order within the group.
     `example` is the command line after `ratchet.sh` there, by default only the name; --help ends with `examples`, or
@@ -136,8 +136,8 @@ class Verb:
             yield Call(tool=self.tool or self.name, words=(), parser=self.parser())
 
     def meant_by(self, words: Sequence[str]) -> str | None:
-        """The command of this verb to suggest for `words`, which begin with none of our verbs; None if there is none.
+        """The command of this verb to suggest for `words`, which do not begin with a verb; None: no suggestion.
 
-        xprof suggests its subcommand of that name.
+        xprof suggests its subcommand with the name that `words` begin with.
         """
         return None

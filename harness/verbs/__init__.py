@@ -1,1 +1,1 @@
-"""The verbs, one file each: words, arguments, document, effect and what it does; docs/ADD_A_VERB.md says how."""
+"""The verbs, one file each: words, arguments, document, effect and work; docs/ADD_A_VERB.md says how to add one."""

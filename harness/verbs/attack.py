@@ -65,7 +65,7 @@ class Attack(Verb):
 
 
 def attack_text(attack: Record, directory: Path | None, member: str) -> str:
-    """The result as text, with the command that repeats the worst input and, if that input fails, the one to revoke."""
+    """The result as text, with commands that repeat the worst input and, if the output is wrong, revoke a champion."""
     from harness.loop import draw_text
 
     amount = f"{attack.tried} input{'s' * (attack.tried != 1)} in {attack.seconds:.0f} s, seed {attack.seed}"

@@ -21,7 +21,7 @@ class Bisect(Verb):
     description = (
         "Finds the change that made the kernel worse, by bisection. Between two attempts, the champions are searched; "
         "between two commits, the commits that changed kernel.py or its helpers. Every kernel is judged under the "
-        "present prepare.py, unless an attempt has its result under the same key. Nothing is recorded."
+        "present prepare.py, unless an attempt records its result under the same key. Nothing is recorded."
     )
     examples = "ratchet.sh bisect --from 3 --to 12 --metric spills; ratchet.sh bisect --from v1.0 --to HEAD"
     shows_texts = True

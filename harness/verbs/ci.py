@@ -24,9 +24,10 @@ class Ci(Verb):
     line = "judge what a change does to a repository's contests"
     example = "ci --base main"
     description = (
-        "Judges every contest whose prepare.py, kernel.py or helper modules differ between HEAD and the commit where "
-        "it left the base. Both sides are judged in this run, with one compiler and the base's prepare.py. Nothing is "
-        "recorded or checked out. Exit code 1 if the change makes a kernel wrong or slower, 3 if neither is certain."
+        "Judges every contest whose prepare.py, kernel.py or helper modules differ between the head and the commit at "
+        "which it left the base. Both sides are judged in this run, with one compiler and the base's prepare.py. "
+        "Nothing is recorded or checked out. Exit code 1 if the change makes a kernel wrong or slower, 3 if neither "
+        "is certain."
     )
     examples = 'ratchet.sh ci --base origin/main --annotations --markdown "$GITHUB_STEP_SUMMARY" --out artefacts'
     document = Document(1, Gate)

@@ -16,7 +16,9 @@ class Help(Verb):
     takes_contest = False
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb, or `experiment`")
+        parser.add_argument(
+            "verb", nargs="?", metavar="VERB", help="a verb; `experiment` for the options of an attempt"
+        )
         parser.flag("--markdown", "print the page docs/COMMANDS.md")
 
     def run(self, arguments: Namespace) -> Outcome:

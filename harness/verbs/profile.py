@@ -42,7 +42,9 @@ class Profile(Verb):
             ["cpu", "tpu", "gpu"],
             "where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
         )
-        parser.choice("--mode", TRACE_MODES, "what a TPU records (TRACE_COMPUTE); without effect elsewhere")
+        parser.choice(
+            "--mode", TRACE_MODES, "what the profiler records on a TPU (TRACE_COMPUTE); no effect on other devices"
+        )
         parser.option("--calls N", "calls in the capture (3)", type=at_least(1), default=3)
         parser.option("--warmup N", "calls before the capture (5)", type=at_least(1), default=5)
         parser.option(

@@ -45,7 +45,7 @@ class Results(Verb):
         parser.flag("--all", "print a line for every attempt and every check, and the columns of counters and commits")
         parser.flag(
             "--then",
-            "add the times as they were recorded (shown anyway where an accepted kernel has no time on the scale)",
+            "add the times as they were recorded (shown anyway if an accepted kernel has no time on the scale)",
         )
         parser.flag("--accepted", "only accepted attempts")
         parser.flag("--best", "only accepted attempts that set a new best time")

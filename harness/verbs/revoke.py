@@ -15,7 +15,7 @@ _EXIT_OF = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeDocument:
-    """The champion judged again. `attempt` is the number of the attempt that records the revocation, None without one.
+    """The champion judged again. `attempt` is the attempt that records the revocation, None if nothing was recorded.
 
     `holder` is the attempt that has the title now, None if no revocation was recorded or no accepted attempt passes.
     `time_ratio` is the champion's time now over its recorded time.
@@ -36,8 +36,8 @@ class Revoke(Verb):
     example = 'revoke "fails on sinks"'
     description = (
         "Judges the champion again under the present judge. If it fails, its title goes to the latest accepted attempt "
-        "that passes; that is recorded as an attempt and committed. If it passes, it keeps the title, and nothing is "
-        "recorded."
+        "that passes; this is recorded as an attempt and committed. If the champion passes, it keeps the title, and "
+        "nothing is recorded."
     )
     examples = "ratchet.sh revoke"
     document = Document(2, RevokeDocument)

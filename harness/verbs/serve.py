@@ -14,8 +14,8 @@ class Serve(Verb):
     line = "XProf's own pages for the captures"
     example = "serve --port 8791"
     description = (
-        "Serves XProf's pages for the captures of a log directory until Ctrl-C. They can be read on this machine only, "
-        "unless --distributed or arguments for xprof are given."
+        "Serves XProf's pages for the captures of a log directory until Ctrl-C. The pages can be read on this machine "
+        "only, unless --distributed or arguments for xprof are given."
     )
     examples = "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792"
 

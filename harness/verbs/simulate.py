@@ -85,7 +85,7 @@ class Simulate(Verb):
     example = "simulate dumps --chip v6e"
     description = (
         "Executes the schedules in any directory of compiler dumps, or those of a function of yours, and prints the "
-        "time; for a program on several chips also the traffic of their links."
+        "time; for a program on several chips also the traffic of the links."
     )
     examples = (
         "ratchet.sh simulate dumps --chip v6e; ratchet.sh simulate ring.py:permute --chip v5e --mesh x=4 --arg "

@@ -16,9 +16,9 @@ class Tune(Verb):
     line = "search settings with Optuna, judge the best as one attempt"
     example = 'tune "experiment: ..." --set BQ=128..2048'
     description = (
-        "Searches the settings of constants of kernel.py: Optuna proposes one after the other, each is compiled and "
-        "timed, and the best is judged as one attempt, whose record names what was screened. If a search was "
-        "interrupted, the same command continues it."
+        "Searches the settings of constants of kernel.py: Optuna proposes settings, which are compiled and timed, and "
+        "the best is judged as one attempt, whose record lists the screened settings. If a search was interrupted, the "
+        "same command continues it."
     )
     examples = 'ratchet.sh tune "experiment: blocks" --set BQ=128..4096:pow2 --set BKV=128..4096:pow2 --trials 40'
     document = Document(6, SweepResult)

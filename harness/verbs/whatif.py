@@ -45,7 +45,7 @@ class Whatif(Verb):
     line = "the time if the chip had more of each resource"
     example = "whatif --mxu x2"
     description = (
-        "Runs the same schedule in the simulator on a chip with other resources; without factors, each resource is "
+        "Runs the same schedule in the simulator on a chip with scaled resources; without factors, each resource is "
         "scaled in turn."
     )
     examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"

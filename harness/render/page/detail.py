@@ -88,7 +88,7 @@ def _hint(hint: Hint) -> tuple[str, str, str]:
 
 
 def _search(entry: Entry, attempt: Attempt) -> Plain | None:
-    """The sweep or search that chose the attempt's settings; None without one."""
+    """The sweep or search that chose the attempt's settings; None if neither did."""
     sweep = attempt.sweep
     if sweep is None:
         return None

@@ -106,7 +106,7 @@ def _charts() -> tuple[str, str]:
     text = get_plotlyjs().strip()
     head, arrow, body = text.partition(": this, () => {\n")
     if arrow and body.endswith("}));"):
-        # Browsers compile a function in brackets at once. This one, the whole library, would first be skipped over and
+        # Browsers compile a function in brackets at once. This function, the whole library, would first be skipped and
         # then parsed again at its call, an eighth of the page's time.
         text = f"{head}: this, (() => {{\n{body.removesuffix('}));')}}})));"
     return _digest(text), _packed(text)

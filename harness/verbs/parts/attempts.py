@@ -41,7 +41,7 @@ def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespa
 
 
 def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
-    """A sentence on where to find the text of a rejected attempt whose files were put back; else ""."""
+    """A sentence on how to get a rejected text back, if the champion's files have replaced it; else ""."""
     attempt = judged.attempt
     if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
         return ""

@@ -83,7 +83,7 @@ def present_evidence(
 def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
     """The files of a candidate, and the unchanged files of installed packages that its operations came from.
 
-    A file whose hash differs from the judged one is left out, so that no line is shown with another text.
+    A file that has changed since it was judged is left out, so that no line is shown with another text.
     """
     files, home = {}, Path(sysconfig.get_path("purelib")).resolve()
     for source in evidence.trace.sources if evidence.trace else ():

@@ -94,7 +94,7 @@ def _against(stored: Held, before: Sequence[Entry]) -> Against | None:
     for entry in reversed(comparable):
         if entry.row.number == number and entry.attempt is not None:
             return Against(number=number, report=entry.report, simulation=entry.attempt.evidence.simulation)
-        # The first attempt under a key holds the champion's evidence for those that follow it.
+        # The first attempt under a key has the champion's evidence for all later attempts under this key.
         if entry.against is not None and entry.against.number == number and entry.against.report is not None:
             return entry.against
     why = (

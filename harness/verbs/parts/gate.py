@@ -124,7 +124,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
 
 
 def _sentences(arguments: Namespace, change: gating.ProposedChange, folder: Path, code: int) -> Iterator[str]:
-    """Sentences on what was not judged, what was written, and whether the gate fails."""
+    """Sentences on changes that were not judged, on files that were written, and on whether the gate fails."""
     edited = [path for path in index.changed_paths(change.repository, [folder]) if path.endswith(".py")]
     if arguments.head == "HEAD" and edited:
         shown = ", ".join(rendering.unobeyed(clean(path)) for path in edited[:3]) + (", ..." if edited[3:] else "")
@@ -190,7 +190,7 @@ def _history(gate: Gate) -> list[dict[str, object]]:
     return figures
 
 
-# --- files beside the answer ---------------------------------------------------------------------
+# --- files of --out ------------------------------------------------------------------------------
 
 
 def _inside(out: Path, contest: str) -> Path:

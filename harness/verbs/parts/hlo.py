@@ -128,7 +128,7 @@ def _capture(what: str, contest: Path) -> tuple[Source, ...] | None:
 
 
 def _of_capture(paths: tuple[Source, ...], name: str | None) -> Module:
-    """The module called `name`, with or without its number; by default the one with most time, or else the largest.
+    """The module called `name`, with or without its number; by default the module with most time, or else the largest.
 
     Raises RatchetError `no-hlo`, UsageError `unknown-module`.
     """

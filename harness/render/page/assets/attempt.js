@@ -89,7 +89,7 @@ function diffTable(rows, against) {
 const LANE_WIDTH = 1e4;
 const LANE_INKS = { op: "work", step: "edge", transfer: "dma", wait: "stall", stall: "stall", issue: "work" };
 
-// The run as in the kept trace, with a lane for each of its rows; without a trace, how to make one.
+// The run of the kept trace, with a lane for each row; without a trace, the command that writes a trace.
 function timelineParts(detail) {
   const command = make("code", {}, `./ratchet.sh timeline ${detail.n}`);
   if (!detail.timeline) return [make("p", { class: "faint" }, "There is no trace file here; ", command, " writes one on the machine that has the compiler's dumps.")];

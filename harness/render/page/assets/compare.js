@@ -76,7 +76,7 @@ function amount([name, unit], value) {
   return unit === "B" ? written(value, BYTES) : whole(value);
 }
 
-// Cycles and spills of each line that costs something in either, those that changed most first.
+// Cycles and spills of each line that has cycles in either attempt, the largest changes first.
 function lineRows(before, after, pairs) {
   const cycles = (cells) => (cells ? Number(cells[1].replaceAll(",", "")) : 0);
   const rows = likes(pairs).flatMap(([old, now]) => {

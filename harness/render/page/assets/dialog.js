@@ -1,9 +1,9 @@
 // The dialog over the page when a row is chosen by its link or by an address; the arrow keys go to its neighbours.
 
-// `name` is the dialog's id and begins its addresses; `eyebrow`, `words` and `below` make its head from a row,
-// `contents` makes the rest from the row's details, and `draw` its charts, again when the theme changes. `otherwise`
-// says where else the details are. Each page sets them. `beside` is the id of another row to compare with, after a ~ in
-// the address.
+// Each page sets the following fields: `name` is the dialog's id and the beginning of its addresses; `eyebrow`, `words`
+// and `below` make its head from a row; `contents` makes the rest from the row's details; `draw` draws its charts, again
+// when the theme changes; `otherwise` says where else the details are. `beside` is the id of another row to compare
+// with, which follows a ~ in the address.
 const opened = { name: "", id: null, detail: null, beside: null };
 
 async function openRow(id) {

@@ -73,7 +73,7 @@ function trimmed(heads, rows, figures, className) {
     kept.map((place, at) => (figures.includes(place) ? at : -1)).filter((at) => at >= 0), className);
 }
 
-// Figures at a glance: the name, the figure, a word beside it.
+// Figures at a glance: the name, the figure, a remark.
 function tilesOf(tiles) {
   return tiles.map(([name, figure, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("strong", {}, figure), words ? make("span", {}, words) : "")));
 }

@@ -47,7 +47,7 @@ function drawProgress(group, rows) {
   const champions = (key, yaxis) => ({
     type: "scatter", mode: "lines", name: "champion", legendgroup: "champion", showlegend: yaxis === "y", hoverinfo: "skip",
     line: { shape: "hv", color: colour("accept"), width: 1.6 }, opacity: 0.7, yaxis,
-    // The champion of another key was there before the first attempt under this one.
+    // The champion of another key stands before the first attempt under this key.
     x: [...group.steps.map((step) => (step.before ? step.n - 0.5 : step.n)), last], y: [...group.steps.map((step) => step[key]), group.steps.at(-1)[key]],
   });
   if (group.steps.length) traces.push(champions("s", "y"), champions("score", "y2"));
@@ -117,7 +117,7 @@ function drawRoofline(group, rows) {
     traces.push({ type: "scatter", mode: "markers", name: "champion before", x: [standing.intensity], y: [standing.flops], customdata: [standing.id],
       marker: { symbol: "star", size: 11, color: colour("accept") }, hovertemplate: `attempt ${standing.id}, evaluated again under this key<extra></extra>` });
   }
-  // A place for the champion's words at which they cover no point, no line and no other words, if there is one.
+  // A place where the champion's label covers no point, no line and no other label, if such a place exists.
   const freePlace = () => {
     const box = byId("roofline"), wide = (box.clientWidth || 500) - 86, high = (box.clientHeight || 460) - 98;
     const top = Math.log10(flops * 1.6);

@@ -1,4 +1,4 @@
-// Puts the page together: what it is about, the group that the charts show, the table, the attempt of the address.
+// Puts the page together: title, the group that the charts show, the table, the attempt in the address.
 
 const groupsById = new Map(overview.groups.map((group) => [group.id, group]));
 

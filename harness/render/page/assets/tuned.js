@@ -1,4 +1,4 @@
-// The page of a table of tuned constants: what the fallback costs for each shape and chip, the rows, their searches.
+// The page of a table of tuned constants: cost of the fallback for each shape and chip, rows, searches.
 
 const CHIP_SYMBOLS = ["circle", "diamond", "square", "triangle-up", "star-triangle-down", "pentagon"];
 const CHIP_INKS = ["piece-work", "piece-stall", "piece-dma", "piece-edge", "failed", "piece-other"];

@@ -39,7 +39,7 @@ def champions_page(champions: Sequence[CheckedChampion]) -> str:
 
 
 def champions_text(champions: Sequence[CheckedChampion]) -> str:
-    """The same table for a terminal."""
+    """The table and sentences of `champions_page`, for a terminal."""
     return screen(_blocks(champions), terminal_width())
 
 
@@ -75,7 +75,7 @@ def _complaint(champion: CheckedChampion) -> str:
 
 
 def _versions(champions: Sequence[CheckedChampion]) -> str:
-    """The compilers behind the times, in brackets; "" if there is no time."""
+    """The compilers of the times, in parentheses; "" if no champion has a note."""
     keys = (champion.note.key for champion in champions if champion.note is not None)
     versions = dict.fromkeys(f"jax {key.jax}, libtpu {key.libtpu or 'none'}" for key in keys)
     return f" ({'; '.join(versions)})" if versions else ""

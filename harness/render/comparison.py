@@ -16,7 +16,7 @@ _NOTABLE_SHARE = 0.001
 
 
 def comparison_text(comparison: Comparison, width: int, *, full: bool, colour: bool = False) -> str:
-    """The comparison of the whole, then of each member of a suite, then the diff of the texts."""
+    """The comparison of the program (for a suite, of the mean and each member), then the diff of the texts."""
     return screen(_comparison(comparison, full=full), width, colour=colour)
 
 

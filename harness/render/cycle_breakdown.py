@@ -17,7 +17,7 @@ _LEAST_PRINTED = 0.0005
 def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:
     """The cycles by part, the lines of `files` that cost most, and the cost of spilling.
 
-    An unfinished run gives nothing; a record from before cycles were counted by part gives only four sums.
+    Nothing for an unfinished run; only four sums for a record that is older than the count of cycles by part.
     """
     run, shares = evidence.simulation, report.cycle_shares
     if run is None or not run.cycles:
@@ -56,12 +56,12 @@ def _hottest(shares: CycleShares, files: Files) -> Iterator[Line]:
 
 
 def _scores(report: Report) -> str:
-    """A suffix on the size of a step's scores, the source of spills in attention; "" if not known."""
+    """A suffix on the size of a grid step's scores, which cause spills in attention; "" if not known."""
     return next((f"; {clean(line.remark)}" for line in report.counters if line.name == SCORE_BLOCK and line.remark), "")
 
 
 def _spilling(shares: CycleShares, scores: str, *, full: bool) -> Iterator[Words]:
-    """Bytes that register spills move in each grid step, a lower bound on their cost, and the lines behind them."""
+    """Bytes that register spills move in each grid step, a lower bound on their cost, and the lines that spill."""
     # At a glance a cost that prints as 0.0% says nothing.
     if not shares.spill_lines or (not full and shares.spill_fraction < _LEAST_PRINTED):
         return

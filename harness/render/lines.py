@@ -37,7 +37,7 @@ _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 def listing(
     run: Simulation, breakdown: CycleBreakdown, files: Files, title: str, width: int, *, colour: bool = False
 ) -> str:
-    """Every line of kernel.py from the first to the last that costs anything, then the cycles that belong to no line.
+    """Every line of kernel.py from the first to the last with cycles, then the cycles that belong to no line.
 
     `files` are the candidate's files and those of packages: lines of files other than kernel.py are shown with their
     text.

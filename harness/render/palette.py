@@ -48,7 +48,7 @@ def variables() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """Colours as #rrggbb: of drawn elements, of each outcome, of each kind of part of a run's time."""
+    """Colours as #rrggbb, for drawn elements, for outcomes, and for the kinds of pieces of a run's time."""
 
     paper: str
     ink: str

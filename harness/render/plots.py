@@ -95,7 +95,7 @@ def _timed(group: Group) -> list[Entry]:
 
 
 def _placed(group: Group) -> list[tuple[Entry, float, float]]:
-    """The entries that have a place in the roofline: intensity and FLOP/s."""
+    """The entries with a known intensity (FLOP/B) and rate (FLOP/s), which the roofline shows."""
     return [
         (entry, report.intensity, rate)
         for entry in _timed(group)
@@ -117,7 +117,7 @@ def _bars(group: Group) -> list[tuple[str, tuple[Piece, ...]]]:
 
 
 def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[Piece, ...]]]:
-    """The bars; pieces that are small in every bar are merged by kind, at the place of the last of them."""
+    """The bars; pieces that are small in every bar are merged by kind, at the place of the last merged piece."""
     large = {part.name for _, parts in bars for part in parts if part.fraction >= _SMALL_SHARE}
     of_large = {part.kind for _, parts in bars for part in parts if part.name in large}
     made = []
@@ -378,7 +378,7 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
 
 
 def gallery(rows: Sequence[ContestRow], *, dark: bool = False) -> bytes | None:
-    """A picture of the contests with a known share of the limit, the largest share on top; None if no contest has one."""
+    """A picture of the contests whose share of the limit is known, the largest on top; None without such contests."""
     palette = DARK if dark else LIGHT
     shown = sorted((row for row in rows if row.limit_share is not None), key=lambda row: row.limit_share or 0.0)
     if not shown:

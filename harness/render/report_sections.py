@@ -57,7 +57,7 @@ def from_the_ridge(report: Report) -> str:
 
 
 def _side(report: Report) -> str:
-    """The side of the ridge for a `latency-bound` kernel, that is, what would bind next; "" for any other kernel."""
+    """For a `latency-bound` kernel, its side of the ridge, which names the next limit; "" for any other kernel."""
     if report.regime != "latency-bound" or not report.intensity:
         return ""
     side = "memory" if report.intensity < report.ridge else "compute"
@@ -65,7 +65,7 @@ def _side(report: Report) -> str:
 
 
 def _contradiction(report: Report) -> str:
-    """Simulated cycles that contradict the roofline's `memory-bound` or `latency-bound`, in words; "" if they agree."""
+    """A remark on simulated cycles that contradict `memory-bound` or `latency-bound`; "" if none do."""
     shares = report.cycle_shares
     if shares is None or report.regime not in ("memory-bound", "latency-bound"):
         return ""
@@ -246,7 +246,7 @@ _CHECKS = (
 
 
 def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Block]:
-    """The number of checks, the reason for those left out, and the largest error."""
+    """The number of checks, the reason for checks that were left out, and the largest error."""
     done = evidence.all_checks
     if not done:
         yield named("Correctness", "no check was made")
@@ -341,7 +341,7 @@ def _percent(fraction: float | None) -> str:
 
 
 def _too_slow(evidence: Evidence, verdict: Verdict) -> str:
-    """The reason why checks were left out: the kernel is slower, or a member of the suite loses more than it may."""
+    """The reason why checks were left out: the kernel is slower, or suite members take more time than they may."""
     most = 1 + (evidence.problem.may_lose or 0.0)
     losers = [member.name for member in verdict.members if member.time_ratio is not None and member.time_ratio > most]
     if not losers or (verdict.time_ratio or 0.0) > 1:

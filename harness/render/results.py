@@ -119,7 +119,7 @@ def _number(row: Row, champion: int | None) -> str:
 
 
 def _then(scaled_row: ScaledRow) -> str | None:
-    """The recorded time, with its change against the champion of its time."""
+    """The recorded time, and its change against the champion at that time."""
     row = scaled_row.then
     return None if row.seconds is None else f"{cell(row.seconds, 'ms')} {cell(row.time_ratio, 'change'):>6}"
 
@@ -143,7 +143,7 @@ def _of_member(name: str, losses: Mapping[int, Sequence[str]], scaled_row: Scale
 
 
 def _lines(shown: TableView, first: Row) -> Iterator[ScaledRow | Words | Line]:
-    """Lines in order, with a separator between different scales: they are not comparable."""
+    """The lines in order, with a separator between rows under different keys, which are not comparable."""
     before = first
     for line in shown.lines:
         rows = _rows(line)

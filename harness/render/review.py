@@ -38,7 +38,7 @@ def _audited(audit: Audit) -> Iterator[Block]:
 
 
 def replay_text(replay: Replay, width: int, colour: bool) -> str:
-    """Then and now: latency, verdict, correctness, and the differences."""
+    """The recorded and the new judgement: latency, verdict, correctness, and the differences between them."""
     return screen(_replayed(replay), width, colour=colour)
 
 
@@ -146,7 +146,7 @@ def _moved(counter: Change) -> str:
 
 
 def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, width: int) -> str:
-    """The result of a revoke: a line for the whole and one for each judged attempt; `show` is the command for more."""
+    """The result of a revoke: the outcome, then a line for each judged attempt; `show` is the command for details."""
     came = "the title stays; nothing was recorded"
     if attempt is not None:
         came = f"recorded as attempt {attempt.number}: {show}"

@@ -15,7 +15,7 @@ _SHOWN = 8
 
 
 def search_state_text(state: SearchState, width: int, checks: Sequence[Recheck] = ()) -> str:
-    """The search state in lines of at most `width` columns; `checks` of the champion stand among the attempts."""
+    """The search state in lines of at most `width` columns; `checks` of the champion are listed among the attempts."""
     return screen(_blocks(state, checks), width)
 
 

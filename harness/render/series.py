@@ -39,7 +39,7 @@ class Against:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One attempt with everything that is shown of it; None or empty: not known in this clone.
+    """One attempt with all data that pages and pictures show; None or empty: not known in this clone.
 
     - `row` has the times of the scale, `then` the recorded ones (None: the same); `why_unknown` says why there is no
       time on the scale. `recheck` are the words on the run of checks of an unchanged champion, if the attempt belongs
@@ -238,7 +238,7 @@ def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
 def pieces(report: Report | None, run: Simulation | None, attempt: Attempt | None) -> tuple[Piece, ...]:
     """A simulated run's time by part, the largest first; () if it was not simulated to its end.
 
-    A record from before cycles were counted by part has four sums.
+    A record that is older than the count of cycles by part has four sums.
     """
     if run is None or run.seconds is None or not run.cycles or report is None:
         return ()

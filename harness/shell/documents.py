@@ -13,7 +13,7 @@ from harness.shell.verb import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """`kind` is stable for programs, `message` is for people."""
+    """An error: `kind` is stable, for programs, `message` is for people."""
 
     kind: str
     message: str

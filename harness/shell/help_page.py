@@ -77,7 +77,7 @@ def _section(verb: Verb) -> Iterator[str]:
 
 
 def _example(parser: Parser) -> str:
-    """The first example that its --help ends with."""
+    """The first of the examples at the end of the parser's --help."""
     return str(parser.epilog).partition("example: ")[2].partition("; ")[0]
 
 

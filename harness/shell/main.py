@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """The command line as a process of its own; a verb that reads strangers' files runs in a child that is watched."""
+    """The command line as a process of its own; a verb that reads strangers' files runs in a watched child process."""
     prepare_output()
     if COMPLETING in os.environ:
         from harness.shell import completion

@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
         self.flag("--quiet", "print no progress on stderr")
 
     def common(self, *, takes_contest: bool) -> None:
-        """Adds the arguments that every verb takes before its own.
+        """Adds the arguments that every verb takes, before the verb's own.
 
         `--only-reads` is for tools that promise to write nothing: nothing is judged then, and no attempt is finished or
         undone.

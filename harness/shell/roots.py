@@ -81,7 +81,7 @@ def _is_there(text: str) -> bool:
 
 
 def _links(folder: Path) -> Iterator[Path]:
-    """The symbolic links in `folder`, without those of environments and of git, which no verb takes for captures."""
+    """The symbolic links in `folder`, except those in .git and .venv, which no verb takes for captures."""
     seen = 0
     for above, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in (".git", ".venv")]

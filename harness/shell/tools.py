@@ -35,22 +35,22 @@ class Argument:
 
     @property
     def is_required(self) -> bool:
-        """True if the verb cannot do without it."""
+        """True if the verb requires the argument."""
         return self.action.required and self.action.nargs != "*"
 
     @property
     def is_flag(self) -> bool:
-        """True if it has no value."""
+        """True if the argument has no value."""
         return self.action.nargs == 0
 
     @property
     def is_path(self) -> bool:
-        """True if its value is a path, which may name something that is not there yet."""
+        """True if the value is a path, which may name a file that does not exist yet."""
         return self.action.type is Path
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its value."""
+        """The JSON schema of the argument's value."""
         schema = self._value_schema()
         if self.action.nargs in ("*", "+") or isinstance(self.action, argparse._AppendAction):
             # A list of one value may be given as that value.
@@ -58,7 +58,7 @@ class Argument:
         return {**schema, "description": str(self.action.help or "").replace("%%", "%")}
 
     def words(self, value: Any) -> tuple[list[str], list[str]]:
-        """Its options and its words on a command line. Raises UsageError for a word that looks like an option."""
+        """The argument as options and as other words. Raises UsageError for another word that looks like an option."""
         if self.is_flag:
             return ([self.action.option_strings[-1]] if value else []), []
         texts = [_text(item) for item in (value if isinstance(value, list) else [value])]
@@ -102,7 +102,7 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments: no other is accepted."""
+        """The JSON schema of the arguments; others are not accepted."""
         properties: dict[str, Any] = {}
         for argument in self.arguments:
             properties[argument.name] = argument.schema
@@ -202,7 +202,7 @@ def _name(action: argparse.Action) -> str:
 
 
 def _is_word(text: str) -> bool:
-    """True if a command line can hold it."""
+    """True if `text` can be a word of a command line."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

@@ -127,7 +127,7 @@ class Verb:
         return self.parser().format_usage().strip()
 
     def parsers(self) -> Iterator[tuple[str, Parser]]:
-        """Its name and parser; then those of its subcommands."""
+        """Name and parser of the verb, then name and parser of each subcommand."""
         yield self.name, self.parser()
 
     def calls(self) -> Iterator[Call]:

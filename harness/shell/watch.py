@@ -19,7 +19,8 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 def run_watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
     """The exit code of `run`, which runs in a child; that of `fail(kind, message)` if the child had to be ended.
 
-    Memory and time are limited from the first `reading_limits.note` on: before it, nothing of a stranger's was read.
+    Memory and time are limited from the first `reading_limits.note` on: until then, the child has read no stranger's
+    file.
     """
     if not hasattr(os, "fork"):
         return run()
@@ -55,7 +56,7 @@ def run_watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
 
 
 def _run(run: Callable[[], int], writing: int) -> None:
-    """The child's life; it does not return."""
+    """Runs `run` in the child and ends the process with its exit code; does not return."""
     code = 5
     try:
         reading_limits.end_with_parent()

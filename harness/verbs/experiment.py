@@ -13,7 +13,7 @@ from harness.verbs.parts.arguments import add_evaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDocument:
-    """An attempt as the ledger stores it; `row` is its row in the table of attempts, None if `show` prints it."""
+    """An attempt as the ledger stores it; `row` is its row in the table of attempts, None in the answer of `show`."""
 
     attempt: Attempt
     row: Row | None

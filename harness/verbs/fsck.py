@@ -69,7 +69,7 @@ def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tu
 
 
 def _replayed(audit: Audit, folder: Path, champion: Attempt | None, arguments: Namespace) -> Audit:
-    """The audit, with the result of judging the champion again."""
+    """The audit, to which the result of judging the champion again is added."""
     from harness import contest as contests
     from harness.ledger import fsck as auditing
     from harness.loop.replay import replay

@@ -95,7 +95,7 @@ def _captures(files: Sequence[CaptureFiles]) -> Sequence[Capture]:
 
 
 def _analysis(function: str, *options: str) -> Answering:
-    """The answer of `module:function` in harness.workbench.profiles, called with the captures and these options."""
+    """A function that answers with `module:function` of harness.workbench.profiles, given captures and `options`."""
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         analyse = pkgutil.resolve_name(f"harness.workbench.profiles.{function}")
@@ -106,7 +106,7 @@ def _analysis(function: str, *options: str) -> Answering:
 
 
 def _tables(name: str, *options: str) -> Answering:
-    """The tables of `module:NAME` in harness.workbench.profiles, one Analysis or several, with these options."""
+    """A function that answers with the tables of `module:NAME`, one Analysis or several, given `options`."""
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         from harness.workbench.profiles.analysis import Analysis, tables

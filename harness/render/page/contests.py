@@ -18,7 +18,7 @@ _KIND = Kind(
 
 
 def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequence[str]) -> bytes:
-    """The page as UTF-8; `notes` are sentences on omissions."""
+    """The page as UTF-8; `notes` are sentences on what the page leaves out."""
     faster = [gain for row in rows if (gain := row.gain) is not None and gain > 1]
     labels = list(dict.fromkeys(row.label for row in rows))
     attempts = sum(row.attempts for row in rows)

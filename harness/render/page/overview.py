@@ -22,7 +22,7 @@ _BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "link-bound":
 
 
 def group_plain(group: Group) -> Plain:
-    """One group: its words, its champion's steps, floor and roof."""
+    """One group as data: titles, the champion's steps, floor, roof and tiles."""
     last = group.standing
     report = last.report if last else None
     return {
@@ -64,7 +64,7 @@ def group_plain(group: Group) -> Plain:
 
 
 def row_plain(entry: Entry, champion_id: str | None) -> Plain:
-    """One row of the table: texts to show, and values to sort and draw by."""
+    """One row of the table as data: texts to show, and values by which rows are sorted and drawn."""
     row, report = entry.row, entry.report
     shown = report if entry.has_time else None
     values = {
@@ -121,7 +121,7 @@ def verdict(entry: Entry) -> str:
 
 
 def moved_by(ratio: float) -> str:
-    """A ratio new/old for people: in per cent, or in times from +1000 % on."""
+    """A ratio new/old for people: as a change in per cent, from +1000 % on as a multiple."""
     return change(ratio) if ratio < _MANY_TIMES else f"{count(ratio)} times"
 
 

@@ -75,7 +75,7 @@ def _looked_at(sweep: Sweep) -> tuple[str, str]:
 
 
 def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
-    """A sentence on why the number of programs matters."""
+    """At most one sentence: the consequence of choosing the fastest of many programs."""
     if sweep.looked_at < _programs(sweep):
         return []
     if deviations is None:

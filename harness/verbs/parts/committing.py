@@ -35,7 +35,7 @@ def committed(top: Path, folders: list[str], page: Path | None, champions: tuple
 def _files_of_notes(ledger: Ledger) -> Iterator[Path]:
     """The files of a contest's ledger that hold notes. If all attempts are packed, the notes are packed first.
 
-    A file that packing removes is among them, so that its removal is committed too.
+    A file that packing removes is included, so that its removal is committed too.
     """
     place = ledger.place
     paths = [place.experiments_directory / name for name in FILES]

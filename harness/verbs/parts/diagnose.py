@@ -149,7 +149,7 @@ def _simulate_edits(
     candidate: Candidate,
     asked: Sequence[Edit],
 ) -> tuple[tuple[SimulatedEdits, ...], str]:
-    """The advised edits of one constant, simulated; or the reason why none was."""
+    """The advised edits of one constant, simulated, and ""; or () and the reason why no edit was simulated."""
     without = "no advised edit was simulated: "
     target = chip(evidence.chip)
     if arguments.no_edits:

@@ -137,7 +137,7 @@ def _sentences(arguments: Namespace, change: gating.ProposedChange, folder: Path
 
 
 def _under_the_other(arguments: Namespace, folder: Path) -> Gate:
-    """The gate under the compiler that is locked for the other Python. Raises RatchetError."""
+    """The gate under the compiler that is locked for the other Python version. Raises RatchetError."""
     script, python = PACKAGE.parent / "ratchet.sh", _OTHER[sys.version_info[:2] >= (3, 12)]
     cache = cache_directory()
     if not script.is_file() or cache is None:
@@ -204,7 +204,7 @@ def _inside(out: Path, contest: str) -> Path:
 
 
 def _keep(judged: gating.JudgedContest, into: Path) -> None:
-    """Writes the page of both sides, and a timeline of each, into `into`."""
+    """Writes a page on both sides and a timeline of each program into the folder `into`."""
     if judged.contest is None or judged.after is None:
         return
     sides = [(name, side) for name, side in (("before", judged.before), ("after", judged.after)) if side is not None]
@@ -235,7 +235,7 @@ def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
 
 
 def _page(contest: Contest, gated: GatedContest, sides: list[ComparedSide], into: Path) -> bytes:
-    """A page with both sides as attempts, the change judged against the base."""
+    """A page that shows both sides as attempts, and the change as judged against the base."""
     base = sides[0] if len(sides) > 1 else None
     entries: list[Entry] = []
     for place, side in enumerate(sides, 1):

@@ -57,7 +57,7 @@ def hlo(arguments: Namespace) -> Outcome:
 
 
 def _function(arguments: Namespace, target: Figures) -> Outcome:
-    """A user's function: its jaxpr and StableHLO as they are, and the explained HLO that XLA makes of them."""
+    """A user's function: its jaxpr and StableHLO as they are, and the HLO that XLA makes of them, explained."""
     of_chip = chip(target.name)
     sizes = mesh_sizes(arguments.mesh)
     function = lower_program(arguments.what, arguments.arg, of_chip if of_chip.topology else None, mesh=sizes)

@@ -10,7 +10,7 @@ from harness.errors import RatchetError
 
 
 def run(options: list[str], output: IO[bytes] | int | None = None) -> int:
-    """Runs pytest on the project's tests, output to a stream (default: stdout), and returns its exit code.
+    """Runs pytest on the project's tests, with output to a stream (default: stdout); returns pytest's exit code.
 
     Raises RatchetError `no-tests` outside a clone, and `no-pytest`.
     """

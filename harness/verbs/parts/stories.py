@@ -94,7 +94,7 @@ def _with_untried(entry: Entry, contest: Path) -> Entry:
 
 
 def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
-    """The words of the run of checks that each row belongs to; "" for others, and for a single check."""
+    """For each row, words on the run of checks that contains it; "" if no run does, or a run of one check."""
     rechecks: list[str] = []
     for line in table.lines(scaled):
         if isinstance(line, ScaledRow):

@@ -10,7 +10,7 @@ function expectation(detail) {
   return [grid(["", "change of time"], [
     ["expected", stated || "nothing was stated"],
     ["actual", got ? `${got}${interval ? `, interval ${interval}` : ""}` : "unknown"],
-    ...(met ? [["actual over expected", met]] : []),
+    ...(met ? [["comparison", met]] : []),
   ], [], "narrow")];
 }
 

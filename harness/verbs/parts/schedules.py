@@ -13,7 +13,7 @@ from harness.advice import dump_directory
 from harness.candidate import Candidate
 from harness.dumps.llo import ModuleDump
 from harness.errors import RatchetError, UsageError
-from harness.hardware import TPUS, Chip, chip
+from harness.hardware import TPUS, Chip, chip, with_mesh
 from harness.hlo.evaluation import Values
 from harness.hlo.tables import Tables
 from harness.ledger import history
@@ -65,7 +65,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         ledger = open_ledger(folder)
         evidence = evidence_of(history.attempt(ledger.place, int(what)).evidence, member)
         number, candidate = int(what), known_candidate(ledger, int(what))
-        target = chip(evidence.chip)
+        target = with_mesh(chip(evidence.chip), evidence.problem.mesh)
         return _judged(folder, evidence, target, f"attempt {number}", f"{number:04d}", member, candidate)
     if member is not None:
         raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")

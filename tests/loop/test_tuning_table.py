@@ -149,7 +149,7 @@ def test_experts_that_chips_cannot_share_evenly_are_named(tmp_path: Path) -> Non
 def test_a_model_of_millions_of_lengths_is_refused_before_they_are_shapes(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(RatchetError, match="at most 10,000 shapes in a file, got 10,001; .* RATCHET_MAX_SHAPES"):
+        with pytest.raises(RatchetError, match=r"at most 10,000 shapes in a file, got 10,001; .* RATCHET_MAX_SHAPES"):
             shapes_of(tmp_path, [LLAMA | {"sequences": [*range(1, 200_000)]}])
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -105,7 +105,7 @@ def _out_of_memory(full: OutOfMemory, name: str) -> Table:
     over = full.used_bytes - full.capacity_bytes
     space = full.space.upper()
     is_kernel = full.space in _OF_KERNELS
-    there_are = "that its limit allows" if full.is_limit else "that there are"
+    there_are = "that its limit allows" if full.is_limit else "that exist"
     notes = [
         f"The {'kernel' if is_kernel else 'program'} needs {decimal(full.used_bytes, 'B', 2)} of {space}, "
         f"{decimal(over, 'B', 2)} more than the {decimal(full.capacity_bytes, 'B', 2)} {there_are}."

@@ -48,7 +48,7 @@ def _column(text: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
-    """A column, and the function that gives a thing's cell in this column."""
+    """A column, and the function that gives the cell of one thing in it."""
 
     name: str
     title: str

@@ -121,7 +121,7 @@ def test_each_command_says_that_a_simulated_capture_is_simulated(
         (row,) = tables["ops"]["rows"]
         assert (row["operation"], row["category"], row["count"]) == ("naive.1", "custom-call", 2)
     if name == "gaps":
-        assert {row["verdict"] for row in tables["idle"]["rows"]} == {"unknown: kernels fill it, see inside them below"}
+        assert {row["verdict"] for row in tables["idle"]["rows"]} == {"unknown: kernels fill it; see inside them below"}
         assert {row["device"] for row in tables["inside"]["rows"]} == {"TPU:0", "TPU:1"}
     if name == "roofline":
         assert tables["roofline"]["rows"][1]["verdict"] == "far off: look inside"

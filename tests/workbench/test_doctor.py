@@ -234,7 +234,7 @@ def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
     assert sizes == {(1, 8, 2048, 2048), (8, 512, 64, 512)}
     by_rule = {finding["rule"]: finding for finding in findings(run)}
     assert set(by_rule) == {"outside-jit", "small-batch", "layout", "input"}
-    assert "operations over one by one" in by_rule["outside-jit"]["observation"]
+    assert "operations one by one" in by_rule["outside-jit"]["observation"]
     assert "8 rows for 2048 x 2048 weights: under 241 rows" in by_rule["small-batch"]["observation"]
     assert "fills 50% of the 128 x 128 matrix units of a v5e: summed 64" in by_rule["layout"]["observation"]
     assert run.own_seconds is not None

@@ -95,7 +95,7 @@ def test_a_copy_from_the_host_is_priced_at_its_link_on_the_captures_chip(
     assert "the link to the host carries 27.7 GB/s" in answer["operations"]["notes"][0]
     assert [row["kind"] for row in answer["copies"]["rows"]] == ["host"]
     remedies = [row["reading"] for row in answer["copy_causes"]["rows"] if row["fact"] == "remedy"]
-    assert remedies == ["start it earlier, so that more work runs meanwhile (prefetch), or offload less"]
+    assert remedies == ["start the copy earlier, so that more work runs meanwhile (prefetch), or offload less"]
     # A chip that is named explicitly wins.
     slower = hlo(capsys, str(captured), "--chip", "v5e")["operations"]["rows"][0]
     assert slower["seconds"] == pytest.approx(BYTES / 15e9)

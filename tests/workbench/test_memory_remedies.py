@@ -80,4 +80,4 @@ def test_each_remedy_says_the_bytes_it_saves(diagnosed: dict[str, Tables]) -> No
     assert saved["chunked cross entropy"] == 1024 * 100_352 * 2 * 7 / 8
     assert saved["bfloat16 optimizer state"] == pytest.approx(vocabulary * 4 / 2, rel=0.01)
     assert saved["sharding over twice the devices"] == pytest.approx(vocabulary * (4 + 2) / 2, rel=0.01)
-    assert "keeps no temporary from a forward for a backward pass" in diagnosed["step"]["activations"].why_empty
+    assert "keeps no temporary of a forward pass for a backward pass" in diagnosed["step"]["activations"].why_empty

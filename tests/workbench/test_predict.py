@@ -187,7 +187,7 @@ def rows_of(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[st
 
 def test_the_largest_batch_that_fits_is_the_inverse(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(printed(capsys, *MODEL, "--chip", "v5p", "--devices", "8").split())
-    match = re.search(r"The largest batch that fits beside the state: (\d+) sequences", text)
+    match = re.search(r"The largest batch that fits next to the state: (\d+) sequences", text)
     assert match
     largest = int(match[1])
 
@@ -264,7 +264,7 @@ def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]
         (["collective", "all-gather", "--bytes", "3 QB"], "--bytes: expected a number above zero"),
         (["collective", "all-gather", "--bytes", "1", "--axis", "x"], "expected --axis as 4 or 4,2"),
         (["collective", "all-gather", "--bytes", "1", "--axis", "1"], "expected axes of 2 devices or more"),
-        (["collective", "all-gather", "--bytes", "1", "--chip", "h100"], "not published in the table"),
+        (["collective", "all-gather", "--bytes", "1", "--chip", "h100"], "of the links of h100 is published"),
         (["memory"], "expected --parameters, such as 7e9 or 7G, or a model: --batch"),
         (["memory", "--batch", "8", "--layers", "3"], "expected --seq and --d-model too"),
         (["memory", "--parameters", "7e9", "--remat"], "expected --batch and --seq and --layers and --d-model too"),

@@ -158,7 +158,7 @@ def test_mfu_from_the_model_and_from_the_trace(one_device: Capture, four: Captur
     # Every device does the same work, so the number of devices cancels out.
     assert by(table, "from", "mfu")["the trace"] == pytest.approx(STEP_FLOPS / (PEAK * 150e-6))
     (absurd,) = mfu(one_device, gbs=270, sequence=1000, flops_per_token=1.02e6)
-    assert "More than the devices can do" in absurd.notes[0]
+    assert "An MFU over 100 % is impossible" in absurd.notes[0]
     for arguments, name in (((0, 1, 1), "--gbs"), ((1, -1, 1), "--seq"), ((1, 1, 0), "--flops-per-token")):
         with pytest.raises(UsageError, match=f"expected {name} above 0"):
             mfu(one_device, *arguments)

@@ -86,7 +86,7 @@ def test_without_a_mesh_axes_are_made_up_and_another_number_of_devices_is_refuse
     captured = replace(capture(device([(ALONG_DATA, 0, 100), (ALONG_MODEL, 100, 60)])), paths=())
     axes = named(overlap(captured))["axes"]
     assert set(rows(axes)) == {"axis0", "axis1"}
-    assert any("--mesh names its axes" in note for note in axes.notes)
+    assert any("Name its axes with --mesh" in note for note in axes.notes)
     with pytest.raises(UsageError, match="8 devices that the collectives name, got 4"):
         overlap(captured, {"data": 4})
 

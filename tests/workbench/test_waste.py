@@ -82,7 +82,7 @@ def test_a_module_without_waste_says_so() -> None:
     total, lines = module_waste(Graph(parse.module(text)), V5E, 10)
     assert not total.rows
     assert not lines.rows
-    assert "nothing is padded" in total.why_empty
+    assert "no value is padded" in total.why_empty
 
 
 def test_the_total_of_a_capture_by_category_and_text() -> None:

@@ -75,7 +75,7 @@ class _Served:
                 steps = itertools.count(window.last + 1)
             for step in steps:
                 self._step(step)
-        # `watch` raises it in the thread that answers.
+        # `watch` raises the exception again, in the thread that answers requests.
         except Exception as error:  # noqa: BLE001
             self.raised.append(error)
             self.captured.set()

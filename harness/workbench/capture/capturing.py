@@ -47,7 +47,7 @@ class CapturedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The exported program on disk, the children that may run it, and the problem as it runs, in words."""
+    """The exported program on disk, the processes that may run it, and a title that names the problem as it runs."""
 
     kernel: CapturedKernel
     dialogue: Dialogue
@@ -73,7 +73,7 @@ def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tu
 
     Writes `profile_data/plugins/profile/<label>-<8 digits>/` of the contest, and the HLO text next to `plugins`:
     kernel.hlo.txt, for the CPU reference program kernel.cpu.hlo.txt. Raises RatchetError with the kind of the
-    failure; nothing is left in profile_data then.
+    failure; the failed capture is removed from profile_data.
     """
     kernel = program.kernel
     text = kernel.profiles / ("kernel.cpu.hlo.txt" if kernel.device == "cpu" else "kernel.hlo.txt")

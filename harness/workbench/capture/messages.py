@@ -31,7 +31,7 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureReply:
-    """The profile, and seconds of each call on the host and, if the profile says it, on the device."""
+    """The profile, and seconds of each call on the host and, if the profile states them, on the device."""
 
     profile: str
     device_kind: str
@@ -96,7 +96,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotReply:
-    """The files that appeared: none where the profiler at the address keeps no history."""
+    """The files that appeared: none if the profiler at the address keeps no history."""
 
     files: tuple[str, ...]
 

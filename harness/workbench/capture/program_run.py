@@ -1,4 +1,4 @@
-"""A user's program run in a child of its own, in the user's environment, with a limit on its time."""
+"""A user's program run in a child process, in the user's environment, with a limit on its time."""
 
 import os
 import re
@@ -64,7 +64,7 @@ def run_program(module: str, limit_seconds: float) -> ProgramRun:
 
 
 def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
-    """`run` with the dispatches that the profile of its second call shows; `unread` says if it is unreadable."""
+    """`run` with the dispatches that the profile of its second call shows; `unread` says if it cannot be read."""
     try:
         capture = reading.read((profile,))
     except RatchetError as error:
@@ -117,7 +117,7 @@ def lower_program(
     dumps: Path | None = None,
     flags: Sequence[str] = (),
 ) -> LoweredProgram:
-    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip` in a process of its own.
+    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip` in a separate process.
 
     With a `mesh` (sizes by axis) the function is compiled for as many chips; the compiler dumps what the simulator
     reads into the folder `dumps`, and gets these `flags` as well. Raises UsageError `no-module`, and RatchetError with

@@ -76,7 +76,7 @@ class _CompileWatch(logging.Handler):
         is_redefinition = _REDEFINED in rest
         changed: tuple[str, ...] = ()
         if is_redefinition:
-            cause = "the function is made anew for each call, so no compilation is reused"
+            cause = "each call applies jax.jit to a new function, so no compilation is reused"
         elif "never seen function" in rest and not before:
             cause = "first call"
         elif arguments is not None and before:
@@ -368,7 +368,7 @@ def lower(request: LowerRequest) -> LowerReply:
         name for name, _ in request.mesh
     }:
         names = ", ".join(name for name, _ in request.mesh)
-        axes_words = f"its axes are {names}" if names else "there is none"
+        axes_words = f"its axes are {names}" if names else "no --mesh is given"
         raise _bad_argument(f"expected an axis of --mesh behind @, got {axis!r}: {axes_words}")
     _check_arguments(function, arguments, dict(request.mesh))
     if request.mesh:
@@ -442,7 +442,7 @@ def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[in
 
 
 def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
-    """Raises Rejected for a missing argument, an axis used twice in one, or a size that the mesh does not divide."""
+    """Raises Rejected for a missing argument, an axis used twice in one, or a size not divisible by its axes."""
     parameters = inspect.signature(function).parameters.values()
     needed = [
         parameter.name

@@ -1,1 +1,1 @@
-"""Faults around a kernel: the flags it is started with, the machine it runs on, the program that calls it."""
+"""Faults around a kernel: in the flags it is started with, the machine it runs on and the program that calls it."""

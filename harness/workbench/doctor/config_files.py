@@ -1,4 +1,4 @@
-"""Variables in files with a syntax of their own, rewritten as a shell would set them.
+"""Environment variables that configuration files set, rewritten as shell assignments.
 
 The known formats are Dockerfiles (`ENV NAME value`), csh (`setenv`), fish (`set -x`), systemd (`Environment=`),
 makefiles, TOML, JSON (also inside a command) and files of variables, as `docker run --env-file` takes them.

@@ -1,4 +1,4 @@
-"""The devices that JAX sees in the user's environment, listed by a process of its own."""
+"""The devices that JAX sees in the user's environment, listed by a separate process."""
 
 import json
 import os
@@ -13,7 +13,7 @@ _PROGRAM = "import jax, json; print('found', json.dumps([[d.platform, d.device_k
 
 
 def visible_devices() -> tuple[tuple[tuple[str, str], ...], str]:
-    """Platform and kind of each device, and ""; if JAX sees none, () and JAX's last line."""
+    """Platform and kind of each device, and ""; if JAX sees no device, () and the last line that JAX printed."""
     passed_on = {
         name: value for name, value in os.environ.items() if name.startswith(("JAX_PLATFORM", "CUDA_", "NVIDIA_"))
     }

@@ -1,4 +1,4 @@
-"""One finding of a check-up, and all of them as a table, worst first."""
+"""A finding of a check-up, and the table of all findings, worst first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from harness.records.table import Origin
 from harness.workbench.tables import columns
 
 _ORDER = {severity: rank for rank, severity in enumerate(get_args(Severity))}
-# The number of columns that people see; the sentences follow below the table, whole.
+# The first columns, which a printed table keeps; the other columns follow below it as sentences.
 _SHORT = 4
 
 

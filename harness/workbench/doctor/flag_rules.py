@@ -84,15 +84,15 @@ _HARMS = (
         Harm(
             name,
             "the compiler writes dumps: compilation takes longer and waits for a file system",
-            "libtpu's own dumps: 250 MB and 10 s for one kernel without a filter",
+            "libtpu's dumps without a filter: 250 MB and 10 s for one kernel",
             f"{_UNSET}, or dump in a separate run",
         )
         for name in _DUMPS
     ),
     Harm("JAX_DEBUG_NANS", "every result is read back and searched for NaN", _JAX),
     Harm("JAX_DEBUG_INFS", "every result is read back and searched for Inf", _JAX),
-    Harm("JAX_DISABLE_JIT", "nothing is compiled as a whole", _JAX),
-    Harm("JAX_ENABLE_CHECKS", "JAX checks itself at each step", _JAX),
+    Harm("JAX_DISABLE_JIT", "each operation is compiled and dispatched by itself", _JAX),
+    Harm("JAX_ENABLE_CHECKS", "JAX checks its internal invariants, which slows tracing", _JAX),
     Harm("JAX_CHECK_TRACER_LEAKS", "tracing is slow and caches are off", _JAX),
     Harm("JAX_DISABLE_MOST_OPTIMIZATIONS", "the compiler does not optimise", _JAX),
     Harm("JAX_LOG_COMPILES", "every compilation is written to stderr", _JAX),
@@ -101,14 +101,14 @@ _HARMS = (
     Harm("JAX_NO_EXECUTION", "nothing is executed", _JAX),
     Harm(
         "JAX_ENABLE_X64",
-        "types without a width become 64 bit, which a TPU computes in software",
+        "types without a stated width become 64-bit types, which a TPU computes in software",
         _JAX,
-        "name types of 32 or 16 bits where the width matters",
+        "state 32-bit or 16-bit types where the width matters",
     ),
     *(Harm(name, "every transfer is written to stderr", _JAX, when=("log", "log_explicit")) for name in _GUARDS),
     Harm(
         "JAX_DEFAULT_MATMUL_PRECISION",
-        "matrix products of float32 are made of three or six passes of bfloat16",
+        "a float32 matrix product takes three or six passes in bfloat16",
         _SECTION_8,
         "leave it at its default, with bfloat16 operands and float32 accumulation",
         ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "F32_F32_F32", "BF16_BF16_F32_X6"),
@@ -116,7 +116,7 @@ _HARMS = (
     Harm("XLA_PYTHON_CLIENT_ALLOCATOR", "each array is allocated by the driver", _JAX_MEMORY, when=("platform",)),
     Harm(
         "XLA_PYTHON_CLIENT_PREALLOCATE",
-        "memory is taken from the driver while the program runs (GPU only)",
+        "memory is allocated while the program runs, not at its start (GPU only)",
         _JAX_MEMORY,
         "time after enough warm-up calls, or leave it out",
         ("false", "0"),
@@ -130,7 +130,12 @@ _HARMS = (
     Harm("xla_hlo_profile", "every operation is instrumented", "XLA's help"),
     Harm("xla_disable_all_hlo_passes", "the compiler does not optimise", "XLA's help"),
     Harm("xla_disable_hlo_passes", "compiler passes are left out", "XLA's help"),
-    Harm("xla_backend_optimization_level", "the level is below the default of 3", "XLA's help", when=("0", "1", "2")),
+    Harm(
+        "xla_backend_optimization_level",
+        "the optimisation level is below the default of 3",
+        "XLA's help",
+        when=("0", "1", "2"),
+    ),
     Harm("TF_CPP_MIN_LOG_LEVEL", "all logs of XLA are written to stderr", "XLA's logging", when=("0",)),
     Harm("TF_CPP_VMODULE", "verbose logs of XLA are written to stderr", "XLA's logging"),
 )
@@ -149,7 +154,7 @@ class RuleSubject:
     final: Mapping[str, Setting] = field(init=False)
 
     def __post_init__(self) -> None:
-        # A variable that is written among flags is not set that way.
+        # An environment variable that is written among flags is not set by that.
         last = {s.name or s.variable: s for s in self.settings.settings if s.is_final and not is_watched(s.name)}
         object.__setattr__(self, "final", last)
 
@@ -180,7 +185,7 @@ _KINDS = {
     "no-base-flag": _Kind("contradiction", _SECTION_7, f"Add --{_BASE}=true"),
     "no-offload": _Kind("no effect", _SECTION_7),
     "no-tpu": _Kind("no effect", _JAX, "Name the TPU in JAX_PLATFORMS, or leave the flags out"),
-    "overwritten": _Kind("no effect", "the shell's assignment"),
+    "overwritten": _Kind("no effect", "an assignment replaces the old value"),
     "no-dashes": _Kind("no effect"),
     "too-late": _Kind("no effect", _JAX, "Set it before JAX is imported, or in the shell that starts the program"),
     "putenv": _Kind("no effect", _JAX),
@@ -241,7 +246,7 @@ def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is not None and setting.name in answers.refused and setting.is_final:
-            observation = f"{answers.library} does not take {answers.refused[setting.name]!r} for {setting.name}"
+            observation = f"{answers.library} does not accept {answers.refused[setting.name]!r} for {setting.name}"
             remedy = "Write a value of the flag's type: true or false for a switch, otherwise an integer or a name"
             yield _finding("bad-value", setting, observation, remedy, f"asked {answers.library}")
 
@@ -317,7 +322,10 @@ def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Words among flags that begin with no dash: libraries ignore them, or take XLA_FLAGS for the name of a file."""
+    """Words among flags that do not begin with a dash.
+
+    The libraries ignore them; but if the first word of XLA_FLAGS is one, jaxlib reads the variable as a file name.
+    """
     before: dict[tuple[str, int], Setting] = {}
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
@@ -352,7 +360,7 @@ def _without_dashes(setting: Setting, answers: Answers) -> tuple[str, str]:
     if is_watched(setting.name):
         return f"{setting.name} is an environment variable: export {setting.word}", "the names of variables"
     if setting.value is None and not setting.name.startswith("xla"):
-        return "Leave it out: it is not a flag", "its form"
+        return "Leave it out: it is not a flag", "the form of the word"
     library = "jaxlib" if setting.variable == "XLA_FLAGS" else "libtpu"
     if answers.library is None:
         return f"Write --{setting.word}, if {library} knows that flag", answers.why_not
@@ -396,10 +404,10 @@ def cache_conflicts(subject: RuleSubject) -> Iterator[DoctorFinding]:
     is_off = switch is not None and not subject.is_on("JAX_ENABLE_COMPILATION_CACHE")
     dumping = [subject.final[name] for name in _DUMPS if subject.is_on(name)]
     if folder is not None and folder.value and is_off and switch is not None:
-        yield _finding("cache-off", folder, f"{folder.word} and {switch.word}: the cache is off")
+        yield _finding("cache-off", folder, f"{folder.word} names a cache, but {switch.word} turns it off")
     elif folder is not None and folder.value and dumping:
         nothing = f"is not compiled, so {dumping[0].word} writes nothing for it"
-        yield _finding("cache-and-dumps", folder, f"a program that comes from {folder.word} {nothing}")
+        yield _finding("cache-and-dumps", folder, f"a program loaded from the cache ({folder.word}) {nothing}")
     for name in _NO_CACHE:
         if name in subject.final and (folder is None or not folder.value):
             yield _finding("no-cache", subject.final[name], f"{name} has no effect without a compilation cache")
@@ -450,7 +458,7 @@ def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
             rule="missing-for-symptom",
             subject=symptom,
             place=subject.settings.subject,
-            observation=f"for {symptom}, no complete set of the flags that help is on",
+            observation=f"no complete set of the flags that help against {symptom} is on",
             remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}",
             source=_SECTION_7,
         )
@@ -478,7 +486,7 @@ _FAILING = ("ends the process", "contradiction")
 
 
 def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
-    """The findings, and all settings with the findings about each; and True if the audit fails."""
+    """A table of the findings and one of all settings with the findings about each; and True if the audit fails."""
     settings = subject.settings
     listed, ranked = findings.table(
         (finding for rule in RULES for finding in rule(subject)),

@@ -1,14 +1,14 @@
-"""Errors of JAX that a program meets while it is traced: the cause of each and the code to write instead."""
+"""Errors that JAX raises while a program is traced or run: the cause of each and the code to write instead."""
 
 import re
 
-# The cause of an error in plain words, and the change that corrects it, by the name of the exception, or by words of
-# its message if the exception is Python's own. Names and words are those of jax 0.10 and 0.12 (jax.errors).
+# Cause and remedy of an error, by the name of the exception if JAX defines it (jax.errors), otherwise by words of its
+# message. Names and words are those of jax 0.10 and 0.12.
 _BY_NAME = {
     "TracerBoolConversionError": (
         "Python asks whether a traced value is true (if, while, and, or, not), which is known only at run time",
         "choose with jnp.where or jax.lax.cond, loop with jax.lax.while_loop, or name the argument in static_argnums "
-        "where it takes few values",
+        "if it takes few values",
     ),
     "NonConcreteBooleanIndexError": (
         "an array is indexed with a traced mask, so that the size of the result depends on values",
@@ -24,8 +24,7 @@ _BY_NAME = {
         "call the function of jax.numpy, or jax.pure_callback if it has to be numpy's",
     ),
     "ConcretizationTypeError": (
-        "a value has to be known while the function is traced (a shape, an axis, float(), int()), but it is a traced "
-        "one",
+        "a value has to be known while the function is traced (a shape, an axis, float(), int()), but it is traced",
         "name the argument in static_argnums, take it from x.shape, or use jax.numpy instead of float() or int()",
     ),
     "UnexpectedTracerError": (
@@ -40,11 +39,11 @@ _BY_WORDS = {
         "pass arrays as ordinary arguments; turn static lists and dicts into tuples or frozen dataclasses",
     ),
     "Array has been deleted": (
-        "an array is used after it was given away: donated to a jitted call, or deleted",
+        "an array is used after it was donated to a jitted call or deleted",
         "use the result of that call instead, or leave donate_argnums out",
     ),
     "scan body function carry input and carry output must have": (
-        "the body of a loop returns another type or shape than it takes",
+        "the body of a loop returns a carry of another type or shape than it takes",
         "cast in the body to the type of the carry, and give the initial value the same shape",
     ),
     "true_fun and false_fun output must have": (

@@ -1,4 +1,4 @@
-"""The flags that the installed libraries know: jaxlib and libtpu are started with them, and their messages are read."""
+"""The installed libraries' answers about flags: jaxlib and libtpu start with the flags, and their messages are read."""
 
 import difflib
 import importlib.util
@@ -80,7 +80,7 @@ def ask_libraries(settings: Settings) -> Known:
 def _words(settings: Settings, variable: str) -> list[str]:
     """The flags of a variable as written, each once; words without dashes are left out.
 
-    A word behind a libtpu flag that has no value is added as its value: abseil reads `--flag value` too.
+    If a libtpu flag has no value, the word behind it becomes the value: abseil reads `--flag value` too.
     """
     written = [s for s in settings.settings if s.variable == variable and s.name]
     words = []

@@ -1,4 +1,4 @@
-"""Variables of containers in a manifest of Kubernetes, Compose, Ray or the like: lists and maps of names and values.
+"""Environment variables of containers in a manifest (Kubernetes, Compose, Ray or similar), given as lists or maps.
 
 A manifest is read line by line: with templates it is not YAML, but its variables can still be read.
 """
@@ -75,7 +75,7 @@ def _of_line(lines: list[str], number: int) -> Iterator[Entry]:
 
 
 def _value_and_last_line(lines: list[str], number: int, value: str, indent: int) -> tuple[str, int]:
-    """A value on its line, or in the block of deeper lines below it, and its last line."""
+    """A value, which stands in line `number` or in the indented block below it, and the number of its last line."""
     if not _BLOCK.match(value):
         return _scalar(value), number + 1
     block = []

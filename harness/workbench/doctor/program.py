@@ -1,4 +1,4 @@
-"""The checklist of a program: its compilations and their causes, its transfers, its precision, and the targets."""
+"""The checklist of a program: its compilations and their causes, its transfers, its precision, against targets."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -24,15 +24,15 @@ _TRANSFER_BYTES = 64 << 10
 # The default of jax_persistent_cache_min_compile_time_secs: programs that compile faster are not stored.
 _CACHED_SECONDS = 1.0
 _WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
-# This many products of one size are worth batching: a choice of ours, which a dozen layers do not reach.
+# From this number on, products of one size are worth batching. Our choice: a model of a dozen layers stays below it.
 _MANY_PRODUCTS = 16
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
-# If there are fewer operations outside jit, they only make a call's inputs or read its results.
+# Fewer operations outside jit only make a call's inputs or read its results.
 _OPERATIONS_ALONE = 5
 _NAMED = 4
 # A shorter wait is within the noise of a clock and the profiler; on a CPU, whose cores XLA shares with other processes,
-# within some turns of the scheduler (10 ms each were seen on a busy machine).
+# within a few time slices of the scheduler (slices of 10 ms were seen on a busy machine).
 _NOTABLE_SECONDS, _NOTABLE_ON_A_CPU = 1e-3, 50e-3
 # Smaller products take under a microsecond on any TPU, and products of less than a tenth of all FLOPs are not worth a
 # change.
@@ -45,22 +45,22 @@ _UNDER, _OVER, _TOO_SHORT = "under the target", "over the target", "too short to
 _MISSING = ("no-cache", "no-platform")
 _REMEDIES = {
     "jit-in-loop": "Apply jax.jit once, outside loops and functions that are called often",
-    "transfers": "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while this "
-    "one is computed",
+    "transfers": "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while the "
+    "current one is computed",
     "wide-operands": "Use bfloat16 operands with preferred_element_type=float32 where the result is still good enough: "
     "one pass of the MXU, half the bandwidth",
     "narrow-loss": "Cast logits to float32 before the softmax and the loss; products and activations may stay narrow",
     "channels-first": "Keep images as [batch, height, width, channels] (NHWC): then channels fill the 128 lanes; "
     "otherwise XLA transposes",
     "small-products": "Combine them into one: jax.vmap, an einsum with a batch dimension, or weights side by side",
-    "no-cache": "Set JAX_COMPILATION_CACHE_DIR (not where dumps are read), or compile ahead of time",
+    "no-cache": "Set JAX_COMPILATION_CACHE_DIR (not in runs whose dumps are read), or compile ahead of time",
     "debugging": "Turn it off where time matters",
     "no-platform": "Set JAX_PLATFORMS=tpu (or cuda)",
     "outside-jit": "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
     "compilation": "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), use "
     "fewer shapes",
-    "input": "Prepare the next batch beside the step (a thread, grain, tf.data) and put it on the device ahead "
-    "(jax.device_put)",
+    "input": "Prepare the next batch while the step runs (a thread, grain, tf.data) and put it on the device before "
+    "the next step (jax.device_put)",
 }
 
 _MEASURES = columns("measure;count;seconds=time;num_bytes=bytes;fraction=share;target;reading")
@@ -106,7 +106,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
         rows.append(("compilation in the second call", len(again), sum(again), None, None, "none", reading))
     link = _link(run)
     for transfer in run.transfers:
-        unread = f"JAX does not say the size of {transfer.unsized}" if transfer.unsized else None
+        unread = f"sizes that JAX does not report: {transfer.unsized}" if transfer.unsized else None
         size = transfer.num_bytes if transfer.unsized < transfer.count else None
         took = size / link if size is not None and link else None
         rows.append((f"{transfer.direction}, {transfer.phase}", transfer.count, took, size, None, None, unread))
@@ -118,8 +118,8 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     waited, waiting, reading = _input_wait(run, seen)
     rows.append(("input", None, waited, None, waiting, f"under {INPUT_TARGET:.0%}", reading))
     notes = [
-        "Times are host wall clock until the device is done; targets are those of the protocol, section 8. JAX writes "
-        "out every module meanwhile, so first calls take a little longer than otherwise."
+        "Times are wall-clock times of the host until the device is done; targets are those of the protocol, section "
+        "8. During this run JAX dumps every module, so first calls take a little longer than in other runs."
     ]
     if reading == _TOO_SHORT:
         notes.append(
@@ -127,7 +127,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
             "they do not count as a finding."
         )
     if run.platform == "cpu":
-        notes.append("On a CPU reading results back is no transfer and is not counted.")
+        notes.append("On a CPU, reading results back is not a transfer, so it is not counted.")
     else:
         notes.append(
             "The time of a transfer is predicted: its bytes divided by the bandwidth of the link to the host, "
@@ -137,7 +137,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
 
 
 def _link(run: ProgramRun) -> float | None:
-    """Bytes per second of the link between device and host; None for a CPU, which needs none."""
+    """Bytes per second of the link between device and host; None for a CPU and for an unknown chip."""
     chip = chip_of_device(run.device_kind)
     return host_bytes_per_second(chip) if chip and run.platform != "cpu" else None
 
@@ -148,7 +148,7 @@ def _over_the_link(run: ProgramRun, num_bytes: int) -> str:
 
 
 def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
-    """Seconds that the devices wait for the host, the share of the time that they wait, and that share in words.
+    """Seconds that the devices wait for the host, their share of the time, and how the share compares with the target.
 
     With a capture, the seconds are None and the share is the devices' idle share of a step. Without a capture, both
     figures come from the second call.
@@ -171,7 +171,7 @@ def _notable_seconds(run: ProgramRun) -> float:
 def _calls_needed(run: ProgramRun, compiling: float) -> int | None:
     """The number of calls after which compilation is below its target.
 
-    None if the second call compiles too, or if there is only one run.
+    None if the second call compiles too, or if there is no second call.
     """
     second = run.seconds.get("second call")
     if second is None or any(c.phase == "second call" for c in run.compilations):
@@ -212,7 +212,7 @@ def _recompilations(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             groups[c.name, ", ".join(c.arguments)].append(c)
     for (name, arguments), again in groups.items():
         observation = (
-            f"compiled {quantity(len(again), 'more time')}, {sum(c.seconds for c in again):.2g} s, because {arguments} "
+            f"compiled {quantity(len(again), 'more time')} ({sum(c.seconds for c in again):.2g} s) because {arguments} "
             f"changed: {again[-1].cause}"
         )
         yield _finding("recompiled", name, again[0].place, observation, _remedy(again[-1].cause))
@@ -230,17 +230,17 @@ def _remedy(cause: str) -> str:
 
 
 def _repeated_jits(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Functions that are compiled again because jit, inside a loop or a function, makes a new one each time."""
+    """Functions that are compiled again because jax.jit is applied anew each time, in a loop or in a function."""
     counts = Counter((c.name, c.place) for c in run.compilations if c.is_redefinition)
     for (name, place), count in counts.items():
-        observation = f"compiled {quantity(count, 'more time')} because the function is made anew for each call"
+        observation = f"compiled {quantity(count, 'more time')} because jax.jit is applied to a new function each time"
         yield _finding("jit-in-loop", name, place, observation)
 
 
 def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Large transfers of the second call, which every call repeats.
+    """Large transfers of the second call, which every later call repeats.
 
-    JAX says the sizes in a first call, and often none when a compiled function is called again.
+    JAX reports sizes in the first call, and often no sizes when a compiled function is called again.
     """
     first = {transfer.direction: transfer for transfer in run.transfers if transfer.phase == "first call"}
     for transfer in run.transfers:
@@ -252,7 +252,7 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
         if num_bytes >= _TRANSFER_BYTES:
             observation = f"{transfer.count} in the second call, {transfer.num_bytes:,} bytes"
             if transfer.unsized:
-                observation += f"; JAX does not say the size of {transfer.unsized}; in the first call it was "
+                observation += f"; JAX does not report the size of {transfer.unsized}; the first call transferred "
                 observation += f"{at_first:,} bytes in all"
             observation += _over_the_link(run, num_bytes)
             yield _finding("transfers", f"{transfer.direction} transfers", subject, observation)
@@ -271,7 +271,10 @@ def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _operands(dots: Dots) -> str:
-    """Words on the two operands: `: activations f32, weights f32 (stored as bf16)`; "" if neither is a weight."""
+    """Words on the two operands: `: activations f32, weights f32 (stored as bf16)`.
+
+    If neither is a weight: ` (gradients)` in the backward pass, otherwise "".
+    """
     other = "gradients" if dots.part == "backward" else "activations"
     if not dots.weights:
         return " (gradients)" if dots.part == "backward" else ""
@@ -286,7 +289,9 @@ def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         for dtype, count in module.transcendentals.items():
             if dtype in _NARROW:
                 counted = quantity(count, "logarithm or exponential", "logarithms or exponentials")
-                observation = f"{counted} of {dtype}: a softmax or a loss has only three digits in this type"
+                observation = (
+                    f"{counted} of {dtype}: in this type a softmax or a loss is accurate to three digits at most"
+                )
                 yield _finding("narrow-loss", module.module, subject, observation)
 
 
@@ -300,7 +305,7 @@ def _channels_first(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Many products of one size, each over in a microsecond."""
+    """Many products of one size, each of which takes less than a microsecond."""
     for dots in run.dots:
         each = dots.flops / dots.count / max(1, dots.batch) if dots.count else 0.0
         if dots.batch == 1 and dots.count >= _MANY_PRODUCTS and 0 < each < _NOTABLE_FLOPS:
@@ -316,12 +321,12 @@ def _sizes(dots: Dots) -> str:
 
 
 def _high_precision(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Products of several passes: asked for as a setting, or at the operation."""
+    """Products that take several passes of the MXU, because a setting or the operation asks for higher precision."""
     asked = run.configuration.get("jax_default_matmul_precision", "None")
     count = sum(dots.count for dots in run.dots if "HIGH" in dots.precision)
     if asked.lower() in _PRECISE:
         setting = f"jax_default_matmul_precision={asked}"
-        observation = "matrix products of float32 are made of three or six passes of bfloat16"
+        observation = "a float32 matrix product takes three or six passes in bfloat16"
         yield _finding("precision", setting, subject, observation, "Leave it at its default")
     elif count:
         observation = f"{count} matrix products ask for more than one pass"
@@ -346,12 +351,12 @@ def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             yield _finding("debugging", name, subject, f"{name} is on")
     if run.configuration.get("jax_platforms", "None") in ("None", ""):
         fallback = "JAX falls back to the CPU if nothing else starts"
-        observation = f"jax_platforms is not set, and JAX took {run.platform}: {fallback}"
+        observation = f"jax_platforms is not set, and JAX chose {run.platform}: {fallback}"
         yield _finding("no-platform", "jax_platforms", subject, observation)
 
 
 def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Operations outside jit that every call hands over one by one."""
+    """Operations outside jit that every call dispatches one by one."""
     # JAX also compiles each operation outside jit to a program, which has the operation's name.
     alone = {c.name.partition("(")[2].rstrip(")") for c in run.compilations if c.cause == _OUTSIDE}
     operations = sorted(
@@ -363,14 +368,15 @@ def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         return
     names = ", ".join(f"{dispatched.name} {dispatched.count}x" for dispatched in operations[:_NAMED])
     observation = (
-        f"the second call hands {count} operations over one by one, outside any jit: "
-        f"{sum(dispatched.seconds for dispatched in operations):.2g} s of {call:.2g} s on the host alone"
+        f"the second call dispatches {count} operations one by one, outside any jit; dispatching them takes "
+        f"{sum(dispatched.seconds for dispatched in operations):.2g} s of host time, out of {call:.2g} s for the whole "
+        "call"
     )
     yield _finding("outside-jit", names, subject, observation)
 
 
 def _compilation_share(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """A finding if compilation exceeds its share of the whole run, or of the second call, which should need none."""
+    """A finding if compilation exceeds its target share of the run, or of the second call, which should not compile."""
     phases: tuple[Phase, ...] = ("run", "second call")
     for phase in phases:
         whole = run.seconds.get(phase)
@@ -387,8 +393,8 @@ def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFi
         return
     where = "of a captured step passes with all devices idle"
     if waited is not None:
-        where = f"of the second call ({waited:.2g} s) passes with nothing running and nothing handed over"
-    at_work = "the program itself is at work, mostly on its input"
+        where = f"of the second call ({waited:.2g} s) passes while nothing runs and nothing is dispatched"
+        at_work = "meanwhile the host runs the program's Python code, mostly to prepare input"
     yield _finding("input", f"{share:.0%}", subject, f"{share:.0%} {where}, over {INPUT_TARGET:.0%}: {at_work}")
 
 
@@ -419,8 +425,8 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
                 f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} no multiple of {chip.mxu_size}"
             )
             remedy = (
-                f"Make hidden sizes, heads x head size, padded vocabularies multiples of {chip.mxu_size}; arrays lie "
-                "in tiles of 8 x 128"
+                f"Make hidden sizes, heads x head size and padded vocabularies multiples of {chip.mxu_size}; arrays "
+                "lie in tiles of 8 x 128"
             )
             yield _finding("layout", product, subject, observation, remedy)
 

@@ -10,8 +10,8 @@ class Assignment:
     """One assignment to a variable of the environment (or an option of JAX), or the reason why it was not understood.
 
     `too_late` is the earlier reader of the variable in words, "" if there is none. `unreached` says why os.putenv does
-    not reach the variable's reader. `scope` numbers the mapping that is an environment of another process, 0 for the
-    program's own.
+    not reach the variable's reader. `scope` is 0 for the program's environment;
+    other numbers stand for environments that it makes for other processes.
     """
 
     line: int
@@ -173,7 +173,7 @@ class _Walk:
     def _too_late(self, name: str) -> str:
         """Words on an earlier line that has read that variable of the environment; "" if there is none."""
         if name.startswith("JAX_") and self.imported_in is not None:
-            return f"JAX has already read it when it was imported, in line {self.imported_in}"
+            return f"JAX read it when it was imported, in line {self.imported_in}"
         if not name.startswith("JAX_") and self.started_in is not None:
             return f"JAX has already started its backend in line {self.started_in} ({self.started_by})"
         return ""
@@ -243,7 +243,7 @@ class _Walk:
         yield from self._other_environments(call, is_certain)
 
     def _environment(self, node: ast.expr) -> str | None:
-        """The name of the environment that an expression stands for, "" for the program's own; None if it is none."""
+        """The name of the environment that an expression stands for ("": the program's own), or None."""
         if (isinstance(node, ast.Attribute) and node.attr == "environ") or (
             isinstance(node, ast.Name) and (node.id == "environ" or node.id in self.aliases)
         ):
@@ -350,7 +350,7 @@ class _Walk:
         return replace(step, unreached=unreached, too_late="" if unreached else step.too_late)
 
     def _text(self, node: ast.expr) -> str:
-        """The text that an expression gives. Raises _Unread."""
+        """The text that an expression evaluates to. Raises _Unread."""
         match node:
             case ast.Constant(value=value) if not isinstance(value, bytes):
                 return str(value)

@@ -44,7 +44,10 @@ def of_environment(variables: Mapping[str, str]) -> Settings:
 
 
 def of_script(text: str, subject: str) -> Settings:
-    """The settings in a launch script: Python if it parses as Python and looks like it, or a notebook; else shell."""
+    """The settings in a launch script.
+
+    A notebook, and a text that looks like Python and parses as Python, is read as Python; any other text as shell.
+    """
     reader = Reader(subject)
     notebook = _notebook_program(text)
     places: Sequence[str] = ()
@@ -112,9 +115,9 @@ def _python(line: str) -> str:
 
 
 def of_capture(space: Space, subject: str) -> Settings:
-    """The settings that a capture records: those in statistics of the planes that describe it.
+    """The settings that a capture records in the statistics of its planes.
 
-    JAX's profiler writes none today; other launchers put command lines and flags there.
+    JAX's profiler records no settings today; other launchers record command lines and flags.
     """
     reader = Reader(subject)
     for plane in space.planes:

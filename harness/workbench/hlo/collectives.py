@@ -16,8 +16,8 @@ from harness.workbench.hlo.mesh import axes_of_groups
 class Traffic:
     """One collective. `array_bytes` is V of the published formulas: the whole array, gathered or not yet scattered.
 
-    `size` is the number of devices of one group, `count` that of groups; `axes` are the axes of the mesh that the
-    groups run along, if any; `seconds` is the time of one run by the rule V/W.
+    `size` is the number of devices of one group, `count` the number of groups; `axes` are the mesh axes along which
+    the groups run, if any; `seconds` is the time of one run by the published rules (V/W for an all-gather).
     """
 
     name: str
@@ -73,7 +73,7 @@ def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
 
 
 def traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The instruction as a collective; None if it is none."""
+    """The instruction as a collective; None if it is no collective."""
     kind = kind_of(instruction.opcode)
     if kind is None:
         return None
@@ -81,7 +81,7 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
     # The result of a start is a tuple: its operand, its output, and flags.
     if instruction.opcode.endswith("-start") and isinstance(result, Tuple) and len(result.members) > 1:
         result = result.members[1]
-    # XLA writes some reduce-scatters as an all-reduce, and each device keeps a slice of its result.
+    # XLA writes some reduce-scatters as an all-reduce of whose result each device keeps a slice.
     if kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
         kind = "reduce-scatter"
         result = computation.root.shape if computation.root else result

@@ -13,7 +13,7 @@ from harness.units import decimal
 from harness.workbench.hlo.graph import RENAMES, Graph
 
 Kind = Literal["defensive", "relayout", "prefetch", "host", "scalar"]
-# Below this a copy is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
+# A copy up to this size is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
 _SMALL_BYTES = 4096
 # A running value of a kernel: an accumulator or its row sums (protocol, section 2: f32[1024,128], 512 KiB).
 _RUNNING_BYTES = 64 << 10, 16 << 20
@@ -26,10 +26,10 @@ _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 class Copy:
     """One copy. `bytes_moved` are the bytes that one execution reads and writes; `runs` is None if not known.
 
-    - `defensive`: the same layout in the same memory, so only the buffer is another one.
+    - `defensive`: the same layout in the same memory; only the buffer differs.
     - `relayout`: another order of dimensions or tiles.
-    - `prefetch`: from one memory to another, which the compiler overlaps.
-    - `host`: from or to the host's memory, over its link.
+    - `prefetch`: from one memory to another; the compiler overlaps it with other work.
+    - `host`: from or to the host's memory, over the host's link.
     - `scalar`: too small to matter.
 
     `cause` is empty if no rule fits.
@@ -50,7 +50,7 @@ class Copy:
 
     @property
     def bytes_per_run(self) -> int | None:
-        """Bytes that all its executions move in one run of the module."""
+        """Bytes that all executions of the copy move in one run of the module."""
         return None if self.bytes_moved is None or self.runs is None else self.bytes_moved * self.runs
 
 
@@ -71,7 +71,7 @@ def around_a_kernel(text: str) -> tuple[Copy, ...]:
 
 def copied_array(copy: Copy, problem: Statement) -> str:
     """Words on a copied array: the problem's name for it if known, shape, bytes, and the users of a new layout."""
-    cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written"
+    cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written in all"
     users = ", ".join(copy.consumers[:2])
     why = f", in another layout for {users}" if copy.kind == "relayout" and users else ""
     return _FUSION_KIND.sub("", f"{_array_in_problem(copy, problem)} ({copy.shape}{cost}{why})")
@@ -94,7 +94,7 @@ def _rank(copy: Copy) -> float:
 
 
 def _moving_instruction(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The copy or transpose that an instruction is, or that is all its fusion does; None if there is none."""
+    """The copy or transpose that an instruction is, or that is all that its fusion does; None for any other."""
     if instruction.opcode in ("copy", "copy-start", "transpose"):
         return instruction
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
@@ -114,7 +114,7 @@ def _copy(
     producer = producer_of(graph, computation, instruction)
     consumers = consumers_of(graph, computation, instruction)
     cause, remedy = _cause_and_remedy(graph, computation, kind, producer, consumers, instruction)
-    # A copy into VMEM counts on both sides, each with the size that its own tiles give it.
+    # A copy counts on both sides, each with the size that the tiles on that side give it.
     padded = [array.padded_bytes for array in (before, after) if array is not None]
     sizes = [size for size in padded if size is not None]
     return Copy(
@@ -134,7 +134,7 @@ def _copy(
 
 
 def producer_of(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The instruction that made the first operand, past those that only rename it."""
+    """The instruction that made the first operand; instructions that only rename it are skipped."""
     producer = graph.operand(computation, instruction, 0)
     while (
         producer is not None
@@ -149,7 +149,7 @@ def producer_of(graph: Graph, computation: Computation, instruction: Instruction
 
 
 def consumers_of(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[Instruction, ...]:
-    """The users of the result, past renaming instructions. The root counts as a user: it stands for the caller."""
+    """The users of the result; renaming instructions are skipped. The root counts as one: it stands for the caller."""
     consumers: dict[str, Instruction] = {}
     waiting = [instruction]
     seen = {instruction.name}
@@ -169,7 +169,7 @@ def consumers_of(graph: Graph, computation: Computation, instruction: Instructio
 
 
 def _is_running_value(instruction: Instruction) -> bool:
-    """True if it has the size of a value that a kernel or loop adds up: float32, two dimensions, fits into VMEM."""
+    """True if the result looks like a running sum of a kernel or loop: float32, two dimensions, 64 KiB to 16 MiB."""
     array = _first_array(instruction.shape)
     size = array.padded_bytes if array is not None else None
     least, most = _RUNNING_BYTES
@@ -210,14 +210,14 @@ def _cause_and_remedy(
     is_running = graph.module.is_pasted and _is_running_value(instruction)
     # The first rule of a kind whose condition holds gives cause and remedy.
     rules = {
-        "scalar": ((True, "a loop's counter or the like: too small to matter", ""),),
+        "scalar": ((True, "a loop counter or similar: too small to matter", ""),),
         "prefetch": (
             (True, "the compiler moves the value between HBM and VMEM while other work runs",
-             "do nothing unless the copy-done waits; then keep less in VMEM"),
+             "if the copy-done waits, keep less in VMEM; otherwise do nothing"),
         ),
         "host": (
             (True, "the value lies in the host's memory: the copy crosses the host's link, much slower than HBM",
-             "start it earlier, so that more work runs meanwhile (prefetch), or offload less"),
+             "start the copy earlier, so that more work runs meanwhile (prefetch), or offload less"),
         ),
         "relayout": (
             (is_argument, "the argument comes in the default layout, but its user wants another",
@@ -229,13 +229,13 @@ def _cause_and_remedy(
              "let the kernel write transposed blocks, or let the user read this layout"),
             (is_result, "the result must leave in the default layout",
              "let XLA choose the layout: jax.jit(f, out_shardings=Format(Layout.AUTO))"),
-            (True, "its producer and its consumer want different layouts",
+            (True, "the copy's producer and its consumer want different layouts",
              "change one of them: the order of an einsum's dimensions, or the axis that is reduced"),
         ),
         "defensive": (
-            (in_loop, "the loop carries a value that is still read after it was written",
-             "use a scratch buffer instead of reading the written value; let a scan carry it or stack it, not both"),
-            (is_running, "the value has the size of a running value: an output that is read and written in each step",
+            (in_loop, "the loop carries a value whose old contents are read after it was updated",
+            "use a scratch buffer instead of reading the updated value; let a scan carry it or stack it, not both"),
+            (is_running, "the value has the size of a running sum: an output that is read and written in each step",
              "keep it in a scratch buffer; read an output ref only after its last write"),
             (feeds_kernel and any(consumer.aliasing for consumer in consumers),
              "the kernel writes over an operand that is needed again, or reads its own output",
@@ -250,7 +250,7 @@ def _cause_and_remedy(
 
 
 def describe(instruction: Instruction | None) -> str:
-    """A readable name of an instruction, with its kind if the name does not say it."""
+    """A readable name of an instruction, with its kind if the name does not contain the kind."""
     if instruction is None:
         return "not given"
     if instruction.opcode == "parameter":

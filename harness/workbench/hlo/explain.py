@@ -23,9 +23,9 @@ _OPERATIONS = {
     "fusion": "several operations in one pass over the data, with at most one matmul",
     "dot": "a matmul",
     "convolution": "a convolution; XLA writes matmuls as convolutions too",
-    "custom-call": "code that XLA did not make: a kernel or a call of the runtime",
+    "custom-call": "code that XLA did not generate: a kernel or a call of the runtime",
     "copy": "a copy into another buffer, layout or memory",
-    "copy-start": "the start of a copy that runs beside other work",
+    "copy-start": "the start of a copy that runs while other work runs",
     "copy-done": "the wait for a copy that was started before",
     "transpose": "a change of the order of the dimensions",
     "bitcast": "the same bytes under another shape: costs nothing",
@@ -37,19 +37,19 @@ _OPERATIONS = {
     "broadcast": "a value repeated along new dimensions",
     "reduce": "a reduction along some dimensions",
     "dynamic-slice": "a part of an array, from a place known only at run time",
-    "dynamic-update-slice": "a part of an array written anew, in place",
+    "dynamic-update-slice": "a part of an array overwritten in place",
     "all-reduce": "every device of a group gets the sum over the group",
     "reduce-scatter": "every device of a group gets its part of the sum over the group",
-    "all-gather": "every device of a group gets the parts of all its devices",
+    "all-gather": "every device of a group gets the parts of all devices of the group",
     "all-to-all": "every device of a group sends a different part to each of the others",
     "collective-permute": "each device sends its value to one other device",
 }
-# The most operands that are named, and the most operations of a fusion; there may be dozens.
+# The most operands and the most operations of a fusion that are listed; there may be dozens.
 _SHOWN, _HELD = 8, 40
 _FUSIONS = {
     "kLoop": "element-wise work in one loop over the result",
-    "kInput": "it ends in a reduction",
-    "kOutput": "a matmul or the like, with element-wise work behind it",
+    "kInput": "ends in a reduction",
+    "kOutput": "a matmul or similar, followed by element-wise work",
     "kCustom": "made by the backend itself, such as a collective with its slices",
 }
 
@@ -77,13 +77,13 @@ def operation_tables(
 
 
 def shape_tables(shape: Shape) -> tuple[Table, ...]:
-    """A bare shape as it lies in memory; for a small array also the place of each element."""
+    """The layout of a shape in memory; for a small array also the place of each element."""
     drawn = [table for array in arrays(shape) if (table := placement_table(array)) is not None]
-    return (memory_table("shape", "how it lies in memory", [("shape", "", array) for array in arrays(shape)]), *drawn)
+    return (memory_table("shape", "layout in memory", [("shape", "", array) for array in arrays(shape)]), *drawn)
 
 
 def collective_of(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The collective that an instruction is, or that its fusion holds or is named after; None if there is none."""
+    """The collective that an instruction is, or that its fusion holds or is named after; None for any other."""
     direct = traffic(graph, computation, instruction, target)
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
     if direct is not None:
@@ -99,7 +99,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     rows: list[tuple[str, str]] = []
 
     def add(what: str, text: str) -> None:
-        # Names and paths come out of a file: nothing in them shall steer the terminal.
+        # Names and paths come from a file; control characters in them must not reach the terminal.
         if text:
             rows.append((what, "".join(letter for letter in text if letter.isprintable())))
 
@@ -107,7 +107,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     base = opcode.removesuffix("-start") if opcode.removesuffix("-start") in COLLECTIVES else opcode
     add("operation", f"{opcode}: {_OPERATIONS[base]}" if base in _OPERATIONS else opcode)
     if instruction.fusion_kind:
-        add("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'a kind that is not known')}")
+        add("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'an unknown kind')}")
     add("calls", instruction.target)
     for role, name in instruction.called:
         body = graph.computations.get(name)
@@ -124,10 +124,10 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     add("reduced or laid along", ", ".join(map(str, instruction.dimensions)))
     if opcode == "while":
         trips = graph.trips.get((computation.name, instruction.name))
-        add("times", "not known" if trips is None else f"{trips}")
+        add("times", "unknown" if trips is None else f"{trips}")
     elif computation.name in graph.runs and not graph.module.is_pasted:
         runs = graph.runs[computation.name]
-        times = "a number of times that is not known" if runs is None else f"{runs} times in one run"
+        times = "an unknown number of times" if runs is None else f"{runs} times in one run"
         add("executed", "once" if runs == 1 else times)
     along = ", ".join(axes_of_groups(instruction.groups, graph.module.mesh))
     add("groups", f"{instruction.groups.text}{f', along {along}' if along else ''}" if instruction.groups else "")
@@ -172,14 +172,16 @@ def _inside(graph: Graph, body: Computation) -> Table:
         Field("source", "source", lambda inner: inner.source or None),
     )
     listed = [inner for inner in body.instructions if inner.opcode not in ("parameter", "constant")]
-    notes = ["Nothing between them is written to memory; operands that are not listed are constants or inputs."]
+    notes = [
+        "Results of inner operations are not written to memory; operands that are not listed are constants or inputs."
+    ]
     if len(listed) > _HELD:
-        notes.append(f"{len(listed) - _HELD} more are left out.")
+        notes.append(f"{len(listed) - _HELD} more operations are left out.")
     root = body.root
     if root is not None and len(listed) > _HELD:
         listed = [*listed[: _HELD - 1], root]
     return table_of(
-        "inside", f"what {body.name} holds", "static", fields, listed, notes, "the fusion only passes its operands on"
+        "inside", f"what {body.name} holds", "static", fields, listed, notes, "the fusion only returns its operands"
     )
 
 
@@ -208,7 +210,7 @@ def _memory(graph: Graph, computation: Computation, instruction: Instruction) ->
     for place, operand in enumerate(instruction.operands):
         shape = graph.operand_shape(computation, instruction, place)
         values += [(f"{place}:", operand.name, array) for array in (arrays(shape) if shape is not None else ())]
-    return memory_table("values", "how its values lie in memory", values)
+    return memory_table("values", "layout of its values in memory", values)
 
 
 def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Table:
@@ -218,20 +220,22 @@ def _cost(graph: Graph, computation: Computation, instruction: Instruction, targ
     took = operation_time(amount, dtype, target)
     notes = []
     if amount.unknown:
-        notes.append(f"FLOPs unknown: {', '.join(amount.unknown)}; the time is that of the bytes alone, a lower bound.")
+        notes.append(
+            f"FLOPs unknown: {', '.join(amount.unknown)}; the time counts only the bytes, so it is a lower bound."
+        )
     if amount.claimed:
-        notes.append("FLOPs and bytes are those that the kernel claims for itself.")
+        notes.append("FLOPs and bytes are those that the kernel states in its cost estimate.")
     elif instruction.opcode == "custom-call":
-        notes.append("Bytes count each operand and result once, without what a kernel reads again.")
+        notes.append("Each operand and result counts once; bytes that a kernel reads again are not counted.")
     if amount.flops and not within:
-        notes.append("All FLOPs are the vector unit's; they are taken at the MXU's peak, so their time is too short.")
+        notes.append("All FLOPs are the vector unit's, but the time uses the MXU's peak, so it is too short.")
     remark = peak(target, dtype)[1]
     if remark and within:
         notes.append(f"{remark}.")
     cycles = compiler_cycles(instruction)
     if cycles is not None:
         at = f", {cycles / target.clock_hz * 1e6:.1f} us at {target.clock_hz / 1e9:g} GHz" if target.clock_hz else ""
-        notes.append(f"The compiler itself estimates {cycles:,} cycles{at}.")
+        notes.append(f"The compiler's own estimate: {cycles:,} cycles{at}.")
     return time_table(instruction.opcode, amount, took, target, notes)
 
 
@@ -243,7 +247,9 @@ _SENT = columns(
 def _collective_table(sent: Traffic, target: Figures) -> Table:
     notes = [f"{sent.operand} becomes {sent.result}."]
     if sent.seconds is None:
-        notes.append(f"The time is unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
+        notes.append(
+            f"The time is unknown: it depends on the group size, the global shapes and the links of {target.name}."
+        )
     else:
         notes.append(f"The time follows `predict collective` on one ring of {target.name}. V: bytes of the array.")
     if sent.within:

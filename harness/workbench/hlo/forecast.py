@@ -1,4 +1,4 @@
-"""Predictions as tables: a matmul, a collective, the memory of a training run, whole shapes from one device's parts."""
+"""Predictions as tables: the time of a matmul or a collective, and global shapes from one device's parts."""
 
 import math
 from collections.abc import Sequence
@@ -41,12 +41,12 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
     if is_split:
         notes.append(
             f"One device has {_sizes(product.left.local(mesh))} of the left and {_sizes(product.right.local(mesh))} of "
-            "the right, and reads them once."
+            "the right operand, and reads each once."
         )
     elif devices > 1:
         notes.append(
-            "Assumes an even split in which no value is read by two devices, so the bytes are a lower bound. For a "
-            "given split, name the axes: 'X[32@data,1024,8192]' --mesh data=4."
+            "The work is taken to be split evenly, with no value read by two devices, so the bytes are a lower bound. "
+            "To state the split, name the axes: 'X[32@data,1024,8192]' --mesh data=4."
         )
     fill = None
     if target.mxu_size is not None:
@@ -64,7 +64,7 @@ def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dic
 
 
 def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]) -> Table:
-    """The collectives that must follow if the dimension summed over is split: every device has a part of each sum."""
+    """The collectives that must follow if the contracted dimension is split: every device has a part of each sum."""
     axes = dict.fromkeys(product.partial_over)
     size = math.prod(mesh[axis] for axis in axes)
     split = {
@@ -93,7 +93,7 @@ def collective_tables(
 ) -> tuple[Table, ...]:
     """The time of a collective on an array of `array_bytes`, over one axis or several of the torus.
 
-    `ring_bandwidth` is the bandwidth of one axis, both directions together; each of several axes has as much.
+    `ring_bandwidth` is the bandwidth of one axis, both directions together; every other axis has the same bandwidth.
     """
     network = links(target)
     ring_rate = (
@@ -102,8 +102,8 @@ def collective_tables(
     if ring_rate is None:
         raise UsageError(
             "no-bandwidth",
-            f"expected --bandwidth, got none, and the links of {target.name} are not published in the table; give B/s "
-            "of a ring in both directions",
+            f"expected --bandwidth, because no bandwidth of the links of {target.name} is published; give the B/s of a "
+            "ring in both directions",
         )
     size = math.prod(axes)
     bandwidth = ring_rate * max(1, len(axes))
@@ -113,7 +113,7 @@ def collective_tables(
     if remark:
         notes.insert(0, remark)
     if len(axes) > 1:
-        notes.append(f"{len(axes)} axes send at the same time, together {decimal(bandwidth, 'B/s')}.")
+        notes.append(f"The {len(axes)} axes send at the same time; together they have {decimal(bandwidth, 'B/s')}.")
     named = "seconds=time;array_bytes=V;bandwidth_bytes_per_second=W;devices:count"
     row = (took, int(array_bytes), bandwidth, size if axes else None)
     first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", named, [row], notes)
@@ -132,10 +132,10 @@ _RULES: dict[Collective, str] = {
 
 
 def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate: float, target: Figures) -> Table:
-    """Times with what the rule leaves out: the part of the array that is not sent, wraparound, latency of hops."""
+    """Times with three effects that the rule leaves out: data that stay in place, wraparound, latency of hops."""
     size = math.prod(axes)
     rows = []
-    # If there are several axes, the rows are about the array's share on the longest one.
+    # If there are several axes, the rows show the longest axis with its share of the array.
     longest, network = max(axes), links(target)
     share = array_bytes / len(axes)
     closes = network.closes(longest) if network else None
@@ -143,21 +143,21 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
         took = exact_seconds(kind, share, longest, ring_rate / 2, is_ring=is_ring)
         here = "" if closes is None else "this axis" if closes == is_ring else ""
         rows.append((f"least on {words}", took, hops(longest, is_ring=is_ring) * HOP_SECONDS, here))
-    chip = f" On {target.name} an axis is a ring from {network.ring_size}." if network else ""
+    chip = f" On {target.name} an axis is a ring from {network.ring_size} devices on." if network else ""
     if network and network.rings_are_multiples:
-        chip = f" On {target.name} an axis is a ring where its length is a multiple of {network.ring_size}."
+        chip = f" On {target.name} an axis is a ring if its length is a multiple of {network.ring_size}."
     named = "case;seconds=time;hop_seconds=hops alone;which"
     note = (
         "1/n of the array stays on its device, so less than V is sent; the devices at the ends of a line have half the "
         f"links.{chip} "
-        "One hop takes about 1 us (How to Scale Your Model, part 3), however little is sent."
+        "One hop takes at least about 1 us (How to Scale Your Model, part 3), however little is sent."
     )
     title = f"effects that the rule leaves out, on an axis of {longest} of {size} devices"
     return table("bounds", title, "predicted", named, rows, (note,))
 
 
 def shape_tables(parts: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:
-    """The whole shapes of arrays given as one device's part."""
+    """The global shapes of arrays that are given as one device's part."""
     rows = [
         (str(array), Array(dtype=array.dtype, dimensions=array.whole(mesh)).plain, math.prod(array.parts(mesh)))
         for array in parts

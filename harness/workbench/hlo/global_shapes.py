@@ -1,4 +1,4 @@
-"""Whole shapes behind the shards: the dimensions that are split, and over how many devices, read off the module."""
+"""Global shapes of sharded values, read off a module: which dimensions are split, and over how many devices."""
 
 from dataclasses import dataclass, field
 
@@ -19,8 +19,8 @@ _Split = tuple[int, str, tuple[str, ...]]
 class TrueShape:
     """A value of which one device holds a part.
 
-    `local` is the part, `whole` all of it, `parts` the number of pieces of each dimension, `axes` the axes of the
-    mesh that they lie along, `because` the evidence.
+    `local` is the shape of the part, `whole` the global shape; `parts` is the number of pieces of each dimension,
+    `axes` the mesh axes along which each dimension is split, `because` the evidence.
     """
 
     name: str
@@ -41,7 +41,7 @@ class _Classes:
     def find(self, dimension: Dimension) -> Dimension:
         """The representative of the set that `dimension` belongs to."""
         while (up := self.parents.get(dimension, dimension)) != dimension:
-            # This halves the way for later calls.
+            # Path halving: later calls take half as many steps.
             self.parents[dimension] = further = self.parents.get(up, up)
             dimension = further
         return dimension
@@ -62,17 +62,17 @@ class _Classes:
             self.join((*kept, place), (*joined, place))
 
     def state(self, dimension: Dimension, split: _Split) -> None:
-        """Records a split of `dimension`, unless one is known."""
+        """Records a split of `dimension`, unless its split is known already."""
         self.splits.setdefault(self.find(dimension), split)
 
 
 def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
-    """Operands and results of matmuls and collectives with their whole shapes, if anything is known to be split.
+    """Arguments, and operands and results of matmuls and collectives, with their global shapes if they are split.
 
     The known splits are the shardings of arguments, and splits that collectives imply: an all-reduce or reduce-scatter
     of a matmul's result adds up parts, so the dimensions that the matmul sums over are split over the group; a gathered
     dimension was split before. A split spreads along matmuls, fusions, loops and element-wise operations, wherever a
-    dimension is handed on as it is.
+    dimension is passed on unchanged.
     """
     classes = _Classes()
     places: dict[str, tuple[Computation, Instruction]] = {}
@@ -159,7 +159,7 @@ def _stated_splits(graph: Graph, computation: Computation, instruction: Instruct
 def _summed_splits(
     graph: Graph, computation: Computation, instruction: Instruction, split: _Split
 ) -> list[tuple[Dimension, _Split]]:
-    """Splits of the dimensions that the matmul in front of a reduction sums over: each device has a part of them."""
+    """Splits of the dimensions that the matmul before a reduction contracts: each device has a part of them."""
     passed = ("bitcast", "copy", "convert", "get-tuple-element", "copy-done")
     behind = graph.source(computation, instruction, 0, passed)
     within = matmuls(graph, computation, behind) if behind is not None else []
@@ -190,7 +190,7 @@ def group_size(groups: Groups | None, devices: int) -> int | None:
 
 
 def _spread(graph: Graph, classes: _Classes, computation: Computation, instruction: Instruction) -> None:
-    """Joins dimensions of operands and result that an instruction leaves unchanged."""
+    """Joins each operand's dimension that an instruction passes on unchanged with that dimension of the result."""
     name, opcode = computation.name, instruction.opcode
     shape = instruction.shape
 
@@ -211,7 +211,7 @@ def _spread(graph: Graph, classes: _Classes, computation: Computation, instructi
                 for before, after in _kept_dimensions(operand_shape.dimensions, shape.dimensions):
                     same(operand, before, after)
     elif opcode == "copy-start":
-        # Its result is a tuple; the array in it stands here for the whole.
+        # The result is a tuple; its array is treated as the whole result.
         moved = graph.operand_shape(computation, instruction, 0)
         for place in range(len(moved.dimensions) if isinstance(moved, Array) else 0):
             same(0, place, place)
@@ -282,7 +282,7 @@ def _spread_convolution(classes: _Classes, name: str, matmul: Instruction, how: 
 
 
 def _spread_loop(graph: Graph, classes: _Classes, computation: Computation, loop: Instruction) -> None:
-    """Joins the start values of a loop with the values that its body hands on."""
+    """Joins the initial values of a loop with the values that its body returns."""
     start = graph.operand(computation, loop, 0)
     body = graph.computations.get(next(iter(loop.computations("body")), ""))
     root = body.root if body else None
@@ -311,7 +311,7 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction) -
     if whole.opcode == "while":
         starts = (computation, whole)
     elif whole.opcode == "parameter":
-        # Inside a loop's body: the tuple it started with.
+        # Inside a loop's body, the parameter is the loop's tuple; its initial values are outside.
         starts = graph.loops.get(computation.name)
     if starts is None:
         return None
@@ -331,7 +331,7 @@ def _start_value(graph: Graph, body: Computation, root: Instruction, number: int
 
 
 def _kept_dimensions(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> list[tuple[int, int]]:
-    """The dimensions that a reshape keeps if it only adds or drops dimensions of 1."""
+    """The pairs of equal dimensions before and after a reshape; empty unless it only adds or drops dimensions of 1."""
     ours = [place for place, size in enumerate(before) if size != 1]
     theirs = [place for place, size in enumerate(after) if size != 1]
     if [before[place] for place in ours] != [after[place] for place in theirs]:

@@ -10,19 +10,19 @@ from harness.hlo.module import Computation, Instruction, Module
 from harness.hlo.shapes import Shape, Tuple
 
 _Made = TypeVar("_Made")
-# More runs of a computation than the loops of a real program make.
+# An upper limit: the loops of a real program do not run a computation this often.
 _MOST_RUNS = 1 << 62
 
 # Opcodes that only rename a value: nothing is computed and nothing moves.
 RENAMES = ("bitcast", "get-tuple-element", "tuple", "opt-barrier", "optimization-barrier", "add-dependency")
 _COPIES = ("copy", "bitcast", "copy-done", "copy-start")
-# Opcodes of instructions that cost nothing of their own; `while` and the like cost what they run.
+# Opcodes of instructions that cost nothing themselves; `while` and similar ones cost what their computations cost.
 FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica-id", "while", "conditional", "call")
 
 
 @dataclass(slots=True)
 class Graph:
-    """A module with its connections. Raises RatchetError `bad-hlo` if the connections form a circle.
+    """A module with its links between instructions and computations. Raises RatchetError `bad-hlo` for a cycle.
 
     `times` is the number of runs of the module, `runs` the number of runs of each computation in all of these (None if
     a loop's trip count is not known). The insides of fusions and of reductions are not in `runs`: they run with their
@@ -90,13 +90,13 @@ class Graph:
         return self.runs.get(name, 0)
 
     def operand(self, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
-        """The instruction behind an operand; None if the text does not have it."""
+        """The instruction that makes an operand; None if the text does not have it."""
         if place >= len(instruction.operands):
             return None
         return self.instructions.get((computation.name, instruction.operands[place].name))
 
     def operand_shape(self, computation: Computation, instruction: Instruction, place: int) -> Shape | None:
-        """The shape of an operand as the text repeats it, else the shape of the instruction behind the operand."""
+        """The shape of an operand, as the text repeats it or else as the instruction states that makes the operand."""
         if place >= len(instruction.operands):
             return None
         repeated = instruction.operands[place].shape
@@ -112,7 +112,7 @@ class Graph:
     def source(
         self, computation: Computation, instruction: Instruction, place: int, through: Collection[str]
     ) -> Instruction | None:
-        """The instruction behind an operand, past those whose opcode is in `through`, by their first operand."""
+        """The instruction that makes an operand; one with an opcode in `through` is replaced by its first operand."""
         source = self.operand(computation, instruction, place)
         while source is not None and source.opcode in through:
             source = self.operand(computation, source, 0)
@@ -128,7 +128,7 @@ class Graph:
         return self.computations.get(names[0]) if names else None
 
     def _refuse_circles(self) -> None:
-        """Raises RatchetError `bad-hlo` for recursion or a value made of itself.
+        """Raises RatchetError `bad-hlo` for recursion, or for a value that depends on itself.
 
         HLO has neither, and following such links would never end.
         """
@@ -173,7 +173,7 @@ def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
         return tuple(graphlib.TopologicalSorter(links).static_order())
     except graphlib.CycleError as error:
         circle = " -> ".join(error.args[1][:6])
-        raise RatchetError("bad-hlo", f"expected {what} that do not go in circles, got {circle}") from error
+        raise RatchetError("bad-hlo", f"expected {what} without cycles, got {circle}") from error
 
 
 def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int | None:
@@ -194,7 +194,7 @@ def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int
     counter = _element(graph, condition, test, 0)
     if counter is None or counter >= len(body.root.operands):
         return None
-    # The bound and the step are constants, or elements of the tuple that the body hands on unchanged.
+    # The bound and the step are constants, or elements of the tuple that the body returns unchanged.
     limit = _second_operand(graph, condition, test, (computation, loop, body))
     start = _initial(graph, computation, loop, counter)
     added = graph.operand(body, body.root, counter)
@@ -224,7 +224,7 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction, p
 def _second_operand(
     graph: Graph, computation: Computation, instruction: Instruction, loop: tuple[Computation, Instruction, Computation]
 ) -> int | None:
-    """The value of the second operand, a constant or an element that the loop hands on unchanged; None if neither."""
+    """The value of the second operand, a constant or an element that the loop leaves unchanged; None if neither."""
     source = graph.source(computation, instruction, 1, _COPIES)
     if source is None:
         return None

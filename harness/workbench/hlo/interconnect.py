@@ -14,7 +14,7 @@ HOP_SECONDS = 1e-6
 
 
 def links(chip: Figures) -> Links | None:
-    """The links of a chip, None if nothing is published."""
+    """The links of a chip; None if nothing about them is published."""
     return chips.row(chip.name).links
 
 
@@ -24,7 +24,7 @@ def host_bytes_per_second(chip: Figures) -> float:
 
 
 def link_bytes_per_second(chip: Figures) -> float | None:
-    """Bytes per second that one chip sends along one axis in both directions together, None if not known."""
+    """Bytes per second that one chip sends along one axis in both directions together; None if not published."""
     chip_links = links(chip)
     return chip_links.both_ways_bytes_per_second if chip_links else None
 
@@ -41,8 +41,8 @@ def published_seconds(kind: Collective, array_bytes: float, ring_bytes_per_secon
     """The time of a collective by the published rule of thumb, bound by bandwidth on a ring.
 
     How to Scale Your Model, part 3: with V the bytes of the whole array (gathered, not yet scattered) and W the
-    bandwidth of a ring in both directions, all-gather and reduce-scatter take V/W, all-reduce 2 V/W (one after the
-    other), all-to-all V/(4 W). A permutation sends V one way to the neighbour: 2 V/W.
+    bandwidth of a ring in both directions, all-gather and reduce-scatter take V/W, all-reduce 2 V/W (both in
+    sequence), all-to-all V/(4 W). A permutation sends V one way to the neighbour: 2 V/W.
     """
     factor = {"all-gather": 1.0, "reduce-scatter": 1.0, "all-reduce": 2.0, "all-to-all": 0.25, "collective-permute": 2}
     return factor[kind] * array_bytes / ring_bytes_per_second

@@ -7,7 +7,7 @@ from harness.records import CycleBreakdown, Table
 from harness.records.report_words import simulated
 from harness.workbench.tables import columns, table
 
-# The places in source files that an HLO module lists before its computations.
+# The tables of source locations that an HLO module lists before its computations.
 _PLACES = re.compile(r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*\n?", re.MULTILINE)
 # The number of lines of a text that are shown for each row of a table.
 _LINES = 10
@@ -42,8 +42,8 @@ def level_table(name: str, title: str, text: str, top: int) -> Table:
 def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
     """Cycles of a simulated kernel by the purpose of its operations.
 
-    A line's issued cycles are shared by its operations; a stall belongs to the unit that is waited for, a wait to
-    the transfers. The program around the kernel is a line of its own.
+    The issued cycles of a source line are divided among its operations; a stall counts for the unit that is waited for,
+    a wait for an operand for the transfers. Lines without operations count as everything else.
     """
     counts: defaultdict[str, float] = defaultdict(float)
     issued: defaultdict[str, float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""A whole module: its hottest operations, its copies, its collectives, its padding, and parts not understood."""
+"""A whole module as tables: hottest operations, copies, collectives, padding, and parts not understood."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ from harness.workbench.tables import Field, Fields, table, table_of
 
 # Padding below a tenth is not worth a line.
 _NOTABLE_OVERHEAD = 1.1
-# With less of a matrix unit filled, its product takes notably longer.
+# A product that fills less of a matrix unit takes notably longer.
 _FULL = 0.995
 # Padding of a value that takes no more than this (one tile of 8 x 128 words) is not worth a line either.
 _NOTABLE_BYTES = 4096
 
 
 def module_tables(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
-    """All tables of a module, most expensive rows first; `top` rows of each."""
+    """All tables of a module, most expensive rows first; at most `top` rows in each."""
     sent = collectives(graph, target)
     shown = [_operations(graph, target, top), *module_waste(graph, target, top), *_copies(graph, top)]
     if sent or graph.module.devices > 1:
@@ -40,7 +40,7 @@ def module_tables(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
 
 
 def not_understood(graph: Graph) -> Table:
-    """Text that the parser passed over, and attributes whose meaning is not looked at."""
+    """Text that the parser skipped, attributes that it does not interpret, and unknown FLOPs and trip counts."""
     rows = [("text", 1, sentence) for sentence in graph.module.not_understood]
     unknown: Counter[str] = Counter()
     passed: Counter[str] = Counter()
@@ -105,12 +105,16 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     notes = [rests_on(target, *(operation.time for operation in listed))]
     if listed:
         shown = sum(operation.seconds or 0.0 for operation in listed[:top])
-        all_of = f"The time is that of all runs; of all operations ({len(listed)}) together {seconds(total)}"
-        notes.append(f"{all_of}, shown: {percent(shown / total if total else 1)} of it. Collectives come below.")
+        all_of = (
+            f"The time is that of all runs. All {quantity(len(listed), 'operation')} together take {seconds(total)}"
+        )
+        notes.append(
+            f"{all_of}; those shown take {percent(shown / total if total else 1)} of it. Collectives come below."
+        )
     if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
-            "`bytes at least`: FLOPs unknown, so the time is that of the bytes in HBM; `unknown`: neither is known. "
-            "The inside of a kernel is in its schedule: ratchet.sh lines."
+            "`bytes at least`: FLOPs unknown, so the time counts only the bytes in HBM; `unknown`: neither is known. "
+            "For the inside of a kernel, see ratchet.sh lines."
         )
     if any(operation.mxu_fill is not None and operation.mxu_fill < _FULL for operation in listed[:top]):
         notes.append(
@@ -118,7 +122,7 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
             "occupy; a product that fills half of it takes at least twice as long for its FLOPs."
         )
     if any(operation.runs is None for operation in listed):
-        notes.append("runs -: the operation is in a loop or branch whose number of runs is unknown; it counts once.")
+        notes.append("`-` runs: the operation is in a loop or branch whose number of runs is unknown; it counts once.")
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: only arguments, constants and renamed values"
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
@@ -138,9 +142,9 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     left = len(every) - scalars - len(shown)
     notes = list(first.notes)
     if scalars:
-        notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and the like left out.")
+        notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and other small values left out.")
     if left > 0:
-        notes.append(f"{left} more, each cheaper than those shown.")
+        notes.append(f"{left} more copies are not shown; each is cheaper than those shown.")
     return replace(first, notes=tuple(notes)), *others
 
 
@@ -165,7 +169,7 @@ def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     )
     title, why = (
         f"collectives, predicted on {target.name}",
-        "XLA has no collective in it; transfers that kernels make themselves are not listed here",
+        "XLA put no collective into the module; transfers that kernels make themselves are not listed here",
     )
     return table_of("collectives", title, "predicted", _TRAFFIC, sent, (note,), why)
 

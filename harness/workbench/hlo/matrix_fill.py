@@ -11,7 +11,7 @@ from harness.workbench.hlo.work import matmuls
 
 
 def fill_fraction(summed: int, columns: int, size: int) -> float:
-    """The share of its `size` x `size` tiles that a weight matrix of `summed` x `columns` fills, mean over all tiles.
+    """The mean filled share of the `size` x `size` tiles that a weight matrix of `summed` x `columns` takes.
 
     A unit holds a square of the weights while rows of the other operand stream through it, so that both sizes are
     rounded up to the unit's: 64 x 64 fill a quarter of a unit of 128 and a sixteenth of one of 256.
@@ -24,7 +24,7 @@ def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tu
     sizes: dict[str, int] = {}
     for letters, array in zip(product.letters, (product.left, product.right), strict=False):
         for letter, length in zip(letters, array.local(mesh), strict=True):
-            # If only one operand is split along the summed dimension, only as much of the other takes part.
+            # If only one operand is split along the contracted dimension, only the matching part of the other is used.
             sizes[letter] = min(length, sizes.get(letter, length))
     left, right, result = map(set, product.letters)
     summed = math.prod(sizes[letter] for letter in (left & right) - result)
@@ -74,5 +74,5 @@ def fill_note(share: float, size: int, summed: int, columns: int) -> str:
         return ""
     return (
         f"Weights of {summed} x {columns} fill {percent(share)} of a {size} x {size} matrix unit: the FLOPs take "
-        f"{1 / share:.1f}x as long at least."
+        f"at least {1 / share:.1f}x as long."
     )

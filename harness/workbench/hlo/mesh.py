@@ -1,4 +1,4 @@
-"""The mesh that a module is split over: along which of its axes a sharding or the groups of a collective run."""
+"""The device mesh of a module, and the mesh axes along which a sharding or the groups of a collective run."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ _MOST_AXES = 4
 
 
 def infer_mesh(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: int) -> Mesh | None:
-    """The mesh that a module's text names; else the coarsest whose axes its shardings and groups run along.
+    """The mesh that a module's text names; else the coarsest mesh that fits the module's shardings and groups.
 
     None if nothing says how the devices are laid out, or if no single mesh fits.
     """
@@ -57,7 +57,7 @@ def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[
 
 
 def axes_of_groups(groups: Groups | None, mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes that the devices of a group differ in; empty if the group does not span whole axes."""
+    """The axes in which the devices of a group differ; empty if the group does not span whole axes."""
     if groups is None or mesh is None:
         return ()
     if groups.is_everyone:
@@ -121,7 +121,7 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     power = mesh.devices.bit_length() - 1
     if mesh.devices != 1 << power or mesh.devices == 1:
         return ()
-    # If the devices do not split evenly, the last dimensions are longer: 8 are 2 x 4.
+    # If the devices do not split evenly, the last dimensions are longer: 8 devices are 2 x 4.
     sizes = [1 << (power + at) // dimensions for at in range(dimensions)]
     edges = [math.prod(sizes[:at]) for at in range(dimensions + 1)]
     placed = []

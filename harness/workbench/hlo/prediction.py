@@ -1,4 +1,4 @@
-"""The time an operation, a matmul or a collective needs at the least, and the memory a training run needs."""
+"""Lower bounds on the time of an operation or a matmul, peaks of chips, and shapes of arrays written by hand."""
 
 import difflib
 import math
@@ -81,7 +81,7 @@ def peak(chip: Figures, dtype: str) -> tuple[float, str]:
     if dtype in _SMALL:
         narrow = chip.narrow_peak("float8" if dtype.startswith("f") else f"int{dtype.lstrip('suint')}")
         if narrow is None:
-            return bfloat16, f"no peak of {dtype} is published for {chip.name}: bfloat16's is taken"
+            return bfloat16, f"no peak of {dtype} is published for {chip.name}: the bfloat16 peak is used"
         return narrow, f"{dtype} at {narrow / bfloat16:.3g}x the bfloat16 peak"
     if dtype in ("f32", "float32"):
         return bfloat16, "f32 operands in one bfloat16 pass, the default precision of a TPU"

@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def _with_shardings(module: Any, sharding: Any) -> str:
-    """The module's text. From jax 0.12 on a partitioned module has its arguments' shardings beside its instructions."""
+    """The module's text. From jax 0.12 on a partitioned module stores arguments' shardings outside its instructions."""
     text: str = module.to_string()
     stated = module.spmd_parameters_shardings or ()
 

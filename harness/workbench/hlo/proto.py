@@ -18,7 +18,7 @@ from harness.hlo import parse
 from harness.hlo.module import Module
 
 # xla's hlo.proto and xla_data.proto: collective_device_list with its iota_replica_group_list, and what took its place,
-# iota_collective_device_list. Both hold the same message, which is handed on as it is.
+# iota_collective_device_list. Both hold the same message, which is passed on unchanged.
 _GROUPS: Schema = {
     "HloModuleProto": (("computations", 3, "Computation*"),),
     "Computation": (("instructions", 2, "Instruction*"),),
@@ -28,14 +28,14 @@ _GROUPS: Schema = {
 # The key of field 87 in a serialized module.
 _FIELD_87 = b"\xba\x05"
 _HARNESS = str(Path(harness.__file__).parents[1])
-# The child's own limit counts seconds of processor time; this factor is for other programs that use the processor.
+# The child's own limit counts seconds of processor time; this factor allows for other programs that use the processor.
 _PATIENCE = 10
 _SENTENCE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Opcode, framework's name (`jit(f)/dot_general`) and `file:line` of an instruction; "" if unsaid."""
+    """Opcode, framework's name (`jit(f)/dot_general`) and `file:line` of an instruction; "" if not stated."""
 
     opcode: str
     framework_name: str
@@ -45,8 +45,8 @@ class Origin:
 def module(data: bytes, name: str = "the file") -> Module:
     """The module in `data`.
 
-    Raises RatchetError `bad-hlo` if it is not a serialized HloProto or HloModuleProto, or one that the installed XLA
-    cannot read.
+    Raises RatchetError `bad-hlo` if `data` are no serialized HloProto or HloModuleProto, or if the installed XLA cannot
+    read the module.
     """
     parsed = _module_proto(data, name)
     text = _print_module(_with_groups(parsed.SerializeToString()), name)

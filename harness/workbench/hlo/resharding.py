@@ -1,4 +1,4 @@
-"""Collectives that a sharding constraint would spare: gathers cut again or used row by row, sums of all rows."""
+"""Collectives that a sharding constraint would avoid: gathers used in parts or row by row, and sums of all rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ from harness.workbench.hlo.mesh import infer_mesh, specification
 from harness.workbench.hlo.work import matmuls
 from harness.workbench.tables import columns, table
 
-# Our choice: a collective that sends a tenth of all bytes is worth a look. The protocol says so of a step that is idle
-# for a tenth of its time.
+# Our choice: a collective that sends a tenth of all bytes is worth a look. A tenth is also the protocol's red flag for
+# idle time.
 _LARGE = 0.10
-# Opcodes that hand a value on as it is: their users are looked at instead.
+# Opcodes that pass a value on unchanged: their users count as the value's users.
 _PASSES = (*RENAMES, "copy", "convert", "copy-done", "all-gather-done", "all-reduce-done")
 _RENAMED = tuple(opcode for opcode in _PASSES if opcode != "tuple")
 _CUTS = ("dynamic-slice", "slice", "reduce-scatter", "all-to-all")
@@ -40,7 +40,7 @@ _CONSTRAINTS = columns("names=collective;fact=what;reading=says!")
 
 
 def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> Table:
-    """The use of the large collectives, alike ones together, and the sharding constraint that would spare them."""
+    """A table of the use of large collectives, similar ones together, and the constraint that would avoid them."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for collective in collectives:
         alike.setdefault((collective.reading, collective.remedy, collective.sent.source), []).append(
@@ -52,12 +52,12 @@ def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> 
         for fact, words in (("reading", reading), ("remedy", remedy), ("source", source))
         if words
     ]
-    why = "no collective is a tenth or more of what the module sends"
-    return table("constraints", "collectives that a sharding constraint may save", origin, _CONSTRAINTS, rows, (), why)
+    why = "no collective sends a tenth or more of the module's bytes"
+    return table("constraints", "collectives that a sharding constraint may avoid", origin, _CONSTRAINTS, rows, (), why)
 
 
 def with_mesh(module: Module, named: Mesh | None) -> Module:
-    """The module with the named mesh, else with the one that its shardings and groups fit."""
+    """The module with the named mesh, else with a mesh that fits its shardings and groups."""
     if named is not None:
         return replace(module, mesh=named)
     every = [instruction for computation in module.computations for instruction in computation.instructions]
@@ -109,7 +109,7 @@ def _read_gather(
     elif says and all(word in ("rows", "cut") for word in says):
         reading, is_spared = "every device computes all its rows, which are independent of each other", True
     elif says and all(word in ("rows", "cut", "elements") for word in says):
-        reading, is_spared = "every device computes all of it, element by element", True
+        reading, is_spared = "every device computes the whole result, element by element", True
     result = _array(instruction)
     remedy = ""
     if is_spared and result is not None and place is not None:
@@ -151,7 +151,7 @@ def _large_collective(
 def _users(
     graph: Graph, computation: Computation, instruction: Instruction, place: int | None
 ) -> Iterator[tuple[Instruction, str, int | None]]:
-    """The users of a value, the name under which each takes it, and its dimension `place` as they see it."""
+    """The users of a value, the name under which each uses it, and the place of the dimension `place` in that use."""
     waiting, seen = [(instruction, place)], {instruction.name}
     while waiting:
         value, at = waiting.pop()
@@ -173,7 +173,7 @@ def _use(
     axes: tuple[str, ...],
     shapes: dict[str, TrueShape],
 ) -> str:
-    """`cut`, `summed`, `rows` (a product that hands the dimension on), `taken`, `elements`, or "" for anything else."""
+    """`cut`, `summed`, `rows` (a product that keeps the dimension), `taken`, `elements`, or "" for anything else."""
     number = next(at for at, operand in enumerate(user.operands) if operand.name == value)
     if user.opcode in _CUTS and number == 0:
         return "cut"
@@ -235,7 +235,7 @@ def _has_rows(graph: Graph, shape: TrueShape, rows: int, axes: tuple[str, ...]) 
 
 
 def _place_after(before: Array | None, after: Array | None, place: int | None) -> int | None:
-    """The place of a dimension after a rename: the dimension that holds its stride, row by row."""
+    """The place of a dimension after a rename: the dimension whose row-major strides include its stride."""
     if before is None or after is None or place is None:
         return None
     if before.dimensions == after.dimensions:

@@ -53,7 +53,7 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
         notes.append("Without a layout no padding is visible: the compiler adds tiles later.")
     if any(any(array.dynamic) for _, _, array in values):
         notes.append("<= marks a dimension known only at run time: bytes are those of the bound.")
-    why = why_empty or "no shape is given, neither of its result nor of an operand"
+    why = why_empty or "no shape is given, neither of the result nor of an operand"
     return table_of(name, title, "static", _VALUES, shown, notes, why)
 
 
@@ -119,7 +119,7 @@ _COPIES: Fields[Copy] = (
 
 def copy_tables(listed: Sequence[Copy]) -> tuple[Table, ...]:
     """Copies with producer, consumer and cost; then their causes and remedies."""
-    why = "no copy, no transpose: nothing is moved only to lie elsewhere"
+    why = "the module has no copy and no transpose"
     notes = ("Bytes are read plus written, padding included.",)
     copies = table_of("copies", "copies", "static", _COPIES, listed, notes, why)
     return (copies, _causes(listed)) if listed else (copies,)
@@ -153,7 +153,7 @@ _TRUE_SHAPES: Fields[TrueShape] = (
 
 
 def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
-    """Values of which each device has a part, with the whole, and their split along the axes of the mesh."""
+    """Values of which each device has a part, with their global shapes and their split along the mesh axes."""
     title, why = "true shapes of values that are split over devices", "nothing says that a value is split over devices"
     notes = ["A dimension counts as whole unless something says that it is split.", *mesh_notes(mesh)]
     return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)

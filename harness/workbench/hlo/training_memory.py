@@ -117,8 +117,8 @@ def memory_tables(
         each, least = total / devices, math.ceil(total / target.hbm_bytes)
         notes.append(
             f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
-            f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; the memory of at least "
-            f"{least} is needed."
+            f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}. The least number of "
+            f"{target.device}s with enough memory: {least}."
         )
     if target is not None and model is not None:
         notes.append(_largest_batch(parameters * width, model, target, devices, is_recomputed=is_recomputed))
@@ -137,13 +137,13 @@ def _largest_batch(state: float, model: Transformer, target: Figures, devices: i
     if fits < 1:
         return (
             f"The state takes {decimal(state, 'B')}, which leaves no room for a sequence on {devices} "
-            f"{target.device}s. Split it over more."
+            f"{target.device}s. Split the state over more."
         )
     steps = math.ceil(model.batch / fits)
     more = (
         f"; gradient accumulation over {steps} steps of {math.ceil(model.batch / steps)} makes a batch of {model.batch}"
     )
-    return f"The largest batch that fits beside the state: {fits} sequences{more if steps > 1 else ''}."
+    return f"The largest batch that fits next to the state: {fits} sequences{more if steps > 1 else ''}."
 
 
 def _layer(model: Transformer) -> Table:

@@ -1,4 +1,4 @@
-"""Useless work: values that are only moved, laid out anew or cast, and padding moved with others."""
+"""Useless work: values that are only moved, rearranged or cast, and padding that is moved with values."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from harness.workbench.hlo.work import matmul_dtype, padding_bytes, work
 from harness.workbench.tables import Field, Fields, table_of
 
 PADDING, OTHER = "padding", "other moves"
-# Only captures have these: nothing else says how long the program waits for a copy that runs beside other work.
+# Only captures have these: nothing else says how long the program waits for a copy that overlaps with other work.
 HOST_WAIT, COPY_WAIT = "wait for host memory", "wait for a copy"
 NO_SOURCE = "(no source given)"
 # A fusion that holds several of these counts as the first kind. A gather is not listed: picking values may be the
@@ -61,9 +61,9 @@ def kind_of(graph: Graph, instruction: Instruction) -> str | None:
 def waste_of(
     graph: Graph, computation: Computation, instruction: Instruction, beside: frozenset[str]
 ) -> tuple[str, int | None] | None:
-    """The kind of waste of one execution and the bytes in HBM that it costs; None if there is none.
+    """The kind of waste of one execution and the bytes in HBM that it costs; None if nothing is wasted.
 
-    `beside` are the copies between memories that run next to other work: they bring a value to its user.
+    `beside` are the copies between memories that overlap with other work; they are useful.
     """
     if instruction.opcode in FREE or instruction.opcode.endswith(("-done", "-update")) or instruction.name in beside:
         return None
@@ -75,7 +75,7 @@ def waste_of(
 
 
 def prefetches(graph: Graph) -> frozenset[str]:
-    """The names of the copies from one memory to another, which the compiler overlaps."""
+    """The names of the copies from one memory to another, which the compiler overlaps with other work."""
     return frozenset(copy.name for copy in copies(graph) if copy.kind in ("prefetch", "host"))
 
 
@@ -101,7 +101,7 @@ def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
     ]
     if beside:
         notes.append(
-            f"Left out: {quantity(len(beside), 'copy', 'copies')} between memories, which run beside other work."
+            f"Left out: {quantity(len(beside), 'copy', 'copies')} between memories, which overlap with other work."
         )
     return waste_tables(listed, whole, "predicted", notes, top)
 
@@ -121,9 +121,9 @@ def waste_tables(
         Field("seconds", "time", lambda row: _seconds(row[1]), "s"),
         Field("share", "of all", lambda row: _seconds(row[1]) / whole_seconds if whole_seconds else None, "fraction"),
     )
-    why = why or "nothing is only moved, laid out anew or cast, and nothing is padded"
+    why = why or "no value is only moved, rearranged or cast, and no value is padded"
     unknown = sum(item.hbm_bytes is None for item in listed)
-    more = (f"{unknown} of unknown size are not in the sums.",) if unknown else ()
+    more = (f"Not in the sums: {quantity(unknown, 'operation')} of unknown size.",) if unknown else ()
     lines: dict[str, list[Waste]] = defaultdict(list)
     for item in listed:
         lines[item.source or NO_SOURCE].append(item)

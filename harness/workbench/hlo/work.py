@@ -35,8 +35,8 @@ ALIKE = ELEMENTWISE | {"copy", "copy-done", "bitcast", "opt-barrier", "all-reduc
 _WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _MATMULS = ("dot", "convolution")
-# The most matmuls of a fusion that are looked at (XLA puts one at most into it), and the most unknown operations that
-# are named.
+# The most matmuls of a fusion that are looked at (XLA puts at most one into a fusion), and the most unknown operations
+# that are named.
 _MOST_LISTED = 16
 # The most pairs of positions to go through when the products of a dilated convolution are counted.
 _MOST_PAIRS = 1 << 20
@@ -129,10 +129,10 @@ def dot_flops(left: Array, result: Array, contracted: tuple[int, ...]) -> float 
 
 
 def convolution_flops(data: Array, kernel: Array, result: Array, how: Convolution) -> float | None:
-    """2 for each product that is not one with padding or with a hole of a dilation, as XLA counts them.
+    """2 FLOPs for each product of two real elements, as XLA counts; padding and holes of a dilation do not count.
 
-    XLA writes batched matmuls as convolutions whose windows mostly meet padding: without this they would count many
-    times over.
+    XLA writes batched matmuls as convolutions whose windows mostly meet padding: if padding counted, they would count
+    many times over.
     """
     sizes = {"given": data.dimensions, "kernel": kernel.dimensions, "result": result.dimensions}
     if any(size is None for dimensions in sizes.values() for size in dimensions):
@@ -269,7 +269,7 @@ def _traffic(
 
 
 def padding_bytes(graph: Graph, computation: Computation, instruction: Instruction) -> int:
-    """Bytes of padding in HBM that one execution moves, as far as known: those of values that it takes whole."""
+    """Bytes of padding in HBM that one execution moves, as far as known: in values read or written whole."""
     whole = [
         shape for shape, count in _accesses(graph, computation, instruction) if count is None and shape is not None
     ]
@@ -310,7 +310,7 @@ def _accesses(
 
 
 def _bytes_taken(graph: Graph, body: Computation, parameter: Instruction | None) -> int | None:
-    """Bytes that a fusion reads of a parameter if it slices it, 0 if it updates it in place; None if it reads all."""
+    """Bytes that a fusion reads of a parameter: its slices, or 0 if it is updated in place; None if all is read."""
     if parameter is None:
         return None
 
@@ -376,7 +376,7 @@ def _update(graph: Graph, body: Computation, member: Instruction | None) -> int 
 
 
 def compiler_cycles(instruction: Instruction) -> int | None:
-    """libtpu's own estimate for an instruction, in cycles; None if there is none."""
+    """libtpu's own estimate for an instruction, in cycles; None if libtpu states none."""
     cycles = _number(configuration(instruction.backend, "window_config", "estimated_cycles"))
     return None if cycles is None else int(cycles)
 

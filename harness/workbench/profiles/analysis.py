@@ -33,7 +33,7 @@ class Analysis:
     the figure `origin` (measured or simulated); an analysis with `rows` also has `known`, the number of all rows, and
     `more`, the number left out.
 
-    If `is_optional`, there is no table without rows.
+    If `is_optional`, an analysis without rows makes no table.
     """
 
     name: str
@@ -100,7 +100,7 @@ def _rows(database: Database, analysis: Analysis, parameters: Mapping[str, Any])
 
 
 def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
-    """Figures on the rows that are left out, None if no row is. Cuts `rows` down to the first `top`."""
+    """Figures on the rows that are left out; None if all rows are shown. Cuts `rows` down to the first `top`."""
     count = len(rows)
     if top is None or count <= top:
         return {"known": None, "more": None, "cut": ""}

@@ -1,4 +1,4 @@
-"""SQL queries about a stranger's capture, within limits: tables, columns, and answers to queries that only read."""
+"""SQL queries on a capture that nobody trusts: its tables and columns, and answers to read-only queries in limits."""
 
 import re
 import threading
@@ -37,7 +37,7 @@ def schema() -> tuple[Table, ...]:
     names = (*_SCHEMA[:1], *_SCHEMA[4:])
     return (
         table("tables", "Tables", "static", names, rows, (note,)),
-        table("columns", "Columns", "static", _SCHEMA, columns, ("DESCRIBE NAME lists those of a view.",)),
+        table("columns", "Columns", "static", _SCHEMA, columns, ("DESCRIBE NAME lists the columns of a view.",)),
     )
 
 
@@ -59,7 +59,8 @@ def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
     for statement in statements:
         if statement.type not in _READS:
             raise UsageError(
-                "bad-query", f"expected queries that read, got {statement.type.name}: {statement.query.strip()[:80]}"
+                "bad-query",
+                f"expected queries that only read, got {statement.type.name}: {statement.query.strip()[:80]}",
             )
         database.need(statement.query)
     for setting in ("enable_external_access = false", "lock_configuration = true"):
@@ -81,7 +82,7 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
         reading_limits.SECONDS.refuse(f"the query {query[:60]!r}", f"more than {seconds}")
     except duckdb.OutOfMemoryException as error:
         raise RatchetError(
-            "too-large", f"the query {query[:60]!r} takes more memory than it may: {_error_words(error)}"
+            "too-large", f"the query {query[:60]!r} takes more memory than its limit: {_error_words(error)}"
         ) from error
     except duckdb.Error as error:
         raise _bad_query(error) from error

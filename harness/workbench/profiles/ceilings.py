@@ -1,4 +1,4 @@
-"""Upper bounds: operations against the roofline, modules against both peaks, the model's FLOPs in a step."""
+"""Upper bounds: operations compared with the roofline, modules with both peaks, steps with the model's FLOPs."""
 
 from math import prod
 
@@ -9,8 +9,8 @@ from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
 
-# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The same 10 % are
-# allowed below the roofline, because nothing can be faster.
+# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. Nothing can be
+# faster than the roofline; up to 10 % below it is still taken for inexact counts.
 _FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
 # Our choice: a verdict on all operations needs predictions for at least half of the time.
 _MOST = 0.5
@@ -46,14 +46,14 @@ ROOFLINE = Analysis(
     notes=(
         "The verdicts cover {covered:%} of the time: {without:%} of the time has no prediction (collectives, "
         "transfers, loops, no counts).",
-        "Predicted = max(FLOPs/peak, bytes/bandwidth) with {peak}, as the capture says for one device.",
+        "Predicted = max(FLOPs/peak, bytes/bandwidth), with one device's peaks from the capture: {peak}.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
         "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the predicted time of "
         "such an operation is too long.{fast:?}",
         UNCOUNTED_NOTE,
     ),
     more=lambda database, _: {"peak": _peaks(database)},
-    empty=("{unsaid}", "no operation of the capture that took time says its FLOPs or its bytes"),
+    empty=("{unsaid}", "the capture states neither FLOPs nor bytes for any operation that took time"),
 )
 
 
@@ -71,7 +71,7 @@ READING = f"""
         when tc / {_HIGH_TC} >= hbm / {_HIGH_HBM} then
             case when tc >= {_HIGH_TC} then 'compute-bound, efficient' else 'compute leads, under target' end
         when hbm >= {_HIGH_HBM} then 'memory-bound: raise intensity' else 'memory leads: raise intensity' end"""
-# A device that shows no run of a module counts as one run from its first operation to its last.
+# A device without module runs in the capture counts as one run, from its first operation to its last.
 _USE = f"""
     every as (
         select device, module, seconds, run from runs
@@ -111,9 +111,9 @@ UTILIZATION = Analysis(
         "bytes count if the capture does not split them by memory. Both rest on XLA's counts, not on the hardware's.",
         f"Low is under {_LOW:.0%} (protocol, section 1), high from {_HIGH_TC:.0%} TC and {_HIGH_HBM:.0%} HBM (section "
         "8); the readings are those of section 3, item 6.",
-        "Uncounted is time in custom calls without FLOPs: there TC is a lower bound.{uncounted:?}",
+        "Uncounted is time in custom calls without a FLOP count, which makes TC a lower bound.{uncounted:?}",
     ),
-    empty=("{unsaid}", "no operation of the capture says its FLOPs or its bytes"),
+    empty=("{unsaid}", "the capture states neither FLOPs nor bytes for any operation"),
 )
 _MFU = Analysis(
     name="mfu",
@@ -139,18 +139,18 @@ _MFU = Analysis(
                 'the capture shows neither steps nor runs of modules, so the time of a step is unknown'
                 when seconds = 0 then 'the steps of the capture take no time'
                 when is_cpu then 'the peak of a CPU is unknown, so there is no MFU; a step takes ' || in_words(seconds)
-                else 'the capture does not say one peak for its devices; a step takes ' || in_words(seconds) end as why
+                else 'the capture states no common peak of its devices; a step takes ' || in_words(seconds) end as why
         from whole, peaks, step_median""",
     notes=(
-        "More than the devices can do: check --gbs, --seq, --flops-per-token and --num-chips.{absurd:?}",
+        "An MFU over 100 % is impossible: check --gbs, --seq, --flops-per-token and --num-chips.{absurd:?}",
         "MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section 6); "
         "GBS is the global batch size; FLOPs are those of the forward and backward pass.",
-        "The model's own MFU needs {missing} too: the trace mostly counts fewer FLOPs.",
-        "A step is the median of all {what}; the peak is the one the capture says for a device.",
-        "Devices: those in the capture, {own}; if others shared the batch, give --num-chips.",
+        "The MFU by the model's FLOPs also needs {missing}; the trace usually counts fewer FLOPs.",
+        "A step is the median of all {what}; the peak is that of one device, as the capture states it.",
+        "Devices: the {own} in the capture; if other devices shared the batch, give --num-chips.",
         "--num-chips {less} is less than the {devices} devices that the capture shows: check it.",
-        "The trace's sum is XLA's count: recomputed FLOPs are in it twice, those of Pallas kernels without an estimate "
-        "not at all.",
+        "The trace's sum is XLA's count: it counts recomputed FLOPs twice, and leaves out Pallas kernels without an "
+        "estimate.",
         UNCOUNTED_NOTE,
         "There are mixture-of-experts operations: FLOPs per token count active experts only, and about 10 % is normal "
         "(protocol, section 6).{experts:?}",

@@ -63,8 +63,8 @@ _CLASSES = (
 )
 CLASSES = tuple(dict.fromkeys(rule.meaning for rule in _CLASSES))
 
-# Protocol, section 6: the framework categories, those first whose names say most. They are read off the tf_op, or off
-# the operation's own name if the tf_op matches none.
+# Protocol, section 6: the framework categories, the most specific first. They are read off the tf_op, or off the
+# operation's own name if the tf_op matches no pattern.
 _FRAMEWORK = (
     ("gla", r"(?<![a-z])gla(?![a-z])|gated_?linear|linear_attention|delta_?net|delta_rule"),
     ("moe", r"(?<![a-z])moe(?![a-z])|mixture_of_experts|expert|router|routing|(?<![a-z])t?gmm(?![a-z])|megablox"),
@@ -88,7 +88,7 @@ def opcode(operation: Operation) -> str:
 
 
 def category(operation: Operation) -> str:
-    """XProf's hlo_category; if the capture has none or only `fusion`, the category by text or name."""
+    """XProf's hlo_category; if it is missing or only `fusion`, the category is derived from the text or the name."""
     if operation.category not in ("", "fusion", "unknown"):
         return operation.category
     name = opcode(operation)

@@ -1,4 +1,4 @@
-"""Collectives of a capture: array and group of each, its time in flight, the time waited for it."""
+"""Collectives of a capture: the array and group of each collective, its time in flight, the time spent waiting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class CollectiveFacts:
 
     `array_bytes` is the whole array (gathered, not yet scattered), `size` the number of devices of a group.
 
-    None: the capture's text does not say.
+    A field is None if the capture's HLO does not state it.
     """
 
     kind: Collective | None
@@ -47,11 +47,11 @@ class CollectiveFacts:
         return (2 if self.kind == "all-reduce" else 1) * self.array_bytes * (self.size - 1) / self.size
 
 
-# Every collective of each main device, the one most waited for first. A collective is in flight as the asynchronous
+# Every collective of each main device, the longest waited for first. A collective is in flight as the asynchronous
 # line shows it; without that line, from the beginning of a start half to the end of the done half that follows it, if
 # the capture has both. On a GPU and a CPU, whose operations run side by side, it is in flight while its own kernel
-# runs, and waited for while no other operation runs beside it; XLA names a GPU's kernel after the start half, and there
-# is no event of a done half.
+# runs, and waited for while no other operation runs at the same time; XLA names a GPU's kernel after the start half,
+# and there is no event of a done half.
 FLIGHTS = f"""
     with sent as (
         select e.*, o.module, o.pair, o.half, d.platform = 'tpu' as is_tpu,
@@ -64,7 +64,7 @@ FLIGHTS = f"""
             count(*) filter (half = 'done') over earlier as dones
         from serial where half in ('start', 'done')
         window earlier as (partition by device, module, pair order by execution)),
-    -- A done half of which nothing is under way belongs to a start before the capture.
+    -- A done half without a start in flight belongs to a start before the capture.
     unmatched as (
         select *, greatest(0, max(dones - starts) over (partition by device, module, pair order by execution)) as lost
         from counted),
@@ -80,7 +80,7 @@ FLIGHTS = f"""
             on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
         where s.half = 'start' and d.half = 'done' and d.is_matched and s.is_tpu and not s.has_line),
     flights as (select device, module, pair, count(*) as count, sum(seconds) as seconds from flown group by all),
-    -- Beside what else each runs; of a TPU nothing does.
+    -- The time in which other operations run at the same time; on a TPU there are none.
     beside as (
         select s.execution, sum({overlap_of("s", "b")}) as seconds from serial s join busy b
             on b.device = s.device and b.of = 'own' and {meets("s", "b")} where not s.is_tpu group by 1)
@@ -116,7 +116,7 @@ def least_seconds(facts: CollectiveFacts, network: Links | None) -> float | None
     """Seconds that one axis of the torus, closed to a ring, needs; None if the collective or the links are unknown."""
     if network is None or facts.kind is None or facts.array_bytes is None or facts.size is None:
         return None
-    # What all devices exchange is `size` times what each of them holds.
+    # All devices together exchange `size` times the array of one device.
     whole = facts.array_bytes * (facts.size if facts.kind == "all-to-all" else 1)
     return exact_seconds(facts.kind, whole, facts.size, network.one_way_bytes_per_second, is_ring=True)
 
@@ -137,10 +137,10 @@ def _instruction(operation: Operation) -> Instruction | None:
 
 
 def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -> float | None:
-    """The whole array's bytes, from the operands where the text has their shapes, else from the result.
+    """The whole array's bytes, from the operands if the text has their shapes, else from the result.
 
-    The result of a start half is the operand beside the result (XLA: a tuple of both, then contexts without
-    dimensions), except for an all-reduce.
+    The shape of a start half is a tuple of operand and result, then contexts without dimensions (XLA), except for an
+    all-reduce.
     """
     result = _bytes(instruction.shape)
     shapes = [operand.shape for operand in instruction.operands]
@@ -158,7 +158,7 @@ def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -
         return None
     if kind == "all-gather" and operand is not None:
         return operand * size
-    # One of the two is the whole array, the other has 1/size of it.
+    # Of operand and result, one is the whole array and the other is 1/size of it.
     return result * size / (size + 1) if has_both else result * size
 
 

@@ -1,4 +1,4 @@
-"""Communication: its exposed part by device, collective and axis; SparseCores; constraints that spare collectives."""
+"""Exposed communication by device, collective and mesh axis; SparseCores; sharding that avoids collectives."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from harness.workbench.profiles.database import Database, Row, TableOf, database
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.views import meets, overlap_of
 
-# Protocol, section 7: flags that overlap a collective, by its kind; the two exclude each other.
+# Protocol, section 7: flags that overlap collectives of one kind with other work; the two exclude each other.
 _FUSE = "xla_tpu_enable_async_collective_fusion"
 _OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
 _OFFLOADING = " or ".join(chips.having(lambda row: row.workbench.offloads_collectives))
@@ -77,10 +77,10 @@ COLLECTIVE_TABLE = TableOf(
     device INTEGER         of devices
     module VARCHAR         its program
     name VARCHAR*          its name; start and done share it
-    kind VARCHAR*          all-gather, all-reduce ...; NULL where its HLO does not say
+    kind VARCHAR*          all-gather, all-reduce ...; NULL if its HLO does not say
     devices INTEGER*       of one group
     array_bytes DOUBLE*    the whole array: gathered, not yet scattered
-    bus_bytes DOUBLE*      what crosses the links of one device
+    bus_bytes DOUBLE*      bytes that cross the links of one device
     axes VARCHAR*          of the mesh along which it runs, or unknown
     is_asynchronous BOOLEAN* whether it is a pair of start and done
     count INTEGER*         runs
@@ -88,7 +88,7 @@ COLLECTIVE_TABLE = TableOf(
     flight_seconds DOUBLE* from start to end, summed over these runs
     waited_seconds DOUBLE* the time in its done half; the whole time of a synchronous collective
     start_seconds DOUBLE*  the time in its start half
-    least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL where not known
+    least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL if not known
     """,
     _collectives,
 )
@@ -113,7 +113,7 @@ _EXPOSED = Analysis(
     notes=(
         "Exposed is the time in async-done operations (0 if all is hidden) and in synchronous collectives (protocol, "
         "section 6).{tpu:?}",
-        "Operations run side by side here: exposed is the time of collectives beside which nothing else ran.{other:?}",
+        "Operations run concurrently here: exposed is the time in which nothing but collectives ran.{other:?}",
         "{stalls}",
     ),
     empty=_NONE,
@@ -126,12 +126,12 @@ _STALLS = f"""
         having bool_or(flights > 0 and count > 0) and kind is not null),
     said as (
         select kind, kind || ' stalls for ' || in_percent(waited / flight) ||
-            ' of its flight: try {_FUSE}_fuse_'
+            ' of its time in flight: try {_FUSE}_fuse_'
             || replace(kind, '-', '_') || ', or on {_OFFLOADING} {_OFFLOAD}_' || replace(kind, '-', '_')
             || ', not both (protocol, section 7).' as note
         from kinds where kind in {_WITH_FLAGS} and flight > 0 and waited > {_STALL} * flight
         union all
-        select '~', 'Nothing overlaps: {_FUSE} is the base flag (protocol, section 7).' from kinds
+        select '~', 'No collective overlaps with other work: {_FUSE} is the base flag (protocol, section 7).' from kinds
         having bool_and(waited >= flight))
     select note from said order by kind"""
 _COLLECTIVES = Analysis(
@@ -156,11 +156,12 @@ _COLLECTIVES = Analysis(
         from means order by coalesce(waited, 0) * count desc, place""",
     notes=(
         "Bus bandwidth: the array times 2 (n-1)/n for all-reduce, (n-1)/n for the others, over the time in flight.",
-        "Link bandwidth unknown: nothing published is known here about the links of {unpublished}.",
+        "Link bandwidth unknown: no published figures for the links of {unpublished} are known here.",
         "An axis of {chip}: {both_ways} in both directions of a ring, half of that if the slice does not close "
         "the ring; {axes} axes. Source: {source}.",
         "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_:?}",
-        "No line shows asynchronous operations: flight is from start to done, so bus is a lower bound.{no_line:?}",
+        "The capture has no line of asynchronous operations: in flight is from start to done, so bus is a lower "
+        "bound.{no_line:?}",
         "{unread}",
     ),
     empty=_NONE,
@@ -184,15 +185,15 @@ _AXES = Analysis(
                 / nullif(sum(flight_seconds) filter (least_seconds is not null and flight_seconds > 0), 0)
         from collectives c, main m group by 1 order by exposed desc, min(c.rowid)""",
     notes=(
-        "Means over devices. a device: bytes that cross its links, by the bus factor of each kind. of the link: the "
-        "time that one axis of the torus needs, divided by the time in flight.",
-        "No mesh fits the groups: --mesh data=4,model=2 names its axes, the last one varying fastest.{no_mesh:?}",
-        "The mesh is guessed from the groups, {made_up}: --mesh names its axes.",
-        "Along the torus, if its devices are in the order of their numbers: {torus}.",
+        "Means over devices. `a device`: bytes that cross the links of a device, by the bus factor of each kind. `of "
+        "the link`: the time that one axis of the torus needs, divided by the time in flight.",
+        "No mesh fits the groups: name its axes with --mesh data=4,model=2 (the last axis varies fastest).{no_mesh:?}",
+        "The mesh is guessed from the groups: {made_up}. Name its axes with --mesh.",
+        "Dimensions of the torus along each axis, if the devices are numbered along the torus: {torus}.",
     ),
     empty=_NONE,
 )
-# The purpose of each axis of the mesh, by the kinds of its collectives and the passes that they stand in. The rule is
+# The purpose of each axis of the mesh, by the kinds of its collectives and the passes in which they run. The rule is
 # ours: programs gather sharded weights in both passes and scatter their gradients once; they add up gradients once, and
 # activations in both passes.
 _PARALLELISM = Analysis(
@@ -227,7 +228,10 @@ _PARALLELISM = Analysis(
             when sums then 'data (gradients are added up)'
             when passes_on then 'pipeline or ring (values are passed on)' else 'unknown' end, kinds, passes, exposed
         from by_axes order by exposed desc, place""",
-    notes=("Guessed from the kinds of collectives and from their passes (forward, backward), by their tf_op.",),
+    notes=(
+        "The purpose of an axis is guessed from the kinds of its collectives and from the pass (forward or backward) "
+        "that each collective's tf_op shows.",
+    ),
     is_optional=True,
 )
 _SPARSE = Analysis(
@@ -251,8 +255,8 @@ _SPARSE = Analysis(
         select label, busy, sent, beside, busy - beside, beside / nullif(busy, 0) from took where busy is not null
         order by device""",
     notes=(
-        "Beside work: while the TensorCore of the same chip ran an operation other than a collective. The rest is "
-        "waited for.",
+        "Beside work: the time in which the TensorCore of the same chip ran an operation other than a collective. "
+        "Alone: the rest of the busy time.",
     ),
     is_optional=True,
 )
@@ -266,13 +270,13 @@ _LINKS = Analysis(
             sum(seconds) as busy, busy / (select max(seconds) from runs)
         from lanes where lane like 'link to %' group by all order by sum(bytes) desc, 1, 2""",
     notes=(
-        "A transfer that crosses several links is counted at each of them. The run is that of the chip that ends last.",
+        "A transfer that crosses several links is counted at each of them. Of the run: of the longest run of a chip.",
     ),
     is_optional=True,
 )
 _LARGE = Analysis(
     name="large_collectives",
-    title="Large collectives, by what uses them",
+    title="Large collectives and the operations that use them",
     columns="collective;axes;array_bytes=array;exposed_seconds=exposed;used_by=used by",
     query="""
         select s.name, s.axes, s.array_bytes, (select sum(waited_seconds) from collectives c
@@ -287,7 +291,8 @@ _SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCH
 def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
     """Tables of exposed communication, collectives, simulated links, mesh axes, SparseCores, and sharding constraints.
 
-    `mesh` are the sizes of its axes by name, in order. Raises UsageError `usage` if they fit no group.
+    `mesh` has the sizes of the mesh axes by name, in order. Raises UsageError `usage` if their product is not the
+    number of devices that the collectives name.
     """
     database = Database(capture, options={"mesh": mesh}) if mesh else database_of(capture)
     database.need("collectives")
@@ -309,7 +314,7 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
 def _words(database: Database) -> Facts:
     capture, mesh = database.capture, database.options.get("laid_out")
     main, chip, network = op_times.devices(capture), op_times.chip_of(capture), _network(capture)
-    kind = (main[0].kind if main else "") or "a device that does not say what it is"
+    kind = (main[0].kind if main else "") or "a device of unknown kind"
     stalls = [note for (note,) in database.rows(_STALLS)]
     return {
         "stalls": stalls,
@@ -346,9 +351,9 @@ def _graphs_or_note(capture: Capture) -> tuple[dict[str, Graph], str | None]:
 
 
 def _mesh_of(sizes: Mapping[str, int], every: Sequence[CollectiveFacts], graphs: Mapping[str, Graph]) -> Mesh | None:
-    """The named mesh, else the one that the modules' shardings and the collectives' groups fit.
+    """The mesh of `sizes`; without sizes, one that fits the modules' shardings, else one that fits the groups.
 
-    Raises UsageError `usage` if the groups name another number of devices than the named mesh has.
+    Raises UsageError `usage` if the groups name another number of devices than `sizes` has.
     """
     devices = max((device + 1 for of in every for device in _members(of)), default=0)
     if sizes:
@@ -356,7 +361,7 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[CollectiveFacts], graphs:
         if devices and mesh.devices != devices:
             raise UsageError(
                 "usage",
-                f"expected --mesh of the {devices} devices that the collectives name, got {mesh.devices}: {mesh}",
+                f"expected --mesh with the {devices} devices that the collectives name, got {mesh.devices}: {mesh}",
             )
         return mesh
     for graph in graphs.values():
@@ -372,8 +377,8 @@ def _members(facts: CollectiveFacts) -> tuple[int, ...]:
 
 
 def _large_collectives(database: Database) -> Iterator[tuple[str, LargeCollective]]:
-    """The large collectives of the modules that ran, with the sharding constraint that would spare each."""
-    # None of its times are shown: any chip will do for a capture that names none.
+    """The large collectives of the modules that ran, with the sharding constraint that would avoid each."""
+    # The chip affects only times, and these are not shown: any chip will do if the capture names none.
     target, mesh = op_times.chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
     ran = {module for (module,) in database.rows("select distinct module from collectives")}
     by_module: dict[str, list[LargeCollective]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Two captures against each other: by category and operation, and as the table of a report."""
+"""Comparison of two captures: by category and operation, and as the table of a report."""
 
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
@@ -8,7 +8,7 @@ from harness.workbench.profiles.op_times import comparable
 
 # Operations that run on the matrix units, as far as XLA counts their FLOPs.
 _ON_MXU = "class in ('matmul', 'attention', 'custom kernel')"
-# Operations by name, those of all modules together, because module numbers change from run to run.
+# Operations by name, summed over all modules, because module numbers change from run to run.
 _SIDE = """
     select $side, name, arg_min(kind, rank), arg_min(framework_name, rank), arg_min(source, rank),
         sum(self_seconds) / coalesce(case when $per_step then (select steps from step_counts) end,
@@ -17,9 +17,9 @@ _SIDE = """
 _SIDES = (
     "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
 )
-# Operations of one name are a pair. Of the rest, two are a pair if each is its capture's only operation left with this
-# category, tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one capture may be
-# `fusion.9` of the other.
+# Two operations with the same name are a pair. Two others are a pair if each is the only remaining operation of its
+# capture with this category, tf_op and source: the compiler numbers fusions anew each time, and `fusion.7` of one
+# capture may be `fusion.9` of the other.
 _PAIRS = """
     create or replace temp view pairs as
     with named as (select *, count(*) over (partition by name) = 1 as is_alone from sides),
@@ -52,9 +52,10 @@ _COMPARISON = (
                     nullif(coalesce(sum(new), 0), 0) from pairs where place in (3, 4) group by pairs.place, pairs.what)
             select what, old, new, coalesce(new, 0) - coalesce(old, 0), {_RATIO} from totals order by place""",
         notes=(
-            "Self time by step and device, so that captures of different length can be compared. B/A below 1: B is "
+            "Self time per step and device, so that captures of different length can be compared. B/A below 1: B is "
             "faster.{per_step:?}",
-            "Self time by device over whole captures: one shows no steps; check that both are equally long.{no_step:?}",
+            "Self time per device over whole captures, because one shows no steps: check that both are equally "
+            "long.{no_step:?}",
             "The devices differ: A ran on {a_kinds}, B on {b_kinds}.",
             "The number of devices differs: {a_count} in A, {b_count} in B.",
         ),
@@ -164,8 +165,8 @@ _REPORT = Analysis(
         "Step time {ratio:c}: the median step of the slowest device. The ratchet's own verdict, not this table, says "
         "whether that is more than chance.",
         "A capture without steps and module runs has no step time.{no_step:?}",
-        "MXU = FLOPs of matmuls and kernels, as XLA counts them / (peak x time of the steps); a lower bound.",
-        "The peaks are not the same figure ({peaks}), so there is no difference.",
+        "MXU = FLOPs of matmuls and kernels (XLA's count) / (peak x time of the steps); a lower bound.",
+        "The two peaks are figures of different kinds ({peaks}), so their difference is not shown.",
     ),
 )
 
@@ -179,7 +180,7 @@ def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
 
 
 def add_figures(database: Database, *of: Database) -> None:
-    """Adds the figures of captures to `database`, none for a capture in which nothing ran."""
+    """Adds the figures of captures to `database`; a capture in which nothing ran has none."""
     rows: list[Row] = []
     for place, each in enumerate(of):
         rows += [(place, *row, *peak_of(each.capture)) for row in each.rows(_FIGURES)]

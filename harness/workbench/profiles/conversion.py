@@ -1,4 +1,4 @@
-"""XProf's own converters, run in a child on copies of the files (they may log, crash or hang), and their tables."""
+"""XProf's converters, run in a child process on copies of the files (they may log, crash or hang), and their tables."""
 
 import json
 import os
@@ -33,9 +33,9 @@ _LOG_CHARACTERS = 300
 def tool(paths: Sequence[Source], name: str) -> bytes:
     """The answer of XProf's tool `name` about the capture in `paths`, mostly JSON.
 
-    It is converted on this machine, without writing next to the files, or by the server that has the capture. Raises
-    RatchetError `no-answer` if the tool does not exist, has nothing to say, crashes or takes too long; the text says
-    which.
+    The capture is converted on this machine, without writing next to its files, or by the XProf server that holds it.
+    Raises RatchetError `no-answer` if the tool does not exist, returns nothing, crashes or takes too long; the message
+    says which.
     """
     return answers(paths, name, ({},))[0]
 
@@ -71,7 +71,7 @@ def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[st
             )
         except subprocess.TimeoutExpired as error:
             raise RatchetError(
-                "no-answer", f"{what} took more than {_SECONDS:g} s for {paths[0]} and was ended"
+                "no-answer", f"{what} took more than {_SECONDS:g} s for {paths[0]} and was stopped"
             ) from error
         if process.returncode == 0:
             return tuple(Path(f"{answer}.{number}").read_bytes() for number in range(len(option_sets)))
@@ -134,7 +134,7 @@ def _table(table: Mapping[str, Any]) -> DataTable:
     columns = tuple(column["id"] for column in table.get("cols", ()))
     return DataTable(
         columns=columns,
-        # Cells that say nothing come as null or are left out at the end.
+        # Empty cells come as null, or are left out at the end.
         rows=tuple(
             {name: (cell or {}).get("v") for name, cell in zip(columns, row["c"], strict=False)}
             for row in table.get("rows", ())

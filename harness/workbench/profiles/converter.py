@@ -1,7 +1,7 @@
 """A process that asks one of XProf's tools: `python -m harness.workbench.profiles.converter ANSWER PATHS TOOL OPTIONS`.
 
 PATHS is a JSON list, OPTIONS a JSON list of one set of options for each question. Exit code 0: the answer to
-question n is in the file ANSWER.n; NOTHING: XProf returned nothing to one of them.
+question n is in the file ANSWER.n; NOTHING: XProf returned nothing for one of the questions.
 """
 
 import json

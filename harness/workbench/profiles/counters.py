@@ -58,10 +58,10 @@ COUNTER_TABLE = TableOf(
     "a sample of a hardware counter of one kernel on one chip",
     """
     host VARCHAR           its host
-    chip INTEGER           its number there
+    chip INTEGER           its number on the host
     kernel VARCHAR         the kernel
-    counter VARCHAR*       its name, without where in the chip it is
-    value DOUBLE           what it counted; NULL where the chip could not read it
+    counter VARCHAR*       its name, without its place in the chip
+    value DOUBLE           the count; NULL if the chip could not read it
     meaning VARCHAR        what it counts
     name VARCHAR           its whole name
     """,
@@ -72,10 +72,10 @@ UNIT_TABLE = TableOf(
     "a sample of a unit of a device, worked out by XProf from the counters",
     """
     device INTEGER         its number
-    name VARCHAR           the unit's
+    name VARCHAR           the unit's name
     unit VARCHAR           what is counted
-    achieved DOUBLE        what it did
-    peak DOUBLE            what it could have done
+    achieved DOUBLE        how many it did
+    peak DOUBLE            how many it could have done
     """,
     _units,
 )
@@ -96,7 +96,7 @@ _UNITS = Analysis(
     notes=(
         "Figures are of the whole capture, idle time between kernels included: a short kernel in a long capture looks "
         "idle here, whatever it does while it runs. The busiest sample says more about it.",
-        "Achieved and possible are XProf's, from the chip's counters and its clock (xprof 2.24 knows "
+        "XProf computes achieved and possible from the chip's counters and its clock (xprof 2.24 knows "
         f"{_WITH_UNITS}). {{idle}} units are left out, because all their counters are 0: idle, or not counted.",
     ),
     empty="{why}",
@@ -125,5 +125,5 @@ def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
 
     Raises RatchetError if the capture cannot be converted.
     """
-    by_hand = f"XProf works out units for {_WITH_UNITS} alone; the counters themselves follow"
+    by_hand = f"XProf computes the use of units only for {_WITH_UNITS}; the counters themselves follow"
     return tables(capture, (_UNITS, _COUNTS), is_about_devices=False, top=top, no_counters=_WHY, by_hand=by_hand)

@@ -1,4 +1,4 @@
-"""A capture as tables in DuckDB, on the devices' own clocks: recorded ones, and those derived from them."""
+"""A capture as tables in DuckDB, recorded and derived, with times on the devices' own clocks."""
 
 import pkgutil
 import re
@@ -17,14 +17,14 @@ from harness.workbench.profiles.spans import LEAST, Values, merge
 from harness.workbench.profiles.views import VIEWS_SQL
 
 Row: TypeAlias = Sequence[Any]
-# Ours: programs that are queued follow each other on a v6e within 1.4 to 1.7 us (one capture, 396 pairs of runs). Such
-# idle time is the device's own, and no wait for the host.
+# Our choice: programs that are queued follow each other on a v6e within 1.4 to 1.7 us (one capture, 396 pairs of runs).
+# Such idle time is the device's own, not a wait for the host.
 _QUEUED_SECONDS = 2e-6
 # Columns with holes; numpy has no types for them.
 _MASKED: Any = np.ma
 # The category of an operation of which the simulator had only the name.
 _UNKNOWN = "unknown"
-# DuckDB's own memory, beside that of the records; a capture of a million events takes 60 MB of it.
+# DuckDB's own memory, in addition to that of the records; a capture of a million events takes 60 MB of it.
 _MEMORY = "512MiB"
 _LITERAL = re.compile(r"'[^']*'|--.*")
 _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
@@ -32,7 +32,7 @@ _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class TableOf:
-    """A table: a sentence on its rows, and its columns, a line each: name, type (`*`: derived), what it is.
+    """A table: a sentence on its rows, and a text with one line for each column: name, type (`*`: derived), meaning.
 
     `rows` makes the rows of a table that is only made when a query names it, because its rows need XProf's tools or a
     second reading of the file.
@@ -65,47 +65,47 @@ RECORDED = (
     name VARCHAR           `TPU:0`
     host VARCHAR           its host
     platform VARCHAR       tpu, gpu or cpu
-    kind VARCHAR           what it calls itself: `TPU v6 lite`
+    kind VARCHAR           its kind, as the capture names it: `TPU v6 lite`
     label VARCHAR*         its name, with the host's in front where there are several
     is_main BOOLEAN*       whether analyses use it: it ran operations and is no SparseCore (a CPU: if nothing else ran)
     is_sparse_core BOOLEAN* whether it is a SparseCore, which works beside its chip's TensorCore
     peak_flops_per_second DOUBLE  as the capture says
     hbm_bytes_per_second DOUBLE   as the capture says
     """),
-    TableOf("operations", "an HLO operation of one program, whatever number of times it ran", """
+    TableOf("operations", "an HLO operation of one program, however often it ran", """
     operation INTEGER      its number here
     name VARCHAR           `fusion.3`
     module VARCHAR         its program: `jit_f(4)`
-    text VARCHAR           its HLO, where the capture has it
+    text VARCHAR           its HLO, if the capture has it
     category VARCHAR       XProf's hlo_category
     framework_name VARCHAR the tf_op: `jit(f)/jvp(g)/dot_general:`
     source VARCHAR         `file:line`
-    flops DOUBLE           of one run, by XLA's count; NULL for loops, conditions and calls, and where not known
-    bytes_accessed DOUBLE  of one run, in whatever memory, likewise
+    flops DOUBLE           of one run, by XLA's count; NULL for loops, conditions and calls, and if not known
+    bytes_accessed DOUBLE  of one run, in any memory; NULL as for flops
     hbm_bytes DOUBLE       the part of bytes_accessed in HBM; all of them if the capture does not say which memory
     class VARCHAR*         matmul, attention, communication, memory transfer ... (docs/PROTOCOL.md, section 6)
-    kind VARCHAR*          the category, or what text and name say where there is none
+    kind VARCHAR*          the category; if there is none, derived from text and name
     half VARCHAR*          start or done of an asynchronous operation, else empty
     pair VARCHAR*          the name that both halves share
     framework_category VARCHAR* attention, moe, norm, matmul ...
     direction VARCHAR*     forward, backward, or neither known
-    known_by VARCHAR*      what said so: tf_op, name, or empty
+    known_by VARCHAR*      the source of the direction: tf_op, name, or empty
     is_container BOOLEAN*  a loop, condition or call, which does nothing itself
     is_kernel BOOLEAN*     a custom call: Pallas and others
     is_host_transfer BOOLEAN* a copy from or to the host's memory, or the wait for one
     is_exponential BOOLEAN* an exponential, or a fusion written as one
     experts VARCHAR*       GMM or TGMM of a mixture of experts, else NULL
-    result_bytes DOUBLE*   what its result takes in memory, where its HLO says it
+    result_bytes DOUBLE*   bytes of its result in memory, if its HLO states them
     """),
-    TableOf("executions", "one run of an operation on one device, in order, nested ones after those around them", f"""
+    TableOf("executions", "one run of an operation on one device, by start; nested runs after the run around them", f"""
     execution INTEGER      its number here
     device INTEGER         of devices
     operation INTEGER      of operations
     line VARCHAR           serial (the operations' own line), or asynchronous (beside it){_SPAN}
     self_seconds DOUBLE*   without the operations nested in it
     is_work BOOLEAN*       whether its time counts as work; false for a loop, condition or call with nested operations
-    run INTEGER*           the run of a module in which it began, NULL in none
-    step INTEGER*          the step in which it began, NULL in none
+    run INTEGER*           the run of a module in which it began, NULL if in none
+    step INTEGER*          the step in which it began, NULL if in none
     """),
     TableOf("runs", "one run of a module on a device", f"""
     run INTEGER            its number here
@@ -120,24 +120,24 @@ RECORDED = (
     what VARCHAR*          what a step is here
     """),
     TableOf("host", "what a thread of a host did, including the annotations of a program", f"""
-    name VARCHAR           what
-    thread VARCHAR         which thread{_SPAN}
-    step INTEGER           the number of a step's annotation, NULL of anything else
+    name VARCHAR           what it did
+    thread VARCHAR         the thread{_SPAN}
+    step INTEGER           the number of a step's annotation, NULL for anything else
     """),
-    TableOf("busy", "a stretch of time in which a device was at work without a break", """
+    TableOf("busy", "a span of time in which a device was at work without a break", """
     device INTEGER         of devices
     of VARCHAR*            everything, own (without collectives), kernels (custom calls)
     start_seconds DOUBLE*  when it began
     end_seconds DOUBLE*    when it ended
     """),
-    TableOf("gaps", "idle time of a device before its first operation, between two, or after its last", """
+    TableOf("gaps", "idle time of a device before its first operation, between two operations, or after its last", """
     device INTEGER         of devices
     position VARCHAR*      before, between or after
     start_seconds DOUBLE*  when it began, from the capture's first event
     seconds DOUBLE*        how long it lasted
     end_seconds DOUBLE*    when it ended
     before VARCHAR*        the operation that ended before it
-    after VARCHAR*         the one that began after it
+    after VARCHAR*         the operation that began after it
     place VARCHAR*         `inside jit_f(4)`, between runs, or unknown
     """),
     TableOf("spans", "a time in which a device ran modules one after the other; without modules, all of its time", """
@@ -218,7 +218,7 @@ class Database:
         return self.connection.execute(query, {name: parameters[name] for name in re.findall(r"\$(\w+)", query)})
 
     def facts(self, query: str, **parameters: Cell) -> dict[str, Any]:
-        """The first row of a query by column name; empty if there is none."""
+        """The first row of a query by column name; empty if the query has no row."""
         return next(iter(self.rows_by_name(query, **parameters)), {})
 
     def rows_by_name(self, query: str, **parameters: Cell) -> list[dict[str, Any]]:
@@ -338,7 +338,7 @@ class _Loaded:
         self.rows_of["spans"] += [
             (number, *times) for times in zip(*(moments.tolist() for moments in spans), strict=True)
         ]
-        # A gap lies before the first operation, after the last, and where one begins after the end of all earlier ones.
+        # A gap lies before the first operation, after the last, and where one begins after all earlier ones ended.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
         edges: list[tuple[str, float, float, Any, Any]] = []
         edges += [("before", begin, first, None, names[0])] if begin < first else []
@@ -411,7 +411,7 @@ def _places(device: Device, moments: Values) -> Values:
     starts, ends = (np.array([getattr(run, name) for run in ordered]) for name in ("start", "end"))
     latest = np.maximum.accumulate(ends)
     at = np.searchsorted(starts, moments, "right") - 1
-    # Runs that overlap: one that began earlier may still go on.
+    # If runs overlap, one that began earlier may still be running.
     for place in np.flatnonzero((at >= 0) & (ends[at] < moments) & (latest[at] >= moments)):
         while ends[at[place]] < moments[place]:
             at[place] -= 1

@@ -1,4 +1,4 @@
-"""A device's own clock, by which its events are placed: the profiler's clock, adjusted to the host's, jumps."""
+"""A device's own clock, which places its events because the profiler's clock, adjusted to the host's, jumps."""
 
 from array import array
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ _AGREE_PS = 1_000_000
 
 
 class DeviceClock:
-    """Times of one device's events by its own clock, aligned with the capture's at its first operation.
+    """Times of a device's events by the device's own clock, aligned with the capture's clock at the first operation.
 
-    A TPU's operations bear that clock's time (`device_offset_ps`, `device_duration_ps`) next to the adjusted one. In
-    the only whole capture of TPUs here the adjusted clock stands still in one operation and leaps in the next, by
-    up to 130 ms.
+    A TPU's operations carry that clock's time (`device_offset_ps`, `device_duration_ps`) as well as the adjusted
+    time. In the only whole TPU capture available here, the adjusted clock stands still in one operation and jumps in
+    the next, by up to 130 ms.
     """
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ class DeviceClock:
     def _at(self, adjusted_ps: int) -> int:
         """The moment by the device's clock, measured from the nearest beginning or end of an operation.
 
-        If both clocks agree on the time between the two ends around it, the distance from the nearest is the adjusted
-        clock's; otherwise it is 0.
+        If both clocks agree on the time between the two ends around it, the distance from the nearest end is measured
+        by the adjusted clock; otherwise it is taken as 0.
         """
         if self.spread_ps <= _AGREE_PS:
             return adjusted_ps

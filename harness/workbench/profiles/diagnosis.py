@@ -50,8 +50,8 @@ RULES = (
             in_bytes(median(bytes / waited_seconds)) || '/s' from transfers
             where is_host_transfer and waited_seconds > 0.01 * seconds), '')""",
         ),
-        reason="waiting for host memory hides nothing (protocol, section 3)",
-        remedy="start them earlier, so that more work runs meanwhile (prefetch), or offload less",
+        reason="nothing runs while a device waits for host memory (protocol, section 3)",
+        remedy="start transfers earlier, so that more work runs meanwhile (prefetch); offload less",
     ),
     Rule(
         name="copies, exposed",
@@ -128,7 +128,7 @@ RULES = (
                 in_percent(avg(bubbles)) || ' of the cycles, most in '
                 || any_value(largest) from by_device join took using (device) left join least_time using (device)
                 where bubbles > {RED_FLAG}""",
-        reason=f"no issue in over {RED_FLAG:.0%} of cycles: a red flag (section 3); less what bytes need",
+        reason=f"over {RED_FLAG:.0%} of cycles issue nothing: a red flag (section 3), DMA time excluded",
         remedy="give a step more independent work; `diagnose N` simulates edits",
     ),
     Rule(
@@ -182,7 +182,7 @@ _FINDING_TABLES = (
             "{most:%} of the time is {first}: nothing else matters until that is smaller.",
             "Seconds are summed over {devices}; shares are of the time of operations; findings may count the same "
             "seconds.",
-            "Left out: {small} of less than 0.1 % of the time.",
+            "Findings left out because they cost less than 0.1 % of the time: {small}.",
         ),
         empty="no rule finds anything that costs a thousandth of the time",
     ),
@@ -199,7 +199,7 @@ _FINDING_TABLES = (
     ),
     Analysis(
         name="unread",
-        title="What could not be looked at",
+        title="Findings that could not be checked",
         columns="finding;why!",
         query="select finding, unread from findings where unread is not null order by place",
         is_optional=True,
@@ -249,8 +249,8 @@ _COMPARED = Analysis(
             coalesce(new, 0) - coalesce(old, 0) as change
         from findings a full join other_findings b using (place, finding)
         where coalesce(old, 0) != 0 or coalesce(new, 0) != 0 order by abs(change) desc, place""",
-    notes=("By step and device; if there are no steps, by device over the whole capture.",),
-    empty="no rule finds anything in either",
+    notes=("Seconds per step and device; if there are no steps, per device over the whole capture.",),
+    empty="no rule finds anything in either capture",
 )
 
 
@@ -278,7 +278,7 @@ def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...
 
 
 def _apply_rules(database: Database) -> Iterator[Row]:
-    """A row for each rule that applies, or that could not be looked at."""
+    """A row for each rule that applies, or that could not be checked."""
     for place, rule in enumerate(RULES):
         try:
             ((seconds, evidence),) = database.rows(rule.query) or ((None, ""),)

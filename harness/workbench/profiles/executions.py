@@ -65,7 +65,7 @@ class Serial:
 
 def _execution(operation: int, start_ps: int, seconds_ps: int, self_ps: int) -> Execution:
     seconds = seconds_ps / _PICOSECONDS
-    # Most executions have none nested in them: one number then stands for both times.
+    # Most executions have none nested in them, so one float object serves as both times.
     alone = seconds if self_ps == seconds_ps else self_ps / _PICOSECONDS
     return Execution(operation=operation, start=start_ps / _PICOSECONDS, seconds=seconds, self_seconds=alone)
 
@@ -78,7 +78,7 @@ def sorted_by_start(executions: Iterable[Execution]) -> tuple[Execution, ...]:
 def cost(stats: Mapping[str, Value], name: str, category: str) -> float | None:
     """XLA's count for one execution: `flops`, or `bytes_accessed` in whatever memory.
 
-    None if it says nothing, or says 0 because it does not know.
+    None if XLA states no count, or states 0 for an operation whose cost it does not know.
     """
     value = stats.get(name)
     if not isinstance(value, (int, float)) or (value == 0 and category.startswith(_OPAQUE)):

@@ -49,7 +49,9 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
     if count.timeless:
         notes.append(f"Left out: {quantity(count.timeless, 'event')} without a place in time (sums).")
     if len(capture.paths) > 1:
-        notes.append("Each host has its own clock: what lies side by side need not have happened at once.")
+        notes.append(
+            "Each host has its own clock: events that lie side by side need not have happened at the same time."
+        )
     columns = "file!;events:count;processes=planes:count;threads=lines:count;bytes=size"
     row = (str(path), count.events, count.processes, count.threads, path.stat().st_size)
     return (table("export", f"{capture.name} for Perfetto", origin(capture), columns, [row], notes),)
@@ -71,7 +73,7 @@ def _events(capture: Capture, count: _ExportCount) -> Iterator[dict[str, object]
 
 def _plane(plane: Plane, host: str, zero: int, count: _ExportCount) -> Iterator[dict[str, object]]:
     count.processes += 1
-    # Process 0 is the idle process of an operating system to a viewer.
+    # A viewer takes process 0 for the idle process of an operating system.
     process = {"pid": count.processes}
     yield from perfetto.label("process", process | {"tid": 0}, f"{plane.name} ({host})", count.processes)
     for line in plane.lines:
@@ -88,7 +90,7 @@ def _plane(plane: Plane, host: str, zero: int, count: _ExportCount) -> Iterator[
 
 
 def lanes(events: Sequence[Event]) -> list[list[int]]:
-    """The numbers of the events that have a place in time, in as few lists as possible so that none cross in a list.
+    """Indices of the events that have a place in time, in as few lists as possible; no two events of a list cross.
 
     An event may lie within another of its list. A viewer nests a thread's slices and cannot draw slices that cross, as
     asynchronous ones do.

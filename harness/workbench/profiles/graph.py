@@ -102,9 +102,11 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
         "- marks instructions that did not run on their own."
     ]
     if around.other_modules:
-        notes.append(f"The name stands in {', '.join(around.other_modules)} too (--module).")
+        notes.append(f"Other modules with an operation of this name: {', '.join(around.other_modules)} (--module).")
     if not around.is_whole:
-        notes.append("The capture has no HLO module: only operations that ran, and the names of their operands.")
+        notes.append(
+            "The capture has no HLO module: shown are only operations that ran, and the names of their operands."
+        )
     if around.left_out:
         notes.append(f"Left out: {quantity(around.left_out, 'instruction')} farther away.")
     rows = [_row(node, around) for node in around.nodes]
@@ -200,7 +202,7 @@ def _neighbours(graph: Graph, computation: str, name: str, way: int) -> list[str
 def _unknown(capture: Capture, graphs: dict[str, Graph], name: str) -> str:
     names = sorted({instruction for graph in graphs.values() for _, instruction in graph.instructions})
     near = difflib.get_close_matches(name, names, 3)
-    hint = f"; near it: {', '.join(near)}" if near else ""
+    hint = f"; similar names: {', '.join(near)}" if near else ""
     return (
         f"expected an operation of {capture.name} ({len(names)} are known; `xprof ops` lists them), got {name!r}{hint}"
     )

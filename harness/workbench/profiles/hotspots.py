@@ -28,7 +28,7 @@ EXECUTED_NOTE = (
 
 
 def useful_note(database: Database, flops: float | None) -> str | None:
-    """A sentence on the rate of the useful FLOPs (`flops` in one run); None if they or the runs are not known."""
+    """A sentence on the rate of the useful FLOPs (`flops` in one run); None if the FLOPs or the runs are not known."""
     ((rate,),) = database.rows("select $flops * steps / nullif(whole, 0) from step_counts, whole", flops=flops)
     if flops is None or rate is None:
         return None
@@ -85,9 +85,9 @@ _FRAMEWORK_OPS = Analysis(
         from times, step_counts""",
     notes=(
         "All framework operations together: {whole:s} of self time, summed over {devices}.{cut}",
-        "{unnamed:%} of the time bears no tf_op: the operation's own name decides the category.",
+        "{unnamed:%} of the time has no tf_op: there the operation's own name decides the category.",
     ),
-    empty="no operation belongs to {asked}; what there is: {there}",
+    empty="no operation belongs to {asked}; the categories of this capture are {there}",
 )
 
 
@@ -115,12 +115,12 @@ LINES = Analysis(
     rows="lines",
     facts="select nullif(sum(self_seconds) filter (source = ''), 0) / sum(self_seconds) as unnamed from times",
     notes=(
-        "A fusion counts for the one line its metadata names, though it may hold work of several.",
+        "A fusion counts for the one line that its metadata names, though it may hold work of several lines.",
         "{unnamed:%} of the time names no line.",
         "{top} of {known} lines are shown.",
     ),
-    empty="no operation of the capture names its source: simulated captures have none, others only where the "
-    "compiler kept what the program said (for the simulator, `ratchet.sh lines` says more)",
+    empty="no operation of the capture names its source line: simulated captures have no source lines (`ratchet.sh "
+    "lines` shows those of an attempt), other captures only those that the compiler kept",
 )
 
 
@@ -133,7 +133,7 @@ def _scopes(database: Database) -> Iterator[Row]:
 
 SCOPE_TABLE = TableOf(
     "scopes",
-    "a named scope in which an operation stands, its own name the last",
+    "a named scope around an operation; the innermost is the operation's own name",
     """
     operation INTEGER      of operations
     depth INTEGER*         how deep: 1 is the outermost
@@ -151,7 +151,7 @@ SCOPES = Analysis(
             select path, scope, depth, sum(t.self_seconds) as took, sum(t.count) as runs,
                 sum(t.count * least_seconds) as least
             from scopes s join times t using (operation) where depth <= $depth group by all),
-        -- A scope stands below the one around it, the longer ones first.
+        -- Each scope stands below the scope around it; of several in one scope, the longest is first.
         ordered as (
             select one.path, list({'took': -above.took, 'scope': above.scope} order by above.depth) as place
             from took one join took above on above.depth <= one.depth and starts_with(one.path || '/', above.path ||
@@ -168,7 +168,7 @@ SCOPES = Analysis(
         select nullif(count(*) filter (took < $at_least * (select sum(self_seconds) from times)), 0) as few
         from took""",
     notes=(
-        "Each scope's time holds that of the scopes in it; the last segment is the operation itself. At the "
+        "Each scope's time includes that of the scopes in it; the last segment is the operation itself. At the "
         "roofline: the scope's share if every operation with a prediction took just the predicted time.",
         "{few} scopes below {at_least:%} of the time are left out.",
     ),
@@ -190,7 +190,9 @@ LAYERS = Analysis(
             sum(self_seconds) filter (direction = 'forward'), sum(self_seconds) filter (direction = 'backward'),
             sum(count * least_seconds) / nullif((select sum(count * least_seconds) from times), 0), arg_min(name, rank)
         from numbered where layer is not null group by 1 order by 1""",
-    notes=("By the first number behind layer, block or stage in a tf_op; a loop over layers (scan) has none.",),
+    notes=(
+        "The layer is the first number after layer, block or stage in a tf_op; a loop over layers (scan) has none.",
+    ),
     is_optional=True,
 )
 CHAINS = Analysis(
@@ -233,7 +235,7 @@ BREAKDOWN = (
             order by took desc, list_position({list(CLASSES)}, class)""",
         facts=f"""
             select any_value(on_devices) as devices, coalesce('; per step is the mean (' || any_value(what) || ': '
-                    || any_value(steps) || ')', '; it shows no steps') as per,
+                    || any_value(steps) || ')', '; the capture shows no steps') as per,
                 sum(self_seconds) filter (is_exponential) / nullif(sum(self_seconds), 0) as exponential,
                 case when exponential > {_EXPONENTIAL_LIMIT} then exponential end as exponentials,
                 sum(self_seconds) filter (class = 'data formatting') / nullif(sum(self_seconds), 0) as formatted,

@@ -35,7 +35,7 @@ def _parts(database: Database) -> Iterator[Row]:
 
 
 def _transfer_rows(database: Database) -> Iterator[Row]:
-    """Three counts for each simulated core: cycles with a transfer under way, cycles spent waiting, all cycles."""
+    """Three counts for each simulated core: cycles with a transfer in flight, cycles spent waiting, all cycles."""
     for name, plane in _cores(database):
         moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
         if moved.keys() >= {"in flight", "waited for"}:
@@ -47,9 +47,9 @@ MOVED_TABLE = TableOf(
     "the transfers of one simulated core",
     """
     device VARCHAR         its name
-    flight_cycles BIGINT   in which a transfer is under way
-    waited_cycles BIGINT   those of them in which the core waits for one
-    cycles BIGINT          of the run
+    flight_cycles BIGINT   cycles with a transfer in flight
+    waited_cycles BIGINT   the part of them in which the core waits for a transfer
+    cycles BIGINT          cycles of the run
     """,
     _transfer_rows,
 )
@@ -71,7 +71,7 @@ LANE_TABLE = TableOf(
     """
     device VARCHAR         its name
     lane VARCHAR           `MXU`, `DMA in`, `waits`, `steps`, `link to 1` ...
-    name VARCHAR           what
+    name VARCHAR           what it is
     start_seconds DOUBLE   when it began
     seconds DOUBLE         how long it lasted
     bytes DOUBLE           moved by a transfer in HBM, or over a link to another chip
@@ -81,17 +81,17 @@ LANE_TABLE = TableOf(
 BESIDE = Analysis(
     name="transfers_beside_compute",
     title="Transfers beside compute",
-    columns="device;flight_cycles=under way:count;waited_cycles=waited for:count;beside_share=beside compute;"
+    columns="device;flight_cycles=in flight:count;waited_cycles=waited for:count;beside_share=beside compute;"
     "flight_share=of the run;reading!",
     query=f"""
         select device, flight_cycles, waited_cycles, 1 - waited_cycles / nullif(flight_cycles, 0) as beside,
             flight_cycles / nullif(cycles, 0), case when beside >= 1 - {RED_FLAG} then 'overlapped'
-            when waited_cycles > {RED_FLAG} * cycles then 'waits: double buffering is off or too shallow, or HBM binds'
-            else 'exposed, of little weight' end
+            when waited_cycles > {RED_FLAG} * cycles then 'waits: double buffering is off or too shallow, or HBM limits'
+            else 'exposed, but short' end
         from kernel_transfers order by device""",
     notes=(
-        "beside compute: of the cycles with a transfer under way, the share in which the core does not wait for one, "
-        "over the whole simulated run.",
+        "Beside compute: of the cycles with a transfer in flight, the share in which the core does not wait for a "
+        "transfer. Of the run: of all cycles of the simulated run.",
     ),
     is_optional=True,
 )
@@ -102,7 +102,7 @@ INSIDE_TABLE = TableOf(
     device VARCHAR         its name
     part VARCHAR           what the simulator counted, or the row that the device recorded
     amount DOUBLE          cycles, or seconds
-    is_simulated BOOLEAN   which of the two
+    is_simulated BOOLEAN   true for cycles, false for seconds
     """,
     _parts,
 )
@@ -129,7 +129,7 @@ INSIDE = Analysis(
             case when share < {EXCELLENT} then 'excellent' when share > {RED_FLAG} then 'red flag' else 'fair' end end
         from every join wholes using (device) where whole > 0 order by place""",
     notes=("{note}",),
-    empty="the capture shows nothing inside its kernels: on a TPU that takes LIBTPU_INIT_ARGS="
+    empty="the capture shows nothing inside its kernels: on a TPU that needs LIBTPU_INIT_ARGS="
     "--xla_xprof_enable_custom_call_tracing=true and a capture in the mode TRACE_COMPUTE (`ratchet.sh profile --mode "
     "TRACE_COMPUTE`); for an attempt, `ratchet.sh timeline N` writes the simulated inside",
 )
@@ -144,13 +144,13 @@ def inside_tables(capture: Capture) -> tuple[Table, ...]:
         "Cycles of the whole simulated run; bubbles are those in which nothing is issued. By source line: "
         "`ratchet.sh lines N`; over time: `ratchet.sh timeline N`."
         if is_simulated
-        else "Rows that the device recorded beside its operations, as far as they lie inside custom calls."
+        else "Rows that the device recorded next to its operations; only their time inside custom calls counts."
     )
     return tables(database, (BESIDE, INSIDE), note=note, amount=amount)
 
 
 def _cycles(plane: Plane, kind: str) -> dict[str, int]:
-    """Simulated cycles of a core by cause; empty for a measured core, or one that an older version wrote."""
+    """Simulated cycles of a core by cause; empty if the core was measured, or an older version wrote it."""
     runs = (event for line in plane.lines if line.name == MODULES_LINE for event in line.events)
     stats = (stat for event in runs for stat in event.stats.items())
     return {name.removeprefix(kind): value for name, value in stats if name.startswith(kind) and isinstance(value, int)}

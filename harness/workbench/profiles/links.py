@@ -1,4 +1,4 @@
-"""Addresses of a capture in XProf's pages, by its run in the server's log directory and by its folder."""
+"""Addresses of XProf's pages on a capture, by its run in the server's log directory and by its folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,7 +57,7 @@ def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
         f"Addresses found by run work only if the server serves the log directory {place.log_directory}: ratchet.sh "
         f"serve {place.log_directory}"
         if not isinstance(first, Remote)
-        else f"Addresses found by run work: {base} lists it.",
+        else f"Addresses found by run work, because {base} lists the run.",
         "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "
         "print the same without it.",
     ]

@@ -36,7 +36,9 @@ def list_runs(places: Sequence[CaptureFiles], where: str) -> tuple[Table, ...]:
 def list_on_server(server: str) -> tuple[Table, ...]:
     """The runs that an XProf server lists, in its order."""
     rows = [(run, len(remote.hosts(server, run))) for run in remote.runs(server)]
-    return (table("runs", f"runs of XProf at {server}", "static", "run!;hosts:count", rows, (), "it lists none"),)
+    return (
+        table("runs", f"runs of XProf at {server}", "static", "run!;hosts:count", rows, (), "the server lists no run"),
+    )
 
 
 def _devices(capture: Capture) -> str:

@@ -30,15 +30,15 @@ _NO_MODULES = (
 )
 # From the published analysis: more padding than this is worth a look.
 _PADDING_BYTES = 500 * (1 << 20)
-# A temporary is kept long from the first share of the schedule on; it is critical from the second on if it has this
-# size.
+# A temporary counts as kept long if it lives for the first share of the schedule; as critical if it lives for the
+# second share and has at least this size.
 _LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
 _SPIKES = 3
-# Ours, because the published analysis states none. A step gives back what it takes, so growth by a tenth of the memory
-# is a leak or a cache. A moment with 1.5 times the usual level is worth a look. Free memory of which a third is in
-# pieces is hard to use.
+# Our choices, because the published analysis states none. A step frees what it allocates, so growth by a tenth of the
+# memory is a leak or a cache. A moment with 1.5 times the usual level is worth a look. Free memory of which a third is
+# in pieces is hard to use.
 _GROWTH, _SPIKE, _FRAGMENTATION = 0.10, 1.5, 0.30
-# Ours: a rise of less than this part of the forward half's maximum does not count as recomputation.
+# Our choice: a rise of less than this part of the forward half's maximum does not count as recomputation.
 _RISE = 0.05
 
 
@@ -112,7 +112,7 @@ MEMORY = (
         notes=(
             "`stack` (the programs' workspace) and `unused preallocated` are memory that no single allocation "
             "explains.",
-            "{more} smaller ones are left out (--top).",
+            "{more} smaller allocations are left out (--top).",
         ),
         empty=_NO_EVENTS,
     ),
@@ -164,10 +164,10 @@ MEMORY_PLANNED = (
             order by rowid""",
         rows="buffers",
         facts="select in_bytes(sum(bytes)) as together from (from answer offset $top)",
-        notes=("{more} smaller ones, {together} together, are left out (--top).",),
+        notes=("{more} smaller buffers, {together} together, are left out (--top).",),
     ),
     _roll_up("by_opcode", "Alive at the planned peak, by opcode", "opcode", _OPCODE),
-    _roll_up("by_op_name", "Alive at the planned peak, by where it comes from", "operation", "op_name"),
+    _roll_up("by_op_name", "Alive at the planned peak, by operation", "operation", "op_name"),
     _planned(
         name="heap_over_schedule",
         title="The planned heap over the schedule",
@@ -177,7 +177,7 @@ MEMORY_PLANNED = (
                 coalesce(nullif(instruction, ''), '(start)')
             from moments order by place""",
         more=lambda database, words: {"line": _line_over_schedule(database, words)},
-        notes=("empty to peak: {line}; the highest moment of each stretch is shown.",),
+        notes=("From empty to peak: {line}; the highest moment of each part of the schedule is shown.",),
         empty="every buffer of {module} lives from start to end, so the heap does not change",
     ),
 )
@@ -214,17 +214,17 @@ def sparkline(levels: Sequence[float], full: float) -> str:
 _WASTED = "coalesce(bytes - needed_bytes, 0)"
 _READING = f"""
     coalesce(nullif(concat_ws('; ',
-        case when filled is null then 'unknown: the capacity is not said'
+        case when filled is null then 'unknown: no capacity is stated'
             when filled > 0.9 then 'nearly full: reduce what is alive at the peak'
             when filled < 0.5 then 'room for a larger batch' end,
         case when grown / capacity_bytes >= {_GROWTH} then 'grows: ' || in_percent(grown / capacity_bytes)
-            || ' of the capacity was taken and not given back; look for what is kept from step to step' end,
+            || ' of the capacity was allocated and not freed; look for arrays kept from step to step' end,
         case when spike >= {_SPIKE} then 'a spike: the peak is ' || printf('%.1f', spike)
             || ' times the median level; see what is alive at the peak' end,
         case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || in_percent(fragmentation)
-            || '; fewer sizes, or buffers that are donated' end), ''), 'in order')"""
-# Activations in both halves of a training step; the first buffer of the backward pass separates the halves. A buffer is
-# there after the change `first`, which makes it, and gone with the change after `last`.
+            || '; use fewer sizes, or donate buffers' end), ''), 'in order')"""
+# Activations in both halves of a training step; the first buffer of the backward pass separates the halves. A buffer
+# exists from the change `first`, which allocates it, until the change after `last`.
 _HALVES = """
     begins as (select min(first + 1) as at_ from lives where heap = $heap and is_backward),
     changed as (
@@ -293,9 +293,9 @@ DIAGNOSE = (
             f"Growth counts from {_GROWTH:.0%} of the capacity on, a spike from {_SPIKE:g} times the median level, "
             f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
             "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus in use "
-            "at the start, that is, allocated and not given back.",
-            "The reading goes by the larger of actual and reserved + allocated: runtimes count different memory as "
-            "reserved, and to overestimate the free memory costs a run.",
+            "at the start, that is, allocated and not freed.",
+            "The reading uses the larger of actual and reserved + allocated: runtimes count different memory as "
+            "reserved, and a run whose free memory is overestimated fails.",
         ),
         empty=_NO_EVENTS,
     ),
@@ -315,8 +315,8 @@ DIAGNOSE_PLANNED = (
                 {_PADDING_BYTES} then 'much: the shapes do not fit the tiles' else 'little' end as verdict
             from answer""",
         notes=(
-            "{padded} of {whole} at the peak are padding: {verdict} (500 MiB is the published limit). Added up over "
-            "the buffers: XProf's sum leaves arguments and results out.",
+            "{padded} of {whole} at the peak are padding: {verdict} (500 MiB is the published limit). The sum is over "
+            "the buffers, because XProf's sum leaves out arguments and results.",
         ),
         empty="no buffer alive at the peak of {module} is padded",
     ),
@@ -343,7 +343,7 @@ DIAGNOSE_PLANNED = (
             from lives l join heaps using (heap) where heap = $heap and part >= {_LONG} order by bytes desc, l.rowid
             limit $top""",
         notes=(
-            "lives for: share of the schedule's length. Gathered weights of all layers look kept here, though "
+            "lives for: share of the schedule's length. Gathered weights of all layers seem to be kept here, though "
             "they are fetched one layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
         ),
         empty="no temporary buffer of {module} lives for 30 % of its schedule",
@@ -400,9 +400,9 @@ DIAGNOSE_PLANNED = (
             "Activations fall and rise in the backward half: {again} are recomputed (jax.checkpoint), {kept} are kept.",
             "Activations only fall in the backward half: all {all_kept} are kept for it, nothing is recomputed. "
             "jax.checkpoint trades them for a second forward pass.",
-            "Activations: temporaries of the forward pass, and what is computed again, by their names in JAX.",
+            "Activations are temporaries of the forward pass and of its recomputation, by their names in JAX.",
         ),
-        empty="{module} keeps no temporary from a forward for a backward pass: it is not a training step, or a loop "
+        empty="{module} keeps no temporary of a forward pass for a backward pass: it is not a training step, or a loop "
         "holds both passes",
     ),
     _planned(
@@ -413,10 +413,10 @@ DIAGNOSE_PLANNED = (
             with {_REMEDIES} select remedy, saved, saved / $peak, of_, how from remedies
             where saved > 0 order by saved desc, place""",
         notes=(
-            "Upper bounds, read off the buffers alive at the peak: another moment may become the peak then, and the "
-            "compiler may plan anew.",
+            "Upper bounds from the buffers alive at the peak: after the change another moment may be the peak, and the "
+            "compiler may plan differently.",
         ),
-        empty="nothing alive at the peak of {module} is by its name a parameter, an optimizer's state, logits or "
+        empty="no buffer alive at the peak of {module} is by its name a parameter, an optimizer's state, logits or "
         "an activation",
     ),
 )

@@ -11,7 +11,7 @@ from harness.workbench.profiles.database import Database, Row, TableOf
 from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import hlo_protos, sources
 
-# XLA's memory spaces that have buffers in captures of TPUs; everything else has only the first.
+# XLA's memory spaces that have buffers in captures of TPUs; other devices have only the first.
 _SPACES = {0: "HBM", 1: "VMEM"}
 _MEBIBYTE = 1 << 20
 _PICOSECONDS = 1e12
@@ -20,7 +20,7 @@ _Answer = Mapping[str, Any]
 
 
 def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
-    """XProf's answer for each module in each memory space with buffers, after a number, the module and the space."""
+    """A number, the module, the memory space and XProf's answer, for each module and memory space with buffers."""
     if "planned" not in database.options:
         paths = sources(database.capture)
         questions = [(module, space) for space in _SPACES for module in hlo_protos(paths)]
@@ -96,7 +96,7 @@ def _lives(database: Database) -> Iterator[Row]:
 
 
 def _allocator_answers(database: Database) -> list[tuple[int, str, str, _Answer]]:
-    """XProf's answer for each memory with allocator events, after a number, the host and the memory's name."""
+    """A number, the host, the memory's name and XProf's answer, for each memory with allocator events."""
     if "seen" not in database.options:
         kept: list[tuple[int, str, str, _Answer]] = []
         # XProf reads one host at a time here, and has no answer for a capture without a host, such as a simulated run.
@@ -168,9 +168,9 @@ HEAP_TABLE = TableOf(
     heap INTEGER           its number here, HBM before VMEM, the largest first
     module VARCHAR         `jit_f(4)`
     space VARCHAR          HBM or VMEM
-    peak_bytes DOUBLE      in use at most
-    argument_bytes DOUBLE  the part of it for arguments
-    peak_place INTEGER     at which change of the heap; NULL where everything lives throughout
+    peak_bytes DOUBLE      the most in use
+    argument_bytes DOUBLE  the part of the peak for arguments
+    peak_place INTEGER     the change of the heap with the peak; NULL if every buffer lives throughout
     changes INTEGER        how often the heap changes, 1 at least
     is_recomputed BOOLEAN* whether something is computed again for the backward pass
     """,
@@ -181,36 +181,36 @@ BUFFER_TABLE = TableOf(
     "a buffer that is alive at a planned peak",
     """
     heap INTEGER           of heaps
-    name VARCHAR           its own
+    name VARCHAR           its name
     shape VARCHAR          with its layout
     category VARCHAR*      parameters, optimizer, attention ...
     group_name VARCHAR     Parameter, Output or Temporary
     op_name VARCHAR        where in the program it comes from
-    source VARCHAR         its line
+    source VARCHAR         its source line
     bytes DOUBLE           as stored
     needed_bytes DOUBLE    what its shape alone needs; NULL for small buffers, which are listed as one
-    elements DOUBLE*       of its shape
+    elements DOUBLE*       the number of elements of its shape
     longest BIGINT*        its longest dimension
     """,
     _buffers,
 )
 HEAP_LEVEL_TABLE = TableOf(
     "heap_levels",
-    "the planned heap after one change of it",
+    "the planned heap after one of its changes",
     """
     heap INTEGER           of heaps
-    place INTEGER          which change, in the order of the schedule; 0 is the start
+    place INTEGER          the change's number in the order of the schedule; 0 is the start
     bytes DOUBLE           in use
-    instruction VARCHAR    the one whose buffer is allocated or freed
+    instruction VARCHAR    the instruction whose buffer is allocated or freed
     """,
     _levels,
 )
 LIFE_TABLE = TableOf(
     "lives",
-    "a temporary buffer, from the change that allocates it to the one that frees it",
+    "a temporary buffer, from the change that allocates it to the change that frees it",
     """
     heap INTEGER           of heaps
-    name VARCHAR           its own
+    name VARCHAR           its name
     shape VARCHAR          with its layout
     op_name VARCHAR        where in the program it comes from
     bytes DOUBLE           as stored
@@ -227,15 +227,15 @@ MEMORY_TABLE = TableOf(
     """
     memory INTEGER         its number here
     host VARCHAR           its host
-    name VARCHAR           its own
-    capacity_bytes DOUBLE  of it
+    name VARCHAR           its name
+    capacity_bytes DOUBLE  its capacity
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE their arguments and results
     free_bytes DOUBLE      available
-    fragmentation DOUBLE   XProf's
+    fragmentation DOUBLE   XProf's figure, from 0 to 1
     lifetime_peak_bytes DOUBLE since the process began
     allocations INTEGER    while the capture was taken
-    deallocations INTEGER  likewise
+    deallocations INTEGER  while the capture was taken
     """,
     _memories,
 )
@@ -244,7 +244,7 @@ MEMORY_LEVEL_TABLE = TableOf(
     "a device's memory at one moment, as the allocator saw it",
     """
     memory INTEGER         of memories
-    place INTEGER          which moment
+    place INTEGER          the moment's number
     at_seconds DOUBLE      after the first event
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE their arguments and results
@@ -254,15 +254,15 @@ MEMORY_LEVEL_TABLE = TableOf(
 )
 ALLOCATION_TABLE = TableOf(
     "allocations",
-    "something that the allocator says was alive at the measured peak",
+    "memory that was alive at the measured peak, as the allocator reports it",
     """
     memory INTEGER         of memories
-    op_name VARCHAR        for what
+    op_name VARCHAR        the operation that it was allocated for
     category VARCHAR*      parameters, optimizer, attention ...
     region VARCHAR         the allocator's word: temp, output, stack ...
     shape VARCHAR          of the array
     count INTEGER          the number of such arrays
-    bytes DOUBLE           of all of them
+    bytes DOUBLE           of all these arrays
     """,
     _allocations,
 )

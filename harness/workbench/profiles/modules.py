@@ -58,7 +58,7 @@ class Modules:
         return self.names.get(program) or (f"{plain}({program})" if plain else "")
 
     def origin(self, module: str, instruction: str) -> Origin | None:
-        """The origin of an instruction of a module, None if the file does not say."""
+        """The origin of an instruction of a module; None if the file does not state it."""
         if module not in self.origins:
             try:
                 self.origins[module] = origins(self.protos[module]) if module in self.protos else {}
@@ -95,7 +95,7 @@ def xspace(path: Path) -> bytes:
         raise RatchetError(
             "bad-hlo",
             f"expected a serialized HloProto, a module with its buffer assignment, in {path}, got something else. A "
-            "module alone says nothing of memory; `ratchet.sh hlo` explains it",
+            "module without one says nothing about memory; explain its HLO with `ratchet.sh hlo`",
         )
     space, names = new_space(path.name.partition(".")[0]), Names()
     plane = space.planes.add(name=text(_METADATA))

@@ -1,4 +1,4 @@
-"""The devices of a capture that analyses are about, their steps, and the origin of its numbers."""
+"""The devices of a capture that analyses are about, their steps, and the origin of the capture's numbers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def is_sparse_core(device: Device) -> bool:
 
 
 def device_label(device: Device, devices: Sequence[Device]) -> str:
-    """The device's name, with its host's in front if `devices` are on several hosts: each has a `TPU:0`."""
+    """The device's name; if `devices` are on several hosts, after the host's name, because each host has a `TPU:0`."""
     return f"{device.host}/{device.name}" if len({other.host for other in devices}) > 1 else device.name
 
 
@@ -35,7 +35,7 @@ def origin(capture: Capture) -> Origin:
 
 
 def chip_of(capture: Capture) -> Chip | None:
-    """The chip that the capture was taken on, None if it names no known one."""
+    """The chip that the capture was taken on; None if it names no known chip."""
     main = devices(capture)
     return chip_of_device(main[0].kind.removesuffix(" (simulated)")) if main else None
 

@@ -19,7 +19,7 @@ _NO_DEVICE = (
     "XProf's tables are about device planes (/device:TPU:0), and the capture has none: a CPU's operations stand on "
     "the host's threads"
 )
-# XProf's overview_page also shows 0.0 % for these if it knows nothing: without the hardware's counters, and for the
+# XProf's overview_page also shows 0.0 % for these figures if they are unknown: without hardware counters, and for the
 # roofline always (xprof 2.24), although its roofline_model has the figure.
 _ZERO_IS_UNKNOWN = (
     ("mxu_utilization_percent", "matrix unit used"),
@@ -30,7 +30,7 @@ _DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
 _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
 _CORRECTED = (
     "XProf counts {:.2f} times the time that the devices show, because it adds the time at which the capture's lines "
-    "begin: its times, rates and shares are corrected here, but not on its own pages."
+    "begin: its times, rates and shares are corrected here, but not on XProf's own pages."
 )
 # If XProf's time exceeds the devices' by more than this factor, XProf is wrong: it is not rounding.
 _SAME_TIME = 1.01

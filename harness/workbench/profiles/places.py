@@ -93,8 +93,8 @@ def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
 
 
 EXPECTED = (
-    "a log directory (with plugins/profile/RUN/), the folder or the name of a run (of the server that XPROF_URL names, "
-    "where it is set), an .xplane.pb file, a module's .hlo_proto.pb, or the number of an attempt (N:simulated and "
+    "a log directory (with plugins/profile/RUN/), the folder or the name of a run (of the server in XPROF_URL, if that "
+    "is set), an .xplane.pb file, a module's .hlo_proto.pb, or the number of an attempt (N:simulated and "
     "N:measured name one of its captures)"
 )
 
@@ -108,7 +108,7 @@ def refuse_neighbours(path: Path) -> None:
         if path.name.endswith(ending):
             beside = sorted(path.parent.glob(f"*{SUFFIX}"))
             serves = str(beside[0]) if beside else f"the *{SUFFIX} of the same run"
-            raise UsageError("not-a-capture", f"{path} is {what}. Give {serves}, which has all of it")
+            raise UsageError("not-a-capture", f"{path} is {what}. Give {serves}, which has everything")
 
 
 def _on_server(what: str | None, server: str) -> CaptureFiles:
@@ -160,18 +160,20 @@ def of_attempt(number: int, profile_data: Path, source: str | None = None) -> Ca
         place for place in captures if source is None or (_kind(place) == "simulated") == (source == "simulated")
     ]
     if not candidates:
-        there = f"; there is {', '.join(place.name for place in captures)}" if captures else ""
+        there = f"; its captures are {', '.join(place.name for place in captures)}" if captures else ""
         raise RatchetError(
             "no-profile",
             f"attempt {number} has no {f'{source} ' if source else ''}capture in {profile_data}{there}. An attempt "
-            "leaves one on the machine that judged it, and old ones are removed. If its schedules are still there "
-            f"(profile_data/{number:04d}): ratchet.sh timeline {number}; otherwise: ratchet.sh checkout {number}, then "
-            "ratchet.sh timeline",
+            "leaves a capture on the machine that judged it; old captures are removed. If its schedules are still "
+            f"there (profile_data/{number:04d}): ratchet.sh timeline {number}; otherwise: ratchet.sh checkout {number} "
+            "and ratchet.sh timeline",
         )
     best = max(candidates, key=lambda place: (_KINDS[_kind(place)], place.modified))
     alike = sorted(place.name for place in candidates if _kind(place) == _kind(best) == "simulated")
     if len(alike) > 1:
-        raise UsageError("which-member", f"attempt {number} is of several programs: name one, {', '.join(alike)}")
+        raise UsageError(
+            "which-member", f"attempt {number} has captures of several programs: name one of {', '.join(alike)}"
+        )
     return best
 
 

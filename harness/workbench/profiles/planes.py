@@ -38,12 +38,12 @@ def _lines(database: Database) -> Iterator[Row]:
 
 PLANE_TABLE = TableOf(
     "planes",
-    "a plane of a file: a device, a host, or what is said about the capture",
+    "a plane of a file: a device, a host, or data about the capture",
     """
     host VARCHAR           its host
     plane VARCHAR          its name
-    lines INTEGER          how many it has
-    events BIGINT          on all of them
+    lines INTEGER          the number of its lines
+    events BIGINT          on all its lines
     kinds INTEGER          kinds of events that it describes
     modules INTEGER        HLO modules that it carries
     statistics VARCHAR     names of its own statistics
@@ -61,7 +61,7 @@ LINE_TABLE = TableOf(
     events BIGINT          on it
     unnamed INTEGER        those events of a kind that the file does not describe
     start_seconds DOUBLE   when the first began, by the profiler's clock
-    has_own_time BOOLEAN   whether its events bear the device's own time
+    has_own_time BOOLEAN   whether its events carry the device's own time
     statistics VARCHAR     names of the statistics of its first 200 events
     """,
     _lines,
@@ -81,7 +81,7 @@ _LINES = Analysis(
         order by plane not like '/device:%', events desc, rowid""",
     rows="lines",
     notes=(
-        "own time: the events bear the device's own time, beside the profiler's.",
+        "own time: the events carry the device's own time as well as the profiler's.",
         "{top} of {known} lines are shown, devices first.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Files of one run of a profiler as a Capture: devices and hosts, and sentences on omissions."""
+"""Files of one run of a profiler as a Capture: devices, hosts, and sentences about what it leaves out."""
 
 import re
 from collections import Counter
@@ -80,7 +80,7 @@ def hlo_protos(paths: Sequence[Source]) -> dict[str, bytes]:
 
 
 def chip_of(paths: Sequence[Source]) -> Chip | None:
-    """The chip that the files say they were taken on; None if they name no known one, or several."""
+    """The chip that the files say they were taken on; None if they name no known chip, or several chips."""
     kinds = {str(plane.stats.get("device_type_string", "")) for path in paths for plane in space(path).planes}
     named = {chip_of_device(kind.removesuffix(_OF_THE_SIMULATOR)) for kind in kinds if kind}
     return named.pop() if len(named) == 1 else None
@@ -92,7 +92,7 @@ def sources(capture: Capture) -> tuple[Source, ...]:
 
 
 def spaces(capture: Capture) -> Iterator[tuple[str, Space]]:
-    """Host name and contents of each of its files. Raises RatchetError like `read`."""
+    """Host name and contents of each file of the capture. Raises RatchetError like `read`."""
     for path in sources(capture):
         contents = space(path)
         yield _host(path, contents), contents
@@ -107,7 +107,7 @@ def _protos(path: Source) -> Iterable[tuple[str, bytes]]:
 
 
 def _run_name(paths: Sequence[Source]) -> str:
-    """The run's name; if the folder holds other files too, the file's name behind it."""
+    """The run's name; if the folder holds other captures too, followed by the file's name."""
     first = paths[0]
     if isinstance(first, Remote):
         return first.run.rpartition("/")[2]
@@ -157,8 +157,8 @@ def _refuse_several(spaces: Sequence[tuple[Source, Space]]) -> None:
             if start > stop:
                 raise RatchetError(
                     "several-captures",
-                    f"{earlier} and {later} lie in one folder and are two captures of {host}, not two hosts of one: "
-                    "give the file that you mean, or `xprof compare` both",
+                    f"{earlier} and {later} lie in one folder and are two captures of {host}, not one capture of two "
+                    "hosts: give the file that you mean, or `xprof compare` both",
                 )
 
 
@@ -213,7 +213,7 @@ class _Host:
             events = sum(self._unread_lines.pop(line) for line in simulated)
             yield (
                 f"{name}: drawn by the simulator: {quantity(len(simulated), 'line')} (units, transfers, stalls; "
-                f"{quantity(events, 'event')}), for the trace viewer and in no table"
+                f"{quantity(events, 'event')}), shown by the trace viewer but in no table"
             )
         if self._unread_lines:
             yield f"{name}: lines of devices that are not read: {_count_words(self._unread_lines)}"
@@ -226,8 +226,8 @@ class _Host:
             most = max(self._clocks, key=lambda device: self._clocks[device])
             spread = seconds(self._clocks[most] / _PICOSECONDS)
             yield (
-                f"{name}: the profiler's clock jumps against the devices' own, by {spread} in all on {most}. Devices "
-                "are placed by their own clock; events of the host may be off by as much"
+                f"{name}: the profiler's clock jumps relative to the devices' own, by {spread} in all on {most}. "
+                "Devices are placed by their own clock; events of the host may be off by as much"
             )
         if self._modules.not_understood:
             unread = quantity(self._modules.not_understood, "module")
@@ -372,7 +372,7 @@ class _Host:
         )
 
     def _device(self, plane: Plane, name: str, platform: Platform) -> Device:
-        """The device, without what ran on it."""
+        """The device, without its executions."""
         return Device(
             name=name,
             host=self._host,

@@ -60,7 +60,7 @@ class Remote:
         return _fetch(self.server, "data", {**self._parameters, "tag": tool, **{key: str(more[key]) for key in more}})
 
     def modules(self) -> list[str]:
-        """The names of its modules: `jit_f(4)`."""
+        """The names of the run's modules: `jit_f(4)`."""
         names = _fetch(self.server, "module_list", self._parameters).decode("utf-8", "replace").split(",")
         # XProf writes NO_MODULE where there is none.
         return [name for name in names if name.endswith(")")]

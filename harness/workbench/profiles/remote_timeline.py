@@ -1,4 +1,4 @@
-"""A run on an XProf server as the contents of a file: its trace viewer's events, with figures from its tables."""
+"""A run on an XProf server as the contents of a file: the server's trace events, with figures from its tables."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -120,7 +120,7 @@ def _events(
 ) -> tuple[Event, ...]:
     """The events of one line.
 
-    `runs` are those of the modules on the same device, which give an operation its module.
+    `runs` are the module runs on the same device; an operation belongs to the module of the run around it.
     """
     ordered = sorted(runs, key=lambda run: run.ts)
     placed, at = [], 0
@@ -176,7 +176,7 @@ def _peaks(host: Remote) -> dict[str, Value]:
         flops, bandwidth = float(properties["peak_flop_rate"]) * GIGAFLOPS, float(properties["peak_hbm_bw"]) * GIBIBYTES
     except (KeyError, ValueError, TypeError) as error:
         raise RatchetError(
-            "no-answer", f"XProf at {host.server} says no peaks of {properties['device_type']}"
+            "no-answer", f"XProf at {host.server} states no peaks of {properties['device_type']}"
         ) from error
     return {
         "device_type_string": properties["device_type"],

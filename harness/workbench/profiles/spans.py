@@ -1,4 +1,4 @@
-"""Spans of time as columns of starts and ends: merged where they touch, their lengths, and the time that they share."""
+"""Spans of time as columns of starts and ends: merging of spans that touch, lengths, and the time that sets share."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ LEAST = 0.5e-12
 
 
 def spans(pairs: Iterable[tuple[float, float]]) -> Spans:
-    """Merged spans of these pairs of start and end."""
+    """The merged spans of pairs of start and end."""
     ends = np.array(list(pairs), float).reshape(-1, 2)
     return merge(ends[:, 0], ends[:, 1])
 

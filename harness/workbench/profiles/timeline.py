@@ -11,7 +11,7 @@ from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
 from harness.workbench.profiles.views import EDGE_STEPS, FEWEST_STEPS, meets, overlap_of
 
 # If kernels fill more than this share of a run, idle time between operations says little about how busy the units are.
-# Ours, as is the limit for one long block, half of the time.
+# Our choice, like the limit for one long block, half of the time.
 _MOSTLY = _MOST = 0.5
 # Protocol, section 6: step time varying more than this between devices is a load imbalance. Section 8: input under
 # 10 %.
@@ -34,7 +34,7 @@ _IDLE = Analysis(
                 when place = 4 then case when fraction > {RED_FLAG} then 'host or input?' else 'fine' end
                 when place in (1, 3) then 'not counted'
                 when kernels > {_MOSTLY} and fraction <= {RED_FLAG} then
-                    'unknown: kernels fill it, see inside them below'
+                    'unknown: kernels fill it; see inside them below'
                 when fraction < {EXCELLENT} then 'excellent' when fraction > {RED_FLAG} then 'red flag' else 'fair' end
         from part_times join devices using (device) where is_main order by device, place""",
     facts=f"""
@@ -49,10 +49,10 @@ _IDLE = Analysis(
         f"Bubble fraction: under {EXCELLENT:.0%} excellent, over {RED_FLAG:.0%} a red flag (protocol, section 3, item "
         f"4).",
         f"Fill and drain are the first and last {EDGE_STEPS} {{what}}.",
-        f"Fill and drain are not told apart: that takes {FEWEST_STEPS} steps, and there are {{few}} ({{which}}).",
+        f"Fill and drain are not shown separately: that needs {FEWEST_STEPS} steps, and there are {{few}} ({{which}}).",
         "The capture shows no runs of modules, so the bubble fraction includes idle time of the host.{no_runs:?}",
-        "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; for an "
-        "attempt `ratchet.sh show N` does.",
+        "A Pallas kernel is one operation here. If kernels fill a run, a table below shows the time inside them; for "
+        "an attempt, `ratchet.sh show N` shows it.",
         "{hint}",
     ),
 )
@@ -65,7 +65,8 @@ _LARGEST = Analysis(
     name="largest_gaps",
     title="Largest gaps",
     columns="device;start_seconds=at;seconds=gap;place=where;before=after this;after=before this;host=host meanwhile",
-    # If several of the host's periods cover most of a gap, the shortest says most; a step's annotation says nothing.
+    # If several of the host's periods cover most of a gap, the shortest is the most specific; a step's annotation says
+    # nothing about the host.
     query=f"""
         with shown as (
             select row_number() over (order by seconds desc, device, start_seconds) as at_, * from gaps
@@ -99,7 +100,7 @@ _PATTERNS = Analysis(
     columns="pattern;is_seen=seen;value=found:fraction;threshold=from:fraction;observation=what",
     query=f"""
         with told as (
-            -- Fill and drain left out where there are steps enough to tell them.
+            -- Fill and drain are left out if there are steps enough to tell them apart.
             select p.*, max(place) filter (place = 2) over (partition by device) as has_steady from part_times p
             join devices using (device) where is_main),
         bubbles as (
@@ -108,7 +109,7 @@ _PATTERNS = Analysis(
         waited as (
             select is_host_transfer, sum(self_seconds) as took, arg_min(name, rank) as longest from times
             where class = 'memory transfer' and half = 'done' group by 1),
-        -- Half of the time is in longer ones: copies of nothing, of which there may be most, do not make a block short.
+        -- The length at which half of the time is in longer operations: many empty copies do not make a block short.
         lengths as (
             select seconds, sum(seconds) over (order by seconds, execution) as so_far, sum(seconds) over () as all_
             from work where is_main and is_work),
@@ -185,8 +186,8 @@ _HOST_TRANSFERS = Analysis(
         from transfers t join devices using (device) where is_host_transfer and is_main
         group by device, label, direction order by device, direction""",
     notes=(
-        "rate: over the transfers that are waited for. in flight: includes time in a queue behind others. at the "
-        "link: {link_words}.",
+        "`rate`: over the transfers that are waited for. `in flight`: includes time in a queue behind others. `at the "
+        "link`: {link_words}.",
         "Time waited is exposed: start the transfers earlier, so that more work runs meanwhile (prefetch), or offload "
         "less.",
     ),
@@ -198,7 +199,7 @@ def host_transfers(capture: Capture) -> tuple[Table, ...]:
     """Transfers from and to the host next to what the link's rate allows; empty if there are none."""
     chip = op_times.chip_of(capture)
     rate = host_bytes_per_second(chip) if chip else None
-    words = f"all at {decimal(rate, 'B/s')}" if rate else "- for an unknown chip"
+    words = f"the time of all bytes at {decimal(rate, 'B/s')}" if rate else "unknown, as the chip is"
     return tables(capture, (_HOST_TRANSFERS,), link=rate, link_words=words)
 
 
@@ -254,7 +255,7 @@ STEPS = (
                 union all
                 select 4, 'idle in a step, on the device where it is largest', max(idle_fraction), {_INPUT},
                     'input pipeline or host' from step_summary)
-            select what, value, most, case when value is null then 'unknown: only one' when value > most then bad
+            select what, value, most, case when value is null then 'unknown: only one value' when value > most then bad
                 else 'fine' end
             from checks where (select count(*) from step_summary) > 0 order by at_""",
         notes=(
@@ -269,7 +270,7 @@ STEPS = (
         columns="period=the host meanwhile;line=thread;seconds=of the idle time;share",
         query=f"""
             with
-            -- The annotation of a step lasts as long as the step and says nothing.
+            -- The annotation of a step lasts as long as the step and says nothing about the host.
             pieces as (
                 select h.name, h.thread, greatest(h.start_seconds, t.start_seconds) as start_seconds,
                     least(h.end_seconds, t.end_seconds) as end_seconds
@@ -292,7 +293,7 @@ STEPS = (
             f"{_NO_STEPS}{{stepless:?}}",
             "at no time in the steps are all devices idle{never:?}",
             "a simulated capture has no host{hostless:?}",
-            "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2)"
+            "the capture has no host events in the idle time: trace the host as well (host_tracer_level 1 or 2)"
             f". {_NAME_FUNCTIONS}",
         ),
     ),

@@ -32,7 +32,7 @@ create view work as
     select e.*, o.* exclude (operation), d.label, d.is_main
     from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';
 create view peaks as
-    -- Of one device; NULL where they differ or do not say it.
+    -- Peaks of one device; NULL if the devices' peaks differ or are not stated.
     select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second) end
             as peak,
         case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1
@@ -40,7 +40,7 @@ create view peaks as
         count(*) as devices, bool_and(platform = 'cpu') as is_cpu,
         case when bool_and(peak_flops_per_second is null and hbm_bytes_per_second is null) then 'peak FLOP/s and '
             || 'bandwidth of ' || case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end
-            || ' are unknown: the capture does not say them' end as unsaid
+            || ' are unknown: the capture does not state them' end as unsaid
     from devices where is_main;
 create view busy_times as
     select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
@@ -55,20 +55,20 @@ create view times as
         from executions e join operations o using (operation) join devices d using (device)
         where e.line = 'serial' and d.is_main group by o.module, o.name
     ) select o.*, count, seconds, self_seconds, self_seconds / count as mean_seconds,
-        -- The time of one run that FLOPs and bytes need at the devices' peaks; NULL where nothing says it. Of a kernel
-        -- whose FLOPs nobody counted, the bytes alone are no roofline.
+        -- The time that FLOPs and bytes of one run need at the devices' peaks; NULL if not known. For a kernel whose
+        -- FLOPs nobody counted, the bytes alone are no roofline.
         case when class not in ('communication', 'memory transfer', 'control flow')
             and not (flops is null and class in ('custom kernel', 'attention')) then
             nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) end as least_seconds,
         case when coalesce(flops / peak, 0) > coalesce(hbm_bytes / bandwidth, 0) then 'compute'
             else 'memory' end as bound,
-        -- What took no time that the profiler could tell has no ratio.
+        -- An operation whose time was too short to measure has no ratio.
         case when self_seconds > 0 then mean_seconds / least_seconds end as ratio,
         row_number() over (order by self_seconds desc, name) as rank,
         self_seconds / nullif(sum(self_seconds) over (), 0) as share
     from summed join operations o using (operation), peaks;
 create view transfers as
-    -- The halves of an asynchronous copy belong together in their order.
+    -- Start and done of an asynchronous copy are paired in order: the nth start belongs to the nth done.
     with halves as (
         select e.*, o.module, o.pair, o.text, o.half, o.bytes_accessed, o.is_host_transfer,
             min(e.start_seconds) filter (o.half = 'start') over (partition by e.device, o.module, o.pair) as first
@@ -84,7 +84,7 @@ create view transfers as
     from numbered s join numbered d on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
     where s.half = 'start' and d.half = 'done';
 create view whole as
-    -- `uncounted` is what kernels take whose FLOPs nobody counted.
+    -- `uncounted` is the share of kernels whose FLOPs nobody counted.
     select sum(self_seconds) as whole,
         sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as uncounted
     from times;
@@ -97,7 +97,7 @@ create view step_counts as
 """
 _TIMELINE_SQL = f"""
 create view part_times as
-    -- Each part of a device's time as the stretches it consists of; what is idle between runs lies in no span.
+    -- Each part of a device's time as the spans of which it consists; idle time between runs lies in no span.
     with parts as (
         select device, 0 as place, 'all runs' as part, start_seconds, end_seconds from spans
         union all
@@ -141,7 +141,7 @@ create view step_summary as
         median(own_seconds) as own_seconds, sum(idle_seconds) / sum(seconds) as idle_fraction, sum(seconds) as seconds
     from step_times group by 1, 2 having sum(seconds) > 0;
 create view together as
-    -- When all devices are idle together in the steps of each: where as many idle times overlap as there are devices.
+    -- The time in steps in which all devices are idle: as many idle times overlap as there are devices.
     with edges as (
         select greatest(s.start_seconds, g.start_seconds) as at_, 1 as change
         from steps s join step_summary using (device) join gaps g on g.device = s.device and {meets("s", "g")}
@@ -156,7 +156,7 @@ create view together as
 """
 _CHAINS_SQL = """
 create view unfused as
-    -- An elementwise operation or a reduction whose large result the next one of its kind reads again.
+    -- Elementwise operations and reductions whose large result another of them reads again.
     with recursive work_on as (
         select * from times where class in ('elementwise fusion', 'other') and text != '' and result_bytes >= 1048576
             and regexp_matches(kind, 'fusion|elementwise|reduce|convert|broadcast')),
@@ -181,19 +181,19 @@ create view unfused as
 VIEWS_SQL = _BASIC_SQL + _TIMELINE_SQL + _CHAINS_SQL
 # A sentence on the contents of each view, for `schema`.
 VIEWS = {
-    "work": "executions of the operations' own line with all that is known of operation and device",
+    "work": "serial executions with the columns of their operation, and label and is_main of their device",
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs; mean_seconds of "
     "one run, its least_seconds at the peaks, bound (compute or memory) and ratio of the two; rank; share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
-    "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture says, and the number of devices",
+    "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture states, and the number of devices",
     "busy_times": "busy seconds of each device, and the span from its first operation to its last",
-    "step_median": "one row: the median time of the main devices' steps, how many they are, and what a step is",
-    "part_times": "idle time and time in kernels of each part of a device's time: all runs, steady steps, between",
+    "step_median": "one row: the median time of the main devices' steps, their number, and what a step is",
+    "part_times": "idle time and kernel time of each part of a device's time: all runs, fill, steady, drain, between",
     "step_times": "the steps of the main devices with their own work, without collectives, and their idle time",
     "step_summary": "one row a device: its steps, their median, spread, own work and idle fraction",
-    "together": "stretches of the steps in which all devices are idle",
-    "unfused": "chains of elementwise operations over one large array: bytes now and in one pass, what that saves",
-    "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
+    "together": "spans of the steps in which all devices are idle",
+    "unfused": "chains of elementwise operations over one large array: bytes now and in one pass, seconds saved",
+    "whole": "one row: the self time of all operations, and the share of it in kernels without a FLOP count",
     "step_counts": "one row: the number of steps of all devices (NULL if a device shows none), what a step is, the "
     "number of devices",
 }

@@ -1,4 +1,4 @@
-"""Useless work of a capture's operations: moved, rearranged and cast values, and padding, with time and lines."""
+"""Useless work in a capture: copies, changes of layout, casts and padding, with their time and source lines."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -48,8 +48,8 @@ WASTE_TABLE = TableOf(
     "an operation that does nothing useful, or moves padding",
     """
     kind VARCHAR*          copy, transpose, cast, padding, wait for host memory ...
-    name VARCHAR           the operation's
-    source VARCHAR         its line
+    name VARCHAR           the operation's name
+    source VARCHAR         its source line
     bytes DOUBLE*          bytes that all its runs moved for nothing; NULL if unknown
     seconds DOUBLE*        the time of these runs; for padding, by its share of the bytes
     """,
@@ -72,14 +72,14 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
         "the padding's share (by bytes) counts; this is an upper bound."
     ]
     if not options["is_whole"]:
-        notes.append("The capture holds no modules: what is inside a fusion, and a cast in it, is not known.")
+        notes.append("The capture holds no modules: the inside of a fusion, such as a cast, is not known.")
     notes += [options["unread"]] if options["unread"] else []
     if any(item.kind == HOST_WAIT for item in wasted):
         notes.append(
             "Waits for host memory: start the transfers earlier, so that more work runs meanwhile, or offload less."
         )
     if options["has_prefetches"]:
-        notes.append("Copies between memories run beside other work: only the wait for their end counts.")
+        notes.append("Copies between memories overlap with other work: only the wait for their end counts.")
     ((whole,),) = database.rows("select whole from whole")
     return (*waste_tables(wasted, whole, origin(capture), notes, top), *tables(database, (CHAINS,), top=top))
 

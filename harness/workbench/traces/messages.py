@@ -63,7 +63,7 @@ class Names:
             stats.add(metadata_id=number, **{kinds[type(value)]: written})
 
     def into(self, plane: Any) -> None:
-        """Writes the names beside the plane's events."""
+        """Writes the names into the plane."""
         for name, number in self._numbers.items():
             plane.stat_metadata.add(key=number, value={"id": number, "name": text(name)})
 

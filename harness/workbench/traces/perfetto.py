@@ -68,7 +68,7 @@ def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:
     nanoseconds = 1e9 / timeline.clock_hz
     places = set()
     for number, row in enumerate(rows(timeline), 1):
-        # Process 0 is the idle process of an operating system to a viewer.
+        # A viewer takes process 0 for the idle process of an operating system.
         where = {"pid": row.number + 1, "tid": number}
         if row.place not in places:
             places.add(row.place)
@@ -85,6 +85,6 @@ def shown_name(span: Span) -> str:
 
 
 def figures(span: Span) -> dict[str, int]:
-    """The figures of a span that are not 0, by name."""
+    """Start and length of a span in cycles, and its other figures that are not 0, by name."""
     always = {"start_cycle": span.start, "cycles": span.end - span.start}
     return always | {name: n for name in ("hbm_bytes", "link_bytes", "flops", "line") if (n := getattr(span, name))}

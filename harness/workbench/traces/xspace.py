@@ -58,7 +58,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
 
 
 def _cycles(timeline: Timeline, core: int) -> dict[str, int]:
-    """The cycles of a core by cause, and the number with a transfer under way."""
+    """The cycles of a core by cause, and the cycles with a transfer in flight or waited for."""
     parts = timeline.parts[core].parts if core < len(timeline.parts) else ()
     cycles = {f"{CYCLES}{part_words(part)}": round(part.cycles) for part in parts}
     for transfers in timeline.transfers[core : core + 1]:

@@ -103,7 +103,7 @@ def test_a_module_lists_its_hottest_operations(capsys: pytest.CaptureFixture[str
     assert by_name["copies"] == []
     text = printed_by(capsys, str(NORMALISED), "--chip", "v6e")
     assert text.startswith("hottest operations of jit__lambda, predicted on v6e [predicted]")
-    assert "no copy, no transpose" in text
+    assert "the module has no copy and no transpose" in text
     assert "everything in the text was understood" in text
 
 
@@ -114,7 +114,7 @@ def test_a_kernels_flops_are_unknown_and_said_to_be(capsys: pytest.CaptureFixtur
     assert {"kind": "FLOPs", "count": 1, "what": "custom-call tpu_custom_call"} in by_name["not_understood"]
     text = printed_by(capsys, str(SHIFTED), "--op", "naive.1", "--chip", "v6e")
     assert "FLOPs unknown: custom-call tpu_custom_call" in text
-    assert "without what a kernel reads again" in text
+    assert "bytes that a kernel reads again are not counted" in text
 
 
 def test_a_prefetch_is_no_defensive_copy(capsys: pytest.CaptureFixture[str]) -> None:

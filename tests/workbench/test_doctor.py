@@ -161,7 +161,7 @@ def test_transfers_are_counted_with_their_bytes(recompiling: ProgramRun) -> None
     # Compiled functions take a fast path, where jax 0.10 and 0.12 do not say sizes.
     assert (second.num_bytes, second.unsized) == (0, 11)
     (finding_there,) = [f for f in findings(recompiling) if f["rule"] == "transfers"]
-    assert f"in the first call it was {sizes:,} bytes" in finding_there["observation"]
+    assert f"the first call transferred {sizes:,} bytes" in finding_there["observation"]
 
 
 def test_a_program_that_does_it_right_compiles_once_and_yields_nothing(folder: Path) -> None:

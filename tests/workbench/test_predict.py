@@ -202,7 +202,7 @@ def test_the_largest_batch_that_fits_is_the_inverse(capsys: pytest.CaptureFixtur
     steps = -(-64 // largest)
     assert f"gradient accumulation over {steps} steps of {-(-64 // steps)} makes a batch of 64" in more
     assert "8 FLOPs a parameter and token instead of 6" in more
-    assert "Split it over more" in " ".join(printed(capsys, *MODEL, "--chip", "v5e", "--devices", "1").split())
+    assert "Split the state over more" in " ".join(printed(capsys, *MODEL, "--chip", "v5e", "--devices", "1").split())
 
 
 def test_activations_follow_the_published_formula(capsys: pytest.CaptureFixture[str]) -> None:

@@ -351,8 +351,8 @@ def test_devices_of_several_hosts_are_told_apart() -> None:
 @pytest.mark.long
 def test_no_counts_and_no_steps_are_said() -> None:
     bare = capture(device([(op("fusion.1", "loop fusion"), 0, 10)]))
-    assert "says its FLOPs or its bytes" in roofline(bare)[0].why_empty
-    assert "says its FLOPs or its bytes" in utilization(bare)[0].why_empty
+    assert "states neither FLOPs nor bytes" in roofline(bare)[0].why_empty
+    assert "states neither FLOPs nor bytes" in utilization(bare)[0].why_empty
     assert "neither steps nor runs of modules" in mfu(bare, 1, 1, 1)[0].why_empty
     assert "neither steps nor runs of modules" in steps_table(bare)[0].why_empty
     assert "names its source" in lines(bare)[0].why_empty

@@ -105,12 +105,9 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     notes = [rests_on(target, *(operation.time for operation in listed))]
     if listed:
         shown = sum(operation.seconds or 0.0 for operation in listed[:top])
-        all_of = (
-            f"The time is that of all runs. All {quantity(len(listed), 'operation')} together take {seconds(total)}"
-        )
-        notes.append(
-            f"{all_of}; those shown take {percent(shown / total if total else 1)} of it. Collectives come below."
-        )
+        together = f"All {quantity(len(listed), 'operation')} take {seconds(total)} together"
+        part = percent(shown / total if total else 1)
+        notes.append(f"Times are of all runs. {together}, those shown {part} of it. Collectives come below.")
     if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
             "`bytes at least`: FLOPs unknown, so the time counts only the bytes in HBM; `unknown`: neither is known. "
@@ -144,7 +141,7 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     if scalars:
         notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and other small values left out.")
     if left > 0:
-        notes.append(f"{left} more copies are not shown; each is cheaper than those shown.")
+        notes.append(f"Not shown: {quantity(left, 'copy', 'copies')}, each cheaper than those shown.")
     return replace(first, notes=tuple(notes)), *others
 
 

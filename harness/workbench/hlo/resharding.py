@@ -53,7 +53,7 @@ def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> 
         if words
     ]
     why = "no collective sends a tenth or more of the module's bytes"
-    return table("constraints", "collectives that a sharding constraint may avoid", origin, _CONSTRAINTS, rows, (), why)
+    return table("constraints", "sharding constraints that may avoid collectives", origin, _CONSTRAINTS, rows, (), why)
 
 
 def with_mesh(module: Module, named: Mesh | None) -> Module:

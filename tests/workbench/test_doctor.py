@@ -389,7 +389,7 @@ def test_the_command_prints_the_sentence_and_no_traceback(capsys: pytest.Capture
 def test_errors_that_are_none_of_jax_are_left_as_they_are() -> None:
     assert jax_errors.translate("ValueError: bad weather", "Traceback ...", "x.py") == ""
     donated = jax_errors.translate("RuntimeError: Array has been deleted with shape=float32[4].", "", "x.py")
-    assert donated.startswith("x.py: an array is used after it was given away")
+    assert donated.startswith("x.py: an array is used after it was donated")
     assert donated.endswith("[RuntimeError]")
 
 

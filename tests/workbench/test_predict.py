@@ -172,7 +172,7 @@ def test_the_worked_memory_of_7_billion_parameters(capsys: pytest.CaptureFixture
     assert sum(row["bytes"] for row in rows[:-1]) == rows[-1]["bytes"]
     text = printed(capsys, "memory", "--parameters", "7G", "--chip", "v5e", "--devices", "16")
     assert "112.0 GB" in text
-    assert "the memory of at least 7 is needed" in text
+    assert "with enough memory: 7." in text
 
 
 MODEL = ("memory", "--batch", "8", "--seq", "4096", "--layers", "32", "--d-model", "4096")

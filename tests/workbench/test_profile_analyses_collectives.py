@@ -133,13 +133,13 @@ def test_flags_for_what_stalls() -> None:
         return overlap(capture(device(ran)))[0].notes[1:]
 
     (flag,) = notes_of((START, 0, 1), (work, 1, 20), (DONE, 21, 4))
-    assert "all-gather stalls for 16.0% of its flight" in flag
+    assert "all-gather stalls for 16.0% of its time in flight" in flag
     assert "xla_tpu_enable_async_collective_fusion_fuse_all_gather" in flag
     assert "xla_tpu_enable_sparse_core_collective_offload_all_gather" in flag
     assert notes_of((START, 0, 1), (work, 1, 20), (DONE, 21, 1)) == ()
     stalls, nothing = notes_of((SYNCHRONOUS, 0, 30))
     assert "all-reduce stalls for 100.0%" in stalls
-    assert "Nothing overlaps: xla_tpu_enable_async_collective_fusion is" in nothing
+    assert "No collective overlaps with other work: xla_tpu_enable_async_collective_fusion is" in nothing
 
 
 @pytest.mark.parametrize(

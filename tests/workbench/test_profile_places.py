@@ -85,7 +85,7 @@ def test_the_programs_of_a_suite_have_captures_of_their_own(contest: Path) -> No
     data = contest / PROFILE_DATA
     for member in ("full", "causal"):
         written(data, f"0006-{member}-simulated-v5e", 5)
-    with pytest.raises(UsageError, match="name one, 0006-causal-simulated-v5e, 0006-full-simulated-v5e") as caught:
+    with pytest.raises(UsageError, match="name one of 0006-causal-simulated-v5e, 0006-full-simulated-v5e") as caught:
         resolve("6", contest)
     assert caught.value.kind == "which-member"
     assert resolve("0006-full-simulated-v5e", contest).attempt == 6

@@ -95,7 +95,7 @@ def xspace(path: Path) -> bytes:
         raise RatchetError(
             "bad-hlo",
             f"expected a serialized HloProto, a module with its buffer assignment, in {path}, got something else. A "
-            "module without one says nothing about memory; explain its HLO with `ratchet.sh hlo`",
+            "module without one says nothing about memory; `ratchet.sh hlo` explains it",
         )
     space, names = new_space(path.name.partition(".")[0]), Names()
     plane = space.planes.add(name=text(_METADATA))

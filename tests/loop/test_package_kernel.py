@@ -11,7 +11,7 @@ from harness.advice.rules.counts import DO_WITHOUT, OUTPUT_READ
 from harness.candidate import Candidate
 from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import UNRECORDED, who_tried
-from harness.records import Evidence, SourceFile, SuiteMember
+from harness.records import Array, Evidence, SourceFile, SuiteMember
 
 WRAPPER = b"""from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
 
@@ -97,6 +97,16 @@ ENTRY main {
 """
 
 
+COLUMN = """HloModule call
+
+ENTRY main {
+  args_0_.1 = bf16[16384,128]{1,0:T(8,128)(2,1)} parameter(0)
+  sums.1 = f32[16384,1]{1,0:T(8,128)} custom-call(args_0_.1), custom_call_target="tpu_custom_call"
+  ROOT copy.2 = f32[16384,1]{0,1:T(1,128)} copy(sums.1)
+}
+"""
+
+
 def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(tmp_path: Path) -> None:
     judged = replace(copied(evidence(0.9e-3)), dump_directory="profile_data/0001/dumps")
     advice = advise(judged, report(judged, V5E))
@@ -106,8 +116,8 @@ def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(t
     hints = for_kernel(advice, judged, Candidate(text=OWN), tmp_path)
     (copies,) = [hint for hint in hints if hint.rule == "copies"]
     assert copies.observation.endswith(
-        "; copied: k (bf16[16384,128], 8.4 MB read and written, in another layout for naive.1 (tpu_custom_call)), "
-        "o (bf16[16384,128], 8.4 MB read and written, in another layout for the result)"
+        "; copied: k (bf16[16384,128], 8.4 MB read and written in all, in another layout for naive.1 "
+        "(tpu_custom_call)), o (bf16[16384,128], 8.4 MB read and written in all, in another layout for the result)"
     )
     # The kernel reads no output too early: that would be a copy in the same layout.
     assert OUTPUT_READ in next(hint for hint in advice if hint.rule == "copies").suggestion
@@ -120,6 +130,12 @@ def test_copied_arrays_have_the_problems_names_where_the_module_is_still_there(t
     (copies,) = [hint for hint in for_kernel(advice, judged, Candidate(text=OWN), tmp_path) if hint.rule == "copies"]
     assert OUTPUT_READ in copies.suggestion
     assert [hint for hint in hints if hint.rule != "copies"] == [hint for hint in advice if hint.rule != "copies"]
+    column = Array(name="sums", shape=(16384, 1), dtype="float32")
+    of_rows = replace(judged, problem=replace(judged.problem, outputs=(column,)))
+    (tmp_path / "profile_data" / "0001" / "kernel.hlo.txt").write_text(COLUMN)
+    (copies,) = [hint for hint in for_kernel(advice, of_rows, Candidate(text=OWN), tmp_path) if hint.rule == "copies"]
+    assert copies.suggestion.startswith("sums uses one of 128 lanes: let the kernel write it along the lanes")
+    assert copies.suggestion.endswith("and return sums.reshape(16384, 1)")
     (tmp_path / "profile_data" / "0001" / "kernel.hlo.txt").write_text("no module")
     assert for_kernel(advice, judged, Candidate(text=OWN), tmp_path) == advice
 

@@ -205,8 +205,12 @@ GUARDS = (
         "def standing_out(problem, inputs, outputs, compared, seed): return compared[:0]",
     ),
     _guard(
-        "roundings ruled out", "up_rounded", "operators/tolerance.py", "def _forbidden(*arguments): return '', 0.0, 0.0"
+        "factors ruled out",
+        "quantized_scale_rounded_in_steps",
+        "operators/tolerance.py",
+        "def _factors(*arguments): return ()",
     ),
+    _guard("roundings ruled out", "up_rounded", "operators/tolerance.py", "def _roundings(*arguments): return ()"),
     _guard("dependence", "causal_leak_ahead", "operators/probes.py", _PASSED.format("check_probe", "is not None")),
     Guard(
         name="the contest's own shape",

@@ -147,7 +147,7 @@ def test_a_copy_of_a_running_value_is_known_by_its_size(capsys: pytest.CaptureFi
     # 512 KiB read and written in each of 512 steps.
     assert (copy["runs"], copy["bytes_per_step"], copy["bytes_per_run"]) == (512, 2 << 19, 512 * (2 << 19))
     causes = {row["fact"]: row["reading"] for row in answer["copy_causes"]["rows"]}
-    assert "running value" in causes["cause"]
+    assert "running sum" in causes["cause"]
     assert "scratch" in causes["remedy"]
     assert hlo(capsys, COPY)["copies"]["rows"][0]["runs"] == 1
     other = hlo(capsys, COPY.replace("f32", "bf16").replace("(8,128)", "(8,128)(2,1)"))

@@ -76,7 +76,7 @@ def test_a_source_that_is_named_is_the_one_that_is_meant(contest: Path) -> None:
     written(data, "0004-profile-eeeeeeee", 1)
     assert resolve("4", contest).name == "0004-simulated-v5e"
     assert resolve("4:measured", contest).name == "0004-profile-eeeeeeee"
-    with pytest.raises(RatchetError, match=r"no simulated capture.*; there is 0005-profile-aaaaaaaa") as caught:
+    with pytest.raises(RatchetError, match=r"no simulated capture.*; its captures are 0005-profile-aaaaaaaa") as caught:
         resolve("5:simulated", contest)
     assert caught.value.kind == "no-profile"
 

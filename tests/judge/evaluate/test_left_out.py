@@ -52,5 +52,5 @@ def test_the_program_says_which_checks_it_leaves_out(option: str, tmp_path: Path
 def test_calls_of_one_line_are_warned_of_once() -> None:
     call = doubling(disable_bounds_checks=True)
     (warning,) = unchecked_warnings(jax.make_jaxpr(lambda x: call(call(x)))(SHAPE))
-    assert "disable_bounds_checks: timed as shipped" in warning
+    assert "disable_bounds_checks: the kernel is timed as shipped" in warning
     assert unchecked_warnings(jax.make_jaxpr(doubling())(SHAPE)) == ()

@@ -99,7 +99,7 @@ class Observed:
 
     @property
     def matrix_blocks(self) -> tuple[Window, ...]:
-        """Inputs that a call gets as blocks in VMEM, if two or more sizes of a block exceed 1; no tables."""
+        """The inputs whose blocks in VMEM have at least two dimensions larger than 1; integer tables are left out."""
         inputs = (window for call in self.calls for window in call.windows if window.role == "input")
         return tuple(
             window

@@ -66,7 +66,8 @@ def answers(
 
     A scale has no answer if its run, or the run on the real machine, has no latency. SWEEP scales the links, too, if
     the program runs on several chips. The schedule stays the one that was compiled for the real chip: an edit that
-    spares a resource gains at most as much as its answer shows. `operands` are the contents of arguments by name.
+    saves as much of one resource gains at most as much as its answer shows. `operands` are the contents of arguments by
+    name.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
     if scales == SWEEP and real.chips > 1:

@@ -38,7 +38,7 @@ class Predict(Verb):
         parser.add_argument(
             "--devices", "--chips", type=at_least(1), metavar="N", help="number of devices (1, or the mesh's)"
         )
-        parser.option("--mesh A=N,B=M", "the sizes of the axes that arrays name")
+        parser.option("--mesh A=N,B=M", "sizes of the mesh axes in the arrays, such as `data` in X[32@data,1024]")
         parser.option("--einsum ab,bc->ac", "the product of the two arrays as an einsum")
         parser.option("--bytes 128MiB", "size of a collective's whole array")
         parser.option("--shape ARRAY", "shape of a collective's whole array")

@@ -146,8 +146,8 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
                 "clock, which no kernel can have, would help far more, and so would fewer instructions"
             )
     last += (
-        "; the schedule is the one made for the real chip, so an edit that saves this resource alone gains at most "
-        "what its row says"
+        "; the schedule is the one made for the real chip, so an edit that saves as much of this resource alone gains "
+        "at most what its row says"
     )
     return "\n".join(
         (

@@ -110,7 +110,9 @@ def test_sentences_fit_the_terminal(
     assert main(["whatif", folder, "--chip", "v5e", "--mxu", "x2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 70
-    assert " ".join(lines).endswith("so an edit that saves this resource alone gains at most what its row says")
+    assert " ".join(lines).endswith(
+        "so an edit that saves as much of this resource alone gains at most what its row says"
+    )
 
 
 def test_the_command_says_which_resource_counts(

@@ -1,4 +1,4 @@
-"""Rules on the vector units: work that binds, that the schedule waits for, or that does not overlap with matmuls."""
+"""Rules about the vector units: the most used unit, stalls for busy units, work that does not overlap with matmuls."""
 
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed

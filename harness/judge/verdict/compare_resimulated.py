@@ -50,8 +50,8 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
     nominal = next((run for run in resimulated if run.name == NOMINAL), None)
     if nominal is None or len(resimulated) < 2:
         return (
-            "the pair was not simulated again under changes of uncertain constants, and a gain that may depend on one "
-            "of them is not accepted"
+            "champion and candidate were not simulated again with the simulator's uncertain constants changed, and a "
+            "gain that may depend on one of these constants is not accepted"
         )
     recorded = {"champion": (champion, nominal.champion_seconds), "candidate": (candidate, nominal.candidate_seconds)}
     for who, (evidence, again) in recorded.items():

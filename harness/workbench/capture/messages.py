@@ -52,7 +52,7 @@ class StepsWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeRequest:
-    """Run the program again and again, with JAX's profiler server listening on `port`; capture some of its steps."""
+    """Run the program in a loop, with JAX's profiler server listening on `port`, and capture the steps of `window`."""
 
     subject: CaptureSubject
     port: int

@@ -153,7 +153,7 @@ class _Queue:
         self._is_asked_out = self._is_over = False
 
     def serve(self) -> None:
-        """Opens a place and screens kernels there, one at a time, until none are left. Raises RatchetError as `screen`."""
+        """Opens a place and screens kernels there, one at a time, until none are left. Raises as `screen` does."""
         place = self._places.open()
         with self._change:
             self._begun += 1

@@ -165,7 +165,7 @@ def test_a_report_of_the_tests_becomes_steps_and_kernels(tmp_path: Path) -> None
 
 
 def test_no_report_is_no_page(tmp_path: Path) -> None:
-    with pytest.raises(RatchetError, match="none ran"):
+    with pytest.raises(RatchetError, match="none did"):
         made._read(tmp_path / "steps.xml")
 
 

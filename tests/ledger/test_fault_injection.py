@@ -196,7 +196,7 @@ def test_no_space_from_any_write_on(server: Server, copies: Iterator[Case], outc
         ends.add(answer["status"])
         if answer["status"] == 4:
             _, kind, message = answer["events"][-1]
-            assert (kind, "no space" in message or "large" in message) == ("no-space", True), (where, message)
+            assert (kind, "no space" in message or "size of files" in message) == ("no-space", True), (where, message)
         case.recover()
         case.check(outcome, where)
         case.discard()

@@ -126,7 +126,7 @@ def test_each_command_says_that_a_simulated_capture_is_simulated(
     if name == "roofline":
         assert tables["roofline"]["rows"][1]["verdict"] == "far off: look inside"
     if name in ("lines", "scopes"):
-        assert "simulated captures have none" in tables[name]["why_empty"]
+        assert "simulated captures have no" in tables[name]["why_empty"]
 
 
 def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
@@ -278,4 +278,4 @@ def test_without_the_models_figures_the_traces_own_count_is_shown(
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     assert [row["from"] for row in table["rows"]] == ["the trace"]
     assert table["rows"][0]["mfu"] == pytest.approx((2 * 2**34 + 2**19) / (918e12 * 150e-6))
-    assert "needs --seq and --flops-per-token too" in table["notes"][0]
+    assert "also needs --seq and --flops-per-token" in table["notes"][0]

@@ -65,9 +65,9 @@ def test_a_gain_that_one_constant_takes_away_is_inconclusive(ratio: float, outco
 @pytest.mark.parametrize(
     ("again", "words"),
     [
-        ((), "was not simulated again"),
-        (resimulated(CANDIDATE, CHAMPION)[:1], "was not simulated again"),
-        (resimulated(CANDIDATE, CHAMPION)[1:], "was not simulated again"),
+        ((), "were not simulated again"),
+        (resimulated(CANDIDATE, CHAMPION)[:1], "were not simulated again"),
+        (resimulated(CANDIDATE, CHAMPION)[1:], "were not simulated again"),
         (resimulated(CANDIDATE, CHAMPION, slow_transfers=None), "it is unknown whether the gain holds"),
         (resimulated(CANDIDATE, CHAMPION, slow_transfers=float("nan")), "depends on an uncertain constant"),
         (resimulated(CANDIDATE, CHAMPION, nominal=0.8), "not those of the judged program"),

@@ -1,7 +1,7 @@
 """Measures the worth of each change in the champion: takes out one change at a time and judges the remaining text.
 
-If a change cannot be taken out alone, as few others as possible are taken out with it: those that touched the same
-lines later, or those that would leave the remaining text wrong.
+If a change cannot be taken out alone, as few other changes as possible are taken out with it: later changes of the same
+lines, or changes that do not work without it.
 """
 
 from dataclasses import replace
@@ -22,8 +22,8 @@ from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
     """The worth of each requested change of `pieces`: takes it out of the champion's text and judges what remains.
 
-    Nothing is recorded; files go below `profile_data/ablate/`. A text that is no faster than the champion is not
-    checked at the full shape, as in an attempt. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
+    Nothing is recorded; files go below `profile_data/ablate/`. As in an attempt, a text that is no faster than the
+    champion is not checked at the full shape. Raises RatchetError `no-simulator`, `champion-fails`, `busy`.
     """
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "ablate")
@@ -122,7 +122,10 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time without any requested change (without all attempts: the baseline's time), or None and the reason."""
+        """The time without all requested changes, and the reason if it is None.
+
+        If whole attempts are requested, this is the baseline's time.
+        """
         if self._pieces.attempt is None:
             evidence = self._texts.evidence("baseline", self._pieces.asked[0].before, checked=False)
         elif not self._is_clean(self._pieces.asked):

@@ -42,7 +42,7 @@ def attack(
     first: bool,
     tell: attack_search.Tell,
 ) -> Attack:
-    """The result of searching for `minutes` for the input on which `candidate` has its largest error.
+    """The result of a search of `minutes` for the input on which `candidate` has its largest error.
 
     `member` is the contest's problem, or a member of its suite. `tell` is called with each input that is worse than all
     before it. `first` ends the search at the first input on which the kernel is wrong. Writes the worst input to
@@ -79,7 +79,7 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
         raise UsageError(
             "bad-attack",
             f"expected an input of `{title}`, got an input of `{kept.problem}` in {path}; name a file that `attack` "
-            "wrote for this contest",
+            "wrote for this problem",
         )
     began = time.monotonic()
     with Bench(contest=contest).locked("attack"):

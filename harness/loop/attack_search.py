@@ -1,6 +1,7 @@
-"""The search for the input with the worst error: draws recipes, changes the best, and checks the kernel on each.
+"""The search for the input with the largest error: draws recipes, changes the worst, checks the kernel on each input.
 
-kernel.py is traced and exported for the CPU in a confined child, as in a judgement; the search runs that program.
+kernel.py is traced and exported for the CPU in a confined child, as in a judgement; the search runs the exported
+programs.
 """
 
 import math
@@ -38,13 +39,13 @@ from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child
 from harness.sandbox.messages import Done
 
-# The number of draws of each kind of input before the best inputs are changed.
+# The number of draws of each kind of input before the inputs with the largest errors are changed.
 _ROUNDS = 2
 # After these rounds one input in this many is drawn anew, so that the search does not get stuck.
 _NEW = 3
 # How many of the inputs with the largest errors are candidates for a change.
 _KEPT = 6
-# One try in this many repeats the best input of a smaller shape at the full shape.
+# One try in this many repeats, at the full shape, the input with the largest error at a smaller shape.
 _FULL = 12
 
 Tell = Callable[[int, WorstInput], None]
@@ -141,12 +142,12 @@ class AttackedKernel:
 
 
 def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
-    """The number of inputs tried within `seconds`, and the worst of them, None if none was tried.
+    """The number of inputs tried within `seconds`, and the one with the largest error (None if none was tried).
 
     `tell` is called with the number and the result of each input that is worse than all before it. Equal
     seeds give the same sequence of inputs. The search ends when the time is over or, with `first`, at the first input
     on which the kernel is wrong. Raises RatchetError `no-space` if the problem has no space of inputs, and with the
-    failure's kind if the kernel does not trace.
+    failure's kind if the kernel cannot be traced or run.
     """
     began = time.monotonic()
     inputs: list[WorstInput] = []

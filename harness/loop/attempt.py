@@ -27,8 +27,8 @@ from harness.units import percent, seconds
 class AttemptResult:
     """The result of an attempt.
 
-    `recorded` is False if the champion's own kernel was evaluated again. Its result is kept as a note on the champion
-    if `noted`, otherwise not at all.
+    `recorded` is False if the champion's own kernel was evaluated again. `noted` is True if that result was kept as a
+    note on the champion.
     """
 
     attempt: Attempt
@@ -43,8 +43,8 @@ class AttemptResult:
 def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
     """Runs one attempt with the working tree's kernel.py and records it, whatever its outcome.
 
-    If kernel.py is the champion's, it is only judged again (`AttemptResult`). Effects of a recorded attempt: one commit
-    on the log ref; after an accept, also one commit on the branch; after any other outcome, kernel.py becomes the
+    A kernel.py that is the champion's is judged again and is no attempt. Effects of a recorded attempt: one commit on
+    the log ref; after an accept, also one commit on the branch; after any other outcome, kernel.py becomes the
     champion's again. Raises RatchetError before anything is recorded if the repository, the judge or the command is not
     fit for an attempt; files are then as they were.
     """
@@ -103,7 +103,7 @@ def _say_all(sentences: Iterable[str], say: Say) -> None:
 
 
 def refuse_no_python(candidate: Candidate) -> None:
-    """Raises RatchetError `syntax-error` if a file of a candidate is not valid Python, and so tests no idea."""
+    """Raises RatchetError `syntax-error` if a file of the candidate is not valid Python."""
     for name, source in candidate.files.items():
         try:
             ast.parse(source, name)
@@ -256,7 +256,7 @@ def _record(
     row = reporting.row(attempt, report, run.digest)
     is_accepted = attempt.verdict.outcome == "accept"
     root = run.ledger.place.root
-    # None if the harness lies in another repository.
+    # Empty if the harness lies in another repository.
     guarded = tuple(
         file.relative_to(root).as_posix() for file in run.contest.judge_files() if file.is_relative_to(root)
     )

@@ -27,7 +27,7 @@ from harness.records.titles import taken_back
 
 Say = Callable[[str], None]
 
-# Prefix of a champion's stages while a candidate is judged.
+# Prefix of the champion's stages in the progress of an attempt.
 CHAMPION = "champion"
 # `Bench.on` for latencies of each source; None takes a TPU if there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
@@ -157,7 +157,7 @@ class _KeptJudgement:
 
 
 def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evidence:
-    """The evidence about kernel.py as it stands, taken now; its files stay in `profile_data/judge` until the next one.
+    """The evidence about kernel.py as it stands, taken now; its files stay in `profile_data/judge` until the next call.
 
     The constants in `settings` are rewritten in the judged text, not in the file.
 
@@ -201,11 +201,10 @@ def evidence_here(bench: Bench) -> Evidence:
 
 
 def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
-    """The known evidence about kernel.py as it stands; None if there is none for its text and the present key.
+    """The evidence about kernel.py as it stands, from the last judgement or from an accepted attempt.
 
-    It comes from the last judgement or from an accepted attempt. It is also None if a package that the kernel imports
-    may have changed. With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence
-    with cycles by line.
+    None if neither has this text and the present key, or if a package that the kernel imports may have changed. With
+    `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles by line.
     """
     evidence = _kept_judgement(contest, checked=checked, with_lines=with_lines) or _accepted_evidence(contest)
     return evidence if evidence is not None and installed.is_unchanged(evidence) else None
@@ -214,7 +213,7 @@ def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = 
 def _accepted_evidence(contest: Contest) -> Evidence | None:
     """The evidence of the newest accepted attempt with this text under this key, if its schedules are still here.
 
-    An attempt that was revoked because it fails does not count.
+    A revoked attempt does not count.
     """
     digest, key = contest.candidate().sha256, contest.key("simulated")
     try:

@@ -68,7 +68,7 @@ def _is_of_branch(ledger: Ledger, row: Row) -> bool:
 def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
     """The commits from `first` to `last`, along first parents, that contain `first` and changed the candidate.
 
-    Raises UsageError, and RatchetError `nothing-to-find` if one of the two has no candidate.
+    Raises UsageError, and RatchetError `nothing-to-find` if `first` or `last` has no candidate.
     """
     repository = ledger.place.repository
     old, new = (_commit(repository, name) for name in (first, last))
@@ -94,7 +94,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
 
 
 def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
-    """The candidate of a commit; None if it has none, or has a reserved line, which no attempt can record."""
+    """The candidate of a commit; None if there is none, or if a reserved line keeps it from being recorded."""
     try:
         return candidate_at(ledger.place.repository, commit, ledger.place.directory)
     except RatchetError as error:
@@ -217,7 +217,7 @@ class _Search:
         if first.failure:
             raise RatchetError(
                 "nothing-to-find",
-                f"expected a kernel that can be judged at --from, got {first.name}: {first.failure}; name a later one",
+                f"expected a kernel without a failure at --from, got {first.name}: {first.failure}; name a later one",
             )
         if last.is_bad is None:
             raise RatchetError(
@@ -296,7 +296,7 @@ class _Search:
 
 
 def _answers(metric: Metric, evidence: Evidence, *, with_lines: bool) -> bool:
-    """True if recorded evidence answers for `metric`: it has a failure, or every check ran, or it has the figure.
+    """True if recorded evidence has a failure or answers for `metric`: by all checks (correctness), or by the figure.
 
     With `with_lines`, a figure counts only together with the cycles by line.
     """

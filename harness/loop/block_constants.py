@@ -1,4 +1,4 @@
-"""The constants of kernel.py that set a block, so that advice on its size becomes a setting to try."""
+"""The constants of kernel.py that set a block, so that advice on the block's size becomes a setting to try."""
 
 import ast
 from collections.abc import Iterator, Sequence

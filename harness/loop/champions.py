@@ -1,4 +1,4 @@
-"""Checks the champion of every contest under the present keys and times its accepted attempts on one scale."""
+"""Checks the champion of every contest under the present keys, and times the accepted attempts on one scale."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -86,7 +86,7 @@ def _check_contest(
 
 
 def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
-    """The newest note that the champion passes under the present keys; None if there is none, or another denies it."""
+    """The newest note that the champion passes under the present keys; None without one, or if another denies it."""
     key, notes = contest.key("simulated"), note_files.read(ledger.place)[0]
     if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
         return None

@@ -30,7 +30,7 @@ class _KeptEdits:
 
 
 def kept_edits(contest: Contest, candidate: Candidate, asked: Sequence[Edit] = ()) -> tuple[SimulatedEdits, ...] | None:
-    """The edits of `candidate` that were simulated before under this key; None unless they cover all those `asked`."""
+    """The edits of `candidate` that were simulated before under this key; None unless they cover all of `asked`."""
     try:
         kept = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_KeptEdits)
     except (OSError, msgspec.DecodeError):
@@ -51,11 +51,11 @@ def simulate(
     policy: Policy,
     progress: Callable[[str, str, float], None],
 ) -> tuple[SimulatedEdits, ...]:
-    """The `edits` that changing one constant makes, compiled and simulated, with times relative to `base`.
+    """Changes of one constant that may make `edits`, compiled and simulated, with times relative to `base`.
 
     The fastest comes first; () if `base` was not simulated. A constant of `candidate` is tried if its value is the
-    block's size; the traced program then shows which blocks it changes. Correctness is not checked, and nothing is
-    recorded; the results are kept for `kept_edits`.
+    size of an edit's block; the traced program then shows which blocks it changes. Correctness is not checked, and
+    nothing is recorded; the results are kept for `kept_edits`.
     """
     if installed.is_unchanged(base) and (kept := kept_edits(contest, candidate, edits)) is not None:
         return kept
@@ -73,7 +73,7 @@ def simulate(
         seconds = latency_seconds(evidence)
         kind, message = screening.why_no_latency(evidence) if seconds is None else ("", "")
         ratio = None if seconds is None else seconds / before
-        # Without a latency the trace may be missing too; then all edits between these two sizes are listed.
+        # Without a latency the trace may be missing too; then all edits from the old size to the new one are listed.
         made = made or tuple(
             edit for edit in edits if seconds is None and (edit.size, edit.new) == (int(old), int(new))
         )

@@ -1,4 +1,4 @@
-"""A thin kernel.py around a function that exists: its options become constants for `--set`."""
+"""A thin kernel.py that calls an existing function, whose options become constants for `--set`."""
 
 import ast
 import importlib.metadata
@@ -31,7 +31,7 @@ _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
 _LACKING = re.compile(r"No module named '([\w.]+)'")
 # The innermost file of an installed package, before the exception (`trace/contract.py`).
 _RAISED_IN = re.compile(r"\bin (\w+)(?:/[\w/.-]+)?(?:\.py)? line \d+: ")
-# Kinds of failures from before kernel_fn is called, so that no other way of calling the function helps.
+# Kinds of failures before the call of kernel_fn: no other way of calling the function helps.
 _BEFORE_THE_CALL = (
     "syntax-error", "forbidden-import", "foreign-import", "helper-name", "import-error", "known-jax-bug",
 )  # fmt: skip
@@ -72,7 +72,8 @@ def variants(
 ) -> Iterator[Variant]:
     """The kernels that call `wanted` for this problem, the likeliest first; `settings` are the user's constants.
 
-    Raises RatchetError `missing-option` if neither the problem nor `settings` state a value that the function needs.
+    Raises RatchetError `missing-option` if neither the problem nor `settings` states a value that the function needs,
+    or if the function takes too few arrays.
     """
     for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
         source = path.read_bytes()
@@ -82,7 +83,7 @@ def variants(
     names = tuple(array.name for array in statement.inputs)
     is_by_name = _takes_by_name(wanted, names)
     options = _options(wanted, statement, dict(settings), names if is_by_name else ())
-    # A parameter of the same name may mean something else here; then the package's default is used.
+    # A parameter of the same name may mean something else here, so the package's default is tried too.
     left = tuple(option for option in options if not option.is_by_name or option.default is None)
     for some in (options, left) if left != options else (options,):
         departures = tuple(
@@ -115,7 +116,7 @@ def is_of_every_way(failure: Failure) -> bool:
 
 
 def with_stated_output(variant: Variant, failure: Failure) -> Variant | None:
-    """`variant` with its output brought into the form that the problem states; None for any other failure.
+    """`variant` with its output brought into the form that the problem states; None if that does not mend `failure`.
 
     The first of several outputs is taken, axes of one element are added or removed, or the dtype is converted.
     """
@@ -142,7 +143,7 @@ def _change_of_output(failure: Failure) -> tuple[str, str] | None:
         if [extent for extent in stated if extent != 1] == [extent for extent in returned if extent != 1]:
             without = _index(["0" if extent == 1 else ":" for extent in returned], "0")
             back = _index(["None" if extent == 1 else ":" for extent in stated], "None")
-            return f"{without}{back}", f"the output from {returned} to {stated}"
+            return f"{without}{back}", f"the output reshaped from {returned} to {stated}"
     return None
 
 
@@ -165,7 +166,7 @@ def other_jax_pinned(wanted: ExistingFunction) -> str:
 
 
 def _of_wrapper(source: bytes, statement: Statement) -> Variant:
-    """One of our wrappers, with the constants named like the problem's parameters set to their values."""
+    """One of our wrappers; constants named like a parameter of the problem are set to the parameter's value."""
     left = dict(Candidate(text=source).tunable)
     for name, value in statement.parameters:
         if name.upper() in left:
@@ -181,7 +182,7 @@ def _of_wrapper(source: bytes, statement: Statement) -> Variant:
 def _takes_by_name(wanted: ExistingFunction, names: tuple[str, ...]) -> bool:
     """True if the arrays must be passed by name.
 
-    That is so if each array's name is that of a parameter, but these are not the first parameters in the same order.
+    That is so if each array has a parameter of its name, but these are not the first parameters in the same order.
     """
     if wanted.node is None:
         return False
@@ -241,8 +242,8 @@ def _missing(
 ) -> RatchetError:
     """The error that names the options without a value, and says how to give each a value.
 
-    If all values can be literals, the way is `--set`. If one is an object that only code can make, the way is a file
-    of the user's with a function that makes the object.
+    Literals are given with `--set`. If one of the values is an object that only code can make, the user has to write a
+    function that makes the object.
     """
     names = ", ".join(argument.arg.upper() for argument in missing)
     types = {argument.arg: option_types.made_by_code(wanted, argument) for argument in missing}
@@ -256,7 +257,7 @@ def _missing(
     return RatchetError(
         "missing-option",
         f"{wanted.function} needs {names}, which the problem does not state, and {made}, which is no literal for "
-        f"--set: write a file mine.py {file}whose function makes it, and call that function: --from mine.py:mine\n"
+        f"--set: write a function that makes it, in a file mine.py {file}of yours, and name it: --from mine.py:mine\n"
         f"{option_types.example(wanted, arrays, types, is_by_name=is_by_name)}",
     )
 
@@ -284,7 +285,8 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
             description = f"with {more} more leading {'axes' if more > 1 else 'axis'} of {' and '.join(whole)}"
             yield f"    return call({mixed})[{old}]", description
     for less in range(1, axes - 1):
-        yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {less} leading axes"
+        axes_in_words = f"{less} leading {'axes' if less > 1 else 'axis'}"
+        yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {axes_in_words}"
     # Many published functions have the heads after the sequence.
     turned = {
         2: (f"    return call(*(x[None, :, None] for x in ({names},)))[0, :, 0]"),

@@ -18,7 +18,7 @@ SCREENED = ("trace", "compile", "simulate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Medians of the last attempts: seconds by stage, and of all stages together; None without attempts."""
+    """Medians over the last attempts: seconds by stage, and of all stages together (None without attempts)."""
 
     attempts: int = 0
     stages: Mapping[str, float] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Expected:
 
 
 def of(contest: Contest, *, wholly: bool = False) -> Expected:
-    """Median durations of the last attempts of `contest` that did not fail, on the machines that they ran on.
+    """Median durations of the last attempts of `contest` that did not fail, whatever machines they ran on.
 
     `wholly`: only attempts for which every check ran; candidates that are too slow skip some.
     """

@@ -1,4 +1,4 @@
-"""A function that exists already, in an installed package or in a file, with the files that this file imports.
+"""A function of an installed package or of a file, with the neighbouring files that this file imports.
 
 Packages and files are read, never imported: only the sandbox runs them.
 """
@@ -79,7 +79,7 @@ def target(text: str, folder: Path = Path()) -> ExistingFunction:
 def install(package: str) -> str:
     """The command that installs the package imported as `package`, whose distribution may have another name."""
     command = f"{shlex.quote(sys.executable)} -m pip install {package.replace('_', '-')}"
-    return f"{command}, if the distribution has the package's name; otherwise see where it is published"
+    return f"{command}, or the distribution's name if it differs from the package's"
 
 
 def versions(package: str) -> tuple[str, ...]:
@@ -289,5 +289,5 @@ def _is_installed(path: Path) -> bool:
 
 
 def _is_beside_the_harness(module: str) -> bool:
-    """True if the folder that holds the harness, which is on the import path, has a file of this name."""
+    """True if the folder that holds the harness, a folder of the import path, has a module of this name."""
     return any(Path(place, f"{module}.py").is_file() for place in sys.path if Path(place, "harness").is_dir())

@@ -54,8 +54,8 @@ def _is_same(first: Row, champion: Row) -> bool:
 def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:
     """The resource that bounds a champion that takes `seconds`, and the share of that resource's peak that it uses.
 
-    None and None if neither resource bounds it, for a suite, and for a time on a CPU, which says nothing about the
-    chip's peaks.
+    None and None if neither resource bounds it, if its traffic is unknown, for a suite, and for a time on a CPU, which
+    says nothing about the chip's peaks.
     """
     evidence = champion.evidence
     if evidence.members or champion.key.source == "measured cpu":

@@ -73,7 +73,7 @@ def change(folder: Path, base: str, head: str) -> ProposedChange:
         # If the change reverts something that only one of these commits has, a diff from another does not show it.
         raise RatchetError(
             "several-merge-bases",
-            f"expected one commit where {head} left {base}, got {len(parting)}, since each has merged from the other "
+            f"expected one commit where {head} left {base}, got {len(parting)}, since each was merged into the other "
             f"({', '.join(commit[:12] for commit in parting)}): merge {base} into {head} first",
         )
     return ProposedChange(repository=repository, base=parting[0], head=commits[1])
@@ -167,14 +167,14 @@ def judge(
         return _alone(folder, "inconclusive", f"{error.kind}: {error}", state, changed)
     new = _side(contest, change.head, after, folder, "after", progress)
     if before is None:
-        outcome, reason = _outcome_of_failure(new.evidence) or ("new", "the base has no contest to compare it with")
+        outcome, reason = _outcome_of_failure(new.evidence) or ("new", "the base has no contest to compare with")
         alone = _alone(folder, outcome, reason, state, changed, new.evidence)
         return replace(alone, after=new, contest=contest)
     is_same = before == after
     old = new if is_same else _side(contest, change.base, before, folder, "before", progress)
     comparison = compare(old, new, unified(before.text, after.text))
     outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
-    reason += "" if was == folder else f"; before in {was or '.'}"
+    reason += "" if was == folder else f"; moved from {was or '.'}"
     gated = GatedContest(
         contest=folder,
         outcome=outcome,
@@ -293,7 +293,7 @@ def candidate_at(repository: Repo, commit: str, folder: str) -> Candidate | None
 
 
 def _prepare(change: ProposedChange, was: str, folder: str) -> tuple[bytes | None, PrepareState]:
-    """The prepare.py to judge under: the base's, or the change's own if the base has no such contest."""
+    """The prepare.py to judge under (the base's, or the change's own if the base has no such contest), its state."""
     before = _file(change.repository, change.base, was, "prepare.py")
     after = _file(change.repository, change.head, folder, "prepare.py")
     if before is None:
@@ -322,7 +322,7 @@ def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
 def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None:
     """A file of the commit; None if it is missing, or a link, which may point to somebody else's file."""
     entry = git.entry_at(repository, commit, f"{folder}/{name}" if folder else name)
-    # By its id, since a path may hold a line break.
+    # Read by id, since a path may hold a line break.
     return None if entry is None or entry.mode == git.LINK else git.read_blobs(repository, (entry.blob,))[0]
 
 

@@ -48,8 +48,8 @@ def judge(
 ) -> Judging:
     """Judges one candidate; tampering while its processes ran is undone and counts as its failure.
 
-    Raises RatchetError `identical-candidate` or `same-schedule` if its program or schedule was judged before; the
-    options `again` and `rebaseline` and `may_be_known` lift this.
+    Raises RatchetError `identical-candidate` or `same-schedule` if its program or schedule was judged before, except
+    with the option `again` or `rebaseline`, or with `may_be_known`.
     """
 
     def refuse_identical(trace: Trace) -> None:
@@ -134,9 +134,9 @@ def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
 
 
 def _looked_at(run: Run, fingerprint: str) -> int:
-    """The number of programs that a search looked at, if that search found this program; else 1.
+    """The number of programs that a search looked at, if that search screened this program; else 1.
 
-    Only searches under this key since the last accept, rebaseline or revoke count. If several of them found this
+    Only searches under this key since the last accept, rebaseline or revoke count. If several of them screened this
     program, the largest number counts. An unreadable record is ignored.
     """
     counts = [1]
@@ -153,7 +153,7 @@ def _looked_at(run: Run, fingerprint: str) -> int:
 def _time_pair(
     run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
 ) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
-    """The paired benchmark, and the evidence of candidate and champion with its samples; None if it failed."""
+    """The paired benchmark (None if it failed), the candidate's evidence and the opponent, both with its samples."""
     outcome = pairing.run(
         run.bench.profile_data / run.champions_work,
         run.bench.profile_data / run.work,
@@ -178,7 +178,7 @@ def judge_alternatives(
     """The first alternative that does not fail, its judging, and every setting that failed before it.
 
     If all fail, the result is None and `first`, whose files are restored. An alternative is tried if its screened time
-    is below the champion's and no setting with the same program has failed.
+    is below the champion's, its text is not the champion's, and no setting with the same program has failed.
     """
     refused = [_refusal(run.options.settings, first)]
     programs = {first.evidence.trace.fingerprint} if first.evidence.trace else set()

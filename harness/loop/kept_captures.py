@@ -162,7 +162,7 @@ def tidy(profile_data: Path, accepted: Collection[int], champion: Attempt | None
     else:
         if gone:
             more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
-            yield f"removed {len(gone)} old captures and dumps: {', '.join(gone[:_NAMED])}{more}"
+            yield f"removed old captures and dumps ({len(gone)}): {', '.join(gone[:_NAMED])}{more}"
 
 
 def _runs(profile_data: Path) -> list[_Removal]:

@@ -62,8 +62,7 @@ def set_constants(candidate: Candidate, settings: Settings, contest: Path) -> Ca
         raise RatchetError(
             error.kind,
             f"{error}. The kernel.py of attempt {number} has these constants: ./ratchet.sh checkout {number}, then the "
-            "same command. The best setting is recorded with its time; it becomes the champion only if it takes less "
-            "time than the present one",
+            "same command",
         ) from error
 
 

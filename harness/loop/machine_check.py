@@ -1,4 +1,4 @@
-"""Lines on this machine (versions, devices, room, git, ledger): each is ok, a note, or a problem with its remedy."""
+"""Lines on this machine (versions, devices, room, git, ledger): each is ok, or a note or problem with its remedy."""
 
 import importlib.metadata
 import platform
@@ -22,9 +22,9 @@ from harness.workbench.tables import columns
 
 _COLUMNS = columns("state;what!;value;remedy=what to do")
 _PYTHONS = ((3, 11), (3, 13))
-# One capture is tens of MB, the dumps of a kernel a few; the environment itself takes 1.7 GB.
+# Room for the dumps of some seventy attempts, of 30 MB each (loop/kept_captures.py).
 _DISK_BYTES = 2 << 30
-# The compiler and one interpretation of a full shape, as measured for README.
+# The measured need of the compiler and of one interpretation of a full shape.
 _MEMORY_BYTES = 4 << 30
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?:\s*;\s*([^\\]+))?")
 
@@ -183,7 +183,7 @@ def _identity(repo: Repo) -> Line:
 
 
 def log(state: LogState | None, messages: tuple[str, ...], repo: Repo | None = None) -> Iterator[Line]:
-    """Lines on the log's `state` on the remotes of `repo`; `messages` say why it is None, unknown."""
+    """Lines on the log's `state` on the remotes of `repo` (None: the log could not be read), and on `messages`."""
     command = "git" if repo is None else git.shell_command(repo)
     remedies: dict[LogState, str] = {
         "not pushed": f"{command} push origin 'refs/ratchet/*': a clone has only what is pushed",

@@ -1,4 +1,4 @@
-"""Types of a function's options, from its annotations: `--set` states literals, but no object of a class."""
+"""Types of a function's options, from its annotations: `--set` takes literals, but no objects of classes."""
 
 import ast
 from collections.abc import Sequence

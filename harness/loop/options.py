@@ -20,8 +20,8 @@ class Alternative:
 class Options:
     """The options of one attempt, from the command line.
 
-    `alternatives` are judged in order if the candidate fails, as long as they promise a win; together they are one
-    attempt. `all_checks`: every check runs, even if the candidate is too slow.
+    If the candidate fails, the `alternatives` that promise a win are judged in order, up to the first that passes; all
+    are one attempt. `all_checks`: every check runs, even if the candidate is too slow.
     """
 
     settings: tuple[tuple[str, str], ...] = ()

@@ -120,7 +120,7 @@ def winner(rows: Sequence[Row], champion: Row) -> Row:
 
 
 def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
-    words = {"undone": "accepted and undone later", "revoked": "accepted, and revoked later because it fails"}
+    words = {"undone": "accepted and undone later", "revoked": "accepted, and revoked later for a failure"}
     sentences = []
     for how, fate in words.items():
         numbers = [str(row.number) for row, loss in zip(rows, taken_back(rows), strict=True) if loss == how]

@@ -33,4 +33,4 @@ def test_the_dumps_of_the_ledgers_champion_stay(tmp_path: Path, capsys: pytest.C
     old, newest = left(contest, "bisect/0123456789", 100), left(contest, "0002", 0)
     tidy(contest)
     assert (champions.exists(), old.exists(), newest.exists()) == (True, False, True)
-    assert "removed 1 old captures and dumps: bisect/0123456789" in capsys.readouterr().err
+    assert "removed old captures and dumps (1): bisect/0123456789" in capsys.readouterr().err

@@ -150,7 +150,7 @@ def test_a_contest_that_was_moved_is_held_against_where_it_was(repository: Path,
         change, "fast", touched["fast"], tmp_path / "fast", 0.01, lambda *_: None, origin="kernels/matmul"
     )
     assert judged.gated.outcome == "slower"
-    assert judged.gated.reason.endswith("more simulated time; before in kernels/matmul")
+    assert judged.gated.reason.endswith("more simulated time; moved from kernels/matmul")
 
 
 def test_what_a_merge_took_back_is_not_hidden_behind_another_merge(repository: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_a_merge_took_back_is_not_hidden_behind_another_merge(repository: P
     git(repository, "merge", "--quiet", "-m", "merge the note", "first")
     git(repository, "switch", "--quiet", "change")
     git(repository, "merge", "--quiet", "--strategy", "ours", "-m", "merge, but not its kernel", "improved")
-    with pytest.raises(RatchetError, match="got 2, since each has merged from the other"):
+    with pytest.raises(RatchetError, match="got 2, since each was merged into the other"):
         gating.change(repository, "main", "HEAD")
     git(repository, "merge", "--quiet", "-m", "merge main", "main")
     assert gating.change(repository, "main", "HEAD")

@@ -238,7 +238,7 @@ def test_a_revoke_is_no_attempt_no_win_and_gives_luck_no_new_chance(ledger: Ledg
     row = search_state.title_row(rows, 2)
     assert row is not None
     assert (row.number, row.hypothesis, row.seconds) == (2, "idea 2", rows[-1].seconds)
-    assert search_state._taken_back(rows) == ("accepted, and revoked later because it fails: attempt 4",)
+    assert search_state._taken_back(rows) == ("accepted, and revoked later for a failure: attempt 4",)
 
 
 def test_the_record_is_json_that_an_older_reader_refuses_in_words(ledger: Ledger, contest: Path) -> None:

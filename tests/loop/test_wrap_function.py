@@ -80,7 +80,8 @@ def new(folder: Path, around: str, progress: Stages, *, sizes: tuple[tuple[str, 
 
 def test_arrays_go_by_their_names_and_with_the_axes_of_one_element_that_the_function_wants(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output="[:, None]"), Stages())
-    assert "calls norms.py:norm with a first axis of one element of w, by name, the output from [256, 1, 1024]" in words
+    way = "calls norms.py:norm with a first axis of one element of w, by name, the output reshaped from [256, 1, 1024]"
+    assert way in words
     assert "; it is right at small shapes" in words
     text = (tmp_path / "mine" / "kernel.py").read_text()
     assert "return existing(x=x, w=w)" in text
@@ -133,7 +134,7 @@ def test_a_helper_with_the_name_of_a_module_is_to_be_renamed_or_moved(tmp_path: 
 
 def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
-    assert "the first of its 2 outputs, the output from [256, 1, 1024] to [256, 1024], the output converted to" in words
+    assert "the first of its 2 outputs, the output reshaped from [256, 1, 1024] to [256, 1024], the output conv" in words
     assert "; it is right at small shapes" in words
 
 
@@ -259,7 +260,7 @@ def test_a_package_that_lacks_the_module_is_named_with_its_version_and_by_what_i
     assert f"PyJWT {version} is installed and lacks it; install another version" in str(refused.value).replace(
         "pyjwt", "PyJWT"
     )
-    with pytest.raises(RatchetError, match="no-such, if the distribution has the package's name"):
+    with pytest.raises(RatchetError, match="no-such, or the distribution's name if it differs"):
         find_function.target("no_such.kernels:norm")
 
 

@@ -322,12 +322,12 @@ def test_the_folder_is_one_that_git_passes_over(tmp_path: Path) -> None:
 def test_a_command_whose_business_is_another_says_what_it_removed(tmp_path: Path) -> None:
     for number in range(kept_captures.KEPT_RUNS + 1):
         written(tmp_path, f"kernel-profile-{number:08x}", 1000 - number)
-    assert list(kept_captures.tidy(tmp_path, set())) == ["removed 1 old captures and dumps: kernel-profile-00000000"]
+    assert list(kept_captures.tidy(tmp_path, set())) == ["removed old captures and dumps (1): kernel-profile-00000000"]
     assert list(kept_captures.tidy(tmp_path, set())) == []
     for number in range(kept_captures.KEPT_RUNS):
         written(tmp_path, f"judge-{number:08x}", 500 - number)
     (sentence,) = kept_captures.tidy(tmp_path, set())
-    assert sentence.startswith("removed 20 old captures and dumps: kernel-profile-00000014, kernel-profile-00000013, ")
+    assert sentence.startswith("removed old captures and dumps (20): kernel-profile-00000014, kernel-profile-00000013")
     assert sentence.endswith("kernel-profile-0000000d and 12 more")
 
 

@@ -36,7 +36,7 @@ class ComparedSide:
 
 
 def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str = "") -> Comparison:
-    """The comparison of both kernels as a whole and for each member of a suite.
+    """The comparison of both kernels as a whole and for each member of a suite that both have.
 
     `diff` is the difference of their texts. `differing` is the reason why times cannot be compared, "" if they can.
     """
@@ -161,7 +161,10 @@ class _Texts:
             yield from ((line, counterpart) for line, counterpart in pairs if line in before or counterpart in after)
 
     def text(self, file: str, before: int | None, after: int | None) -> str:
-        """The text of the line `after`, or of the line `before` if `after` is None; "" for a package's file."""
+        """The text of the line `after`, or of `before` if `after` is None; "" for a package's file.
+
+        If `file` is "", the text says that these cycles belong to no line.
+        """
         if not file:
             return _NO_LINE
         lines, number = (self._after, after) if after is not None else (self._before, before)

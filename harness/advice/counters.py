@@ -1,4 +1,4 @@
-"""The counters of three levels as rows, with an honest kernel's count and a remark if this kernel's count differs."""
+"""The counters of three levels as rows: each with the count that is expected, and a remark on any other count."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -14,7 +14,7 @@ Level: TypeAlias = Literal["hlo", "mosaic", "schedule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """The counts `low` to `high` that are expected, and remarks on a count above or below them."""
+    """The expected range of a count, and the remarks on a count above it (`more`) or below it (`fewer`)."""
 
     low: int
     high: int
@@ -35,9 +35,9 @@ class Expectation:
 class Counter:
     """A counter: its count is a field of the record at its level, or a function of the evidence (None: not known).
 
-    `expected` is an honest kernel's count. The short report always shows a counter with `is_at_a_glance`; it shows any
-    other only if its count is unexpected. If the report breaks the cycles down, which says more, remarks of a counter
-    with `is_of_cycles` are left out.
+    `expected` gives the count of a kernel without waste. The short report always shows a counter with `is_at_a_glance`,
+    any other only with a remark. If it breaks down the cycles, which says more, it leaves out counters with
+    `is_of_cycles`.
     """
 
     level: Level
@@ -77,7 +77,7 @@ def _calls(evidence: Evidence) -> Expectation | None:
 
 
 def _inside(name: str) -> Callable[[Evidence], Expectation | None]:
-    """The expectation that the problem states for an honest body; records of older versions state none."""
+    """The problem's expectation for the counter `name`; records of older versions state none."""
 
     def expected(evidence: Evidence) -> Expectation | None:
         stated = next(
@@ -103,7 +103,7 @@ def _copies(evidence: Evidence) -> Expectation:
     return Expectation(low=0, high=0, more=_BROUGHT if is_brought else _COPIED)
 
 
-_SPILL = _none("vector registers do not suffice: values go to VMEM and back in every step")
+_SPILL = _none("vector registers do not suffice: values go to VMEM and back")
 
 
 def _spill_in_text(evidence: Evidence) -> Expectation | None:
@@ -204,13 +204,16 @@ OF_CYCLES = frozenset((SCORE_BLOCK, *(row.name for row in _ROWS if row.is_of_cyc
 
 
 def counter_lines(evidence: Evidence) -> tuple[CounterLine, ...]:
-    """One line per counter, HLO first, then Mosaic, then the schedule; a count that is not known has no line."""
+    """The lines of all counters, HLO first, then Mosaic, then the schedule; an unknown count has no line."""
     lines_of_rows = (row.lines(evidence) if isinstance(row, Counter) else row(evidence) for row in COUNTERS)
     return tuple(line for lines in lines_of_rows for line in lines)
 
 
 def unit_uses(evidence: Evidence) -> tuple[UnitUse, ...]:
-    """Every functional unit with the share of its issue slots that was used, and of the time in which it was busy."""
+    """Each functional unit with the share of its issue slots that was used and, if known, of the cycles it was busy.
+
+    Empty without a finished run.
+    """
     simulation = finished_run(evidence)
     if simulation is None:
         return ()

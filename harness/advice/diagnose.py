@@ -129,7 +129,7 @@ def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:
 def edits(
     evidence: Evidence, report: Report, previous: Sequence[Row] = (), ceilings: Sequence[Ceiling] = ()
 ) -> tuple[Edit, ...]:
-    """The edits of block sizes that the hints advise, each once."""
+    """The edits of block sizes that the rules advise, each once; empty for a failure or an impossible time."""
     if evidence.failure is not None or report.seconds is None or report.impossible:
         return ()
     seen = observe(evidence, report, report.seconds, previous, ceilings)

@@ -34,8 +34,8 @@ _OUT_OF_TIME = "the time limit of the simulation"
 def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
     """The module dumped in `directory`, which will be simulated `runs` times.
 
-    Raises RatchetError `no-dump` or `too-large`, UsageError `other-chip`. A schedule does not name its chip. Its
-    tables give the number of matrix units, by which v4, v5e and v5p differ from v6e and v7x, but not from each other.
+    Raises RatchetError `no-dump`, `too-large` or `not-a-file`, UsageError `other-chip`. A schedule does not name its
+    chip: the number of matrix units in its tables tells only v4, v5e and v5p from v6e and v7x.
     """
     reading_limits.note(_size(directory))
     reading_limits.allow(runs * _TIMES + 1)
@@ -55,7 +55,8 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
             raise UsageError(
                 "other-chip",
                 f"expected a schedule for {chip.name}, whose cores have {chip.mxus_per_core} matrix units, got one for "
-                f"{slots} in {directory}; name the chip it was compiled for{f', {fitting}' if fitting else ''}",
+                f"cores with {slots}, in {directory}; name the chip it was compiled for"
+                f"{f', {fitting}' if fitting else ''}",
             )
     return dump
 
@@ -71,7 +72,7 @@ def explain_no_end(reason: str) -> str:
 
 
 def _size(directory: Path) -> int:
-    """The bytes of all files that may be read. Raises RatchetError `too-large` or `not-a-file`."""
+    """The total size in bytes of the files that `read` may read. Raises RatchetError `too-large` or `not-a-file`."""
     if not directory.is_dir():
         return 0
     total = sum(reading_limits.check_file(path) for path in directory.iterdir() if path.suffix in _SUFFIXES)

@@ -1,4 +1,4 @@
-"""Edits of one constant that the diagnosis advises: a block made larger or smaller, and its simulated time."""
+"""Edits of a constant that give a block the size that the diagnosis advises, and the simulated time after each."""
 
 from dataclasses import dataclass
 
@@ -24,8 +24,8 @@ def is_made_by(edit: Edit, evidence: Evidence) -> bool:
 class SimulatedEdits:
     """One constant of kernel.py set to another value, with the simulated time; the kernel's results are not checked.
 
-    `edits` are the advised edits that this change makes. `time_ratio` is new over old; if it is None, `why` says why
-    there is no time.
+    `edits` are the advised block sizes that this change brings about. `time_ratio` is new over old; if it is None,
+    `why` says why there is no time.
     """
 
     constant: str

@@ -25,7 +25,7 @@ _BY_KIND = {
     "foreign-import": "import only modules that a kernel may use: the sentence above names the refused import",
     "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
     "wrong-signature": "give kernel_fn the parameters named above, in that order",
-    "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of them in order",
+    "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of arrays in order",
     "wrong-dtype": "cast the values that the kernel stores to the problem's dtype, and give out_shape that dtype",
     "wrong-shape": "give out_shape and the result of kernel_fn the problem's shape",
     "bad-claim": "correct what that function returns, or delete the function; it may take the problem's parameters by "
@@ -40,7 +40,7 @@ _BY_KIND = {
     "dot-outside-pallas": "move that matmul into the Pallas call",
     "exp-outside-pallas": "move that exponential into the Pallas call",
     "work-outside-pallas": "move that arithmetic into the Pallas call; only cheap preparation may stand outside",
-    "no-pallas-call": "make kernel_fn call pl.pallas_call: a program that XLA compiles alone is not judged here",
+    "no-pallas-call": "make kernel_fn call pl.pallas_call: a program without a Pallas kernel is not judged",
     "host-callback": "remove the callback (debug prints too): a scored kernel does not call the host",
     "foreign-primitive": "write that operation with functions of jax, jax.numpy and jax.lax",
     "input-written": "write to an output or scratch; to update an input in place, alias it to an output",
@@ -59,7 +59,7 @@ _BY_KIND = {
     "in both",
     "deadlock": "wait for as many bytes as were copied: use the same references in the wait as in the start",
     "revisited-block": "order the grid so that all visits of an output block follow each other: put the axis that "
-    "is summed over last",
+    "is summed last",
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names the data that the "
     "kernel ignores, or that it reads although it should not",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
@@ -70,7 +70,8 @@ _BY_KIND = {
     "dynamic-grid": "give the grid Python integers; put a length that is known only at run time into a prefetched "
     "table (PrefetchScalarGridSpec), and skip the steps beyond it with pl.when",
     "forbidden-import": "remove the import or name that the sentence above states: no kernel needs such a module",
-    "forged-result": "remove the code that writes files or answers for the judge; kernel_fn may only run the kernel",
+    "forged-result": "remove the code that writes files or answers in the judge's place; kernel_fn may only run "
+    "the kernel",
     "helper-name": "rename that file; if the name is taken only because that file lies in a folder that Python "
     "imports from (the harness's own), move it to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
@@ -174,7 +175,7 @@ _BY_MESSAGE = (
     ),
     (
         re.compile(r"failed to legalize operation 'arith\.\w+'.*\bvector<[\dx]+xi(?:2|4|8|16)>"),
-        "the chip's compiler has no operation of this kind on integers that narrow: {line}convert with "
+        "the chip's compiler has no operation of this kind on such narrow integers: {line}convert with "
         ".astype(jnp.int32), and narrow the result",
     ),
     (

@@ -1,4 +1,4 @@
-"""Kinds of change between two texts of kernel.py, and hints for hypotheses that mix kinds or name no observation."""
+"""Kinds of change between two texts of kernel.py; hints on changes of several kinds and on vague hypotheses."""
 
 import ast
 import re
@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 Kind: TypeAlias = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 _ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
-# Claims that the judge reads from kernel.py besides the program: they follow a change of the program and do not count
-# as one.
+# Claims of kernel.py about its program, which the judge reads too. They change along with the program, so next to a
+# change of the program they do not count.
 _CLAIMS = ("compute_flops", "get_tiling_meta", "KERNEL_NAME", "PROBLEM_DESCRIPTION")
 _KEYWORDS: dict[str, Kind] = {
     "grid": "grid",
@@ -73,11 +73,11 @@ _NAMED = re.compile(rf"\d|%|\b(?:{'|'.join(map(re.escape, _WORDS))})", re.IGNORE
 
 
 def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
-    """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if the program is the same.
+    """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if nothing that counts changed.
 
-    Changes of comments, layout and docstrings do not count. A change inside the declaration of a scratch buffer or a
-    block counts as that kind alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It
-    serves hints to people, never a verdict.
+    Comments, layout, docstrings and imports do not count. A change inside the declaration of a scratch buffer counts as
+    `scratch` alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It serves hints to
+    people, never a verdict.
     """
     try:
         before, after = _take_apart(old), _take_apart(new)
@@ -251,7 +251,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _is_literal(node: ast.AST) -> bool:
-    """True for numbers, None, words, and arithmetic with them."""
+    """True for numbers, strings, None, tuples of these, and arithmetic with them."""
     allowed = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.operator, ast.unaryop, ast.expr_context)
     return all(isinstance(part, allowed) for part in ast.walk(node))
 

@@ -130,7 +130,7 @@ class Observed:
         return next((unit.slot_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def used(self, name: str) -> float:
-        """The larger of two shares of unit `name`: of its issue slots, and of the time in which it was busy."""
+        """The share of the issue slots that unit `name` used, or of the time it was busy, if larger; 0 if unknown."""
         return next((unit.used_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def counter(self, name: str) -> CounterLine | None:
@@ -138,7 +138,7 @@ class Observed:
         return next((line for line in self.report.counters if (line.level, line.name) == ("mosaic", name)), None)
 
     def parts(self, kind: PartKind) -> dict[str, float]:
-        """Parts of the simulated cycles of one kind as shares by name, the largest first; empty if unknown."""
+        """The parts of one kind as shares of the simulated cycles by name, the largest first; empty if unknown."""
         breakdown = self.run.breakdown if self.run else None
         if breakdown is None or not breakdown.cycles:
             return {}

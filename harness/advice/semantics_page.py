@@ -8,8 +8,8 @@ from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTION
 _HEAD = """\
 # What a kernel's operations mean
 
-Made by `python -m harness.advice.semantics_page` from `harness/judge/evaluate/trace/semantics_table.py`; a test holds
-it to the table.
+Made by `python -m harness.advice.semantics_page` from `semantics_table.py` and `semantics_outside.py` in
+`harness/judge/evaluate/trace/`; a test compares it with them.
 
 Correctness is checked on a CPU, in programs that JAX's Pallas interpreters make of the kernel. This page lists, for
 every operation that a Pallas TPU kernel can contain, what these programs compute, what Mosaic compiles the operation

@@ -283,7 +283,7 @@ SHOWN = {
         Case(
             lambda: waiting(evidence(0.9e-3, bq=2048, bkv=512, problem=CAUSAL)),
             (
-                "256 blocks of k are fetched, but the mask leaves only 144",
+                "256 blocks of k are fetched, and the mask hides all but 144",
                 "20.0% of the cycles",
                 "jnp.minimum(j, last)",
             ),
@@ -300,10 +300,7 @@ SHOWN = {
         ),
         Case(
             lambda: with_call(on_chip("v5p", good()), grid=(8, 32, 2), dimension_semantics=("arbitrary",) * 3),
-            (
-                "marks none of its 3 axes as parallel",
-                "dimension_semantics=('parallel', 'arbitrary', 'arbitrary'), where the",
-            ),
+            ("marks no axis as parallel", "dimension_semantics=('parallel', 'arbitrary', 'arbitrary'), where the"),
         ),
     ],
     "uneven cores": [

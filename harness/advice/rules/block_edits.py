@@ -79,7 +79,7 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
 
 
 def walked_input(seen: Observed) -> tuple[Window, int] | None:
-    """The largest input that the grid walks in blocks that can be halved, and the axis of that walk; or None.
+    """The largest window of an input that the grid walks in blocks that can be halved, and the axis walked; or None.
 
     A block of one head cannot be halved, nor can an array that the kernel copies by hand.
     """

@@ -28,7 +28,7 @@ _NOTABLE_ROOM = 0.01
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
 # The remedy for copies that a kernel's use of its outputs causes.
 OUTPUT_READ = (
-    "keep running values in a scratch buffer and never read an output ref before its last write: if you do, XLA copies "
+    "keep running values in a scratch buffer and never read an output ref before its last write: otherwise XLA copies "
     "the whole buffer"
 )
 # The remedy for operations around a kernel if nothing else is known about them.
@@ -80,10 +80,7 @@ def _of_bodies(seen: Observed, name: str, *others: str) -> int:
 
 
 @rule(
-    "copies",
-    "body",
-    COUNTS,
-    "no operation is expected around the kernel: each of them reads and writes its arrays once more",
+    "copies", "body", COUNTS, "no operations are expected around the kernel: each reads and writes its arrays once more"
 )
 def around(seen: Observed) -> RuleCase | None:
     """Copies and other operations that XLA put around the kernel."""
@@ -178,8 +175,8 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     kept = seen.evidence.trace.written_over if seen.evidence.trace else ()
     if kept and copies:
         advice.append(
-            f"leave input_output_aliases out: the caller keeps {', '.join(kept[:3])}, so XLA makes a copy before the "
-            "call writes over it"
+            f"leave input_output_aliases out: the caller keeps {', '.join(kept[:3])}, so XLA copies everything that "
+            "the call would write over"
         )
     elif "copy" in names and whole:
         return (
@@ -223,7 +220,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
     misaligned = [w for w in seen.inputs if any(size % wide and size > wide for size in w.block_shape[-2:])]
     # Without exponentials nothing else shows how often the body is unrolled.
     expected = _of_bodies(seen, "matmul", "exp", "reduction") if _expected(seen, "exp") else there // each * each
-    # A body that takes the first tile has nothing to rescale, and shows fewer exponentials than the others.
+    # The body of the first tile has nothing to rescale, and shows fewer exponentials than the other bodies.
     is_more = 0 < _NOTABLE_MATMULS * expected <= there
     if not is_more and not (misaligned and there > each):
         return None
@@ -234,7 +231,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
         shape = " x ".join(map(str, window.block_shape[-2:]))
         suggestion = f"make {window.name}'s block, now {shape}, a multiple of {wide}: {' x '.join(map(str, sizes))}"
     return RuleCase(
-        observation=f"{there} matmuls in the kernel where {expected or each} are expected (Mosaic): they are split",
+        observation=f"{there} matmuls in the kernel instead of {expected or each} (Mosaic): they are split",
         suggestion=suggestion,
         # No count tells how long fewer, larger products would take.
         gain=None,
@@ -256,7 +253,7 @@ def recomputed_exponentials(seen: Observed) -> RuleCase | None:
     if not 0 < expected < there or _is_once(seen):
         return None
     return RuleCase(
-        observation=f"{there} exponentials in the kernel where {expected} are expected (Mosaic): some are recomputed",
+        observation=f"{there} exponentials in the kernel instead of {expected} (Mosaic): some are recomputed",
         suggestion="keep exp(scores - maximum) as one value, used for both the row sum and the second matmul"
         if seen.evidence.problem.operation == "attention"
         else "keep each exponential as one value, and use that wherever it is needed",
@@ -295,7 +292,7 @@ def staged_reductions(seen: Observed) -> RuleCase | None:
     if not 0 < expected < there:
         return None
     return RuleCase(
-        observation=f"{there} reductions in the kernel where at most {expected} are expected (Mosaic): they are staged",
+        observation=f"{there} reductions in the kernel instead of at most {expected} (Mosaic): they are staged",
         suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum"
         if seen.evidence.problem.operation == "attention"
         else "reduce the whole block once along one axis, instead of piece by piece",

@@ -1,4 +1,4 @@
-"""Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
+"""Rules on the grid: useless work, an uneven split among cores, an order that reads more than needed."""
 
 import itertools
 import math
@@ -30,8 +30,8 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
         return None
     conditional = is_unsure = False
     if executed is not None and work.matmul_flops:
-        # If the matrix unit is half filled, in one product or in both, it also executes more, even if all work is
-        # useful.
+        # A matrix unit that is half filled, in one product or both, executes more FLOPs than the useful ones even if
+        # no masked block is computed.
         most, executed = executed / work.matmul_flops, round(executed * _fill(seen))
         factor, source = executed / work.matmul_flops, SCHEDULE
         observation = (
@@ -71,7 +71,7 @@ def _covers_all_keys(seen: Observed) -> bool:
 
 
 def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:
-    """The case of a kernel that skips wholly masked blocks, or has none: it wastes work where the diagonal crosses."""
+    """The case of a kernel that skips wholly masked blocks, or has none: blocks on the diagonal waste its work."""
     block, share = "the key block", 0.5
     if seen.is_attention:
         rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
@@ -79,7 +79,7 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
         # Along the diagonal, about (rows + columns) / 2 pairs in each row are computed in vain.
         share = columns / 2 / (rows + columns)
     return RuleCase(
-        observation=f"{observation}, although some grid steps are skipped: the rest comes from blocks that cross the "
+        observation=f"{observation}, although some grid steps are skipped: the excess is in blocks that cross the "
         "diagonal"
         if conditional
         else f"{observation}: one key block holds all keys, so the diagonal crosses every step",
@@ -111,7 +111,7 @@ def hidden_fetches(seen: Observed) -> RuleCase | None:
     seen_by = [min(of_keys, -(-(block + 1) * rows // columns)) for block in range(of_queries)]
     needed = blocks(queries) // of_queries * sum(seen_by)
     return RuleCase(
-        observation=f"{count(keys.fetches)} blocks of {keys.name} are fetched, but the mask leaves only "
+        observation=f"{count(keys.fetches)} blocks of {keys.name} are fetched, and the mask hides all but "
         f"{count(needed)}; {percent(waited)} of the cycles wait for transfers [simulated {seen.report.chip}]",
         suggestion=f"stop the index maps of {keys.name} and {values.name} at the last block that the queries need "
         "(jnp.minimum(j, last)): a block is not fetched again while its index stays the same",
@@ -201,8 +201,8 @@ def one_core(seen: Observed) -> RuleCase | None:
     if call is None or cores < 2 or seen.chip.platform != "tpu" or "parallel" in call.dimension_semantics:
         return None
     return RuleCase(
-        observation=f"a {seen.report.chip} has {cores} cores, which share the parallel axes of the grid, and "
-        f"dimension_semantics marks none of its {len(call.grid)} axes as parallel",
+        observation=f"a {seen.report.chip} has {cores} cores, which share the parallel axes of the grid, but "
+        "dimension_semantics marks no axis as parallel",
         suggestion=f"name the axes whose steps do not depend on each other: {_semantics(call)}",
         gain=1 - 1 / cores,
         knob="semantics",
@@ -300,8 +300,8 @@ def _semantics(call: PallasCall) -> str:
     chosen = _axes_of_outputs(call)
     if not chosen:
         return (
-            f"dimension_semantics with one entry for each of the {count(axes)} axes of the grid, 'parallel' for these "
-            "axes and 'arbitrary' for the others"
+            f"dimension_semantics with one entry for each axis of the grid ({count(axes)}), 'parallel' for these axes "
+            "and 'arbitrary' for the others"
         )
     entries = ", ".join(["'parallel'"] * chosen + ["'arbitrary'"] * (axes - chosen))
     return (

@@ -21,7 +21,7 @@ _HIGH_MXU, _HIGH_HBM = 0.80, 0.70
 
 @rule("near the ceiling", None, UTILISATION, "both utilisations high: near the ceiling")
 def both_high(seen: Observed) -> RuleCase | None:
-    """Both the matrix unit and HBM are near their targets."""
+    """Both the matrix unit and HBM have reached the published targets."""
     util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
     if util is None or bandwidth is None or util < _HIGH_MXU or bandwidth < _HIGH_HBM:
         return None

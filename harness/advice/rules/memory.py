@@ -66,7 +66,7 @@ def rereads(seen: Observed) -> RuleCase | None:
     "VMEM limit", "compiler", BUDGET, "the default VMEM limit is far below the chip's VMEM: vmem_limit_bytes raises it"
 )
 def limit_in_the_way(seen: Observed) -> RuleCase | None:
-    """A larger query block would pay, and only the default VMEM limit keeps it from fitting."""
+    """A larger query block would pay, and only the kernel's VMEM limit keeps it from fitting."""
     report = seen.report
     again = _read_again(seen)
     if not (again and seen.is_attention and _memory_binds(seen) and report.hbm_bytes):
@@ -119,8 +119,8 @@ _PRODUCTS, _KEPT_AXES = ("matmul",), (-2, -1)
 def _doubled_beside(seen: Observed, window: Window) -> tuple[Edit, ...]:
     """Edits that double blocks of other inputs along axes that `window` lacks.
 
-    In a product of matrices such an axis is the one that is not summed over. In other problems it is any axis whose
-    length no axis of `window` has; if no block has one, the edits are all that double a block.
+    In a product of matrices such an axis is the one that is not summed. In other problems it is any axis whose length
+    no axis of `window` has; if no block has such an axis, all edits that double a block are returned.
     """
     edits = doubling_edits(seen)
     if seen.evidence.problem.operation in _PRODUCTS and len(seen.inputs) == len(_KEPT_AXES):

@@ -156,8 +156,8 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     large = [name for name in changing if _share_of_bytes(seen, name) >= _NOTABLE_SHARE]
     if large and large != changing:
         small = [name for name in changing if name not in large]
-        observation += f"; {' and '.join(small)} move under {percent(_NOTABLE_SHARE, 0)} of the bytes and wait behind "
-        observation += "other transfers"
+        observation += f"; the transfers of {' and '.join(small)} (under {percent(_NOTABLE_SHARE, 0)} of the bytes per "
+        observation += "array) wait behind other transfers"
         changing = large
     names = " and ".join(changing) or ("the inputs" if seen.steps == 1 else "the inputs that change every step")
     suggestion, knob, kind, edits = fetch_ahead(seen, names)
@@ -350,8 +350,8 @@ def small_call(seen: Observed) -> RuleCase | None:
     if calls <= 1:
         suggestion = "keep the kernel and give each call more work (batch, heads): launch then takes a smaller share"
     return RuleCase(
-        observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch, in {calls} Pallas calls "
-        f"and {len(seen.run.ops)} ops [simulated {seen.report.chip}]",
+        observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch (Pallas calls: {calls}, "
+        f"ops: {len(seen.run.ops)}) [simulated {seen.report.chip}]",
         suggestion=suggestion,
         gain=launch * (1 - 1 / calls) if calls > 1 else launch,
         gain_source=SCHEDULE,

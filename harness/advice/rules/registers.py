@@ -156,7 +156,8 @@ def spills(seen: Observed) -> RuleCase | None:
 def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
     """The remedy for spills, its knob, its kind of change, and the share of the cycles that the line to change takes.
 
-    How much more fewer spills save is unknown, because another body has another schedule.
+    The share is None if the remedy names no line. Fewer spills may save more; how much is unknown, because another body
+    has another schedule.
     """
     alone = pass_over_scores.look(seen)
     if alone is not None:

@@ -30,7 +30,7 @@ PRACTICE = "this project's ledger"
 
 ROOFLINE = "roofline"
 SCHEDULE = "simulated schedule"
-# This gain is not a bound but the simulated effect of the edit.
+# A gain with this source is not a bound but the simulated effect of an edit.
 SIMULATED_EDIT = "simulated edit"
 
 
@@ -38,7 +38,7 @@ SIMULATED_EDIT = "simulated edit"
 class RuleCase:
     """One case of a rule. `gain` bounds the share of the time that the change saves, None if there is no bound.
 
-    No single cause bounds the gain of another block size: a larger block has fewer steps, rescalings and re-reads at
+    No single cause bounds the gain of another block size: a larger block means fewer steps, rescalings and re-reads at
     once (benchmarks/RULES.md). `edits` change block sizes as advised. `cost` is the share of the time that the observed
     cause takes now: it ranks a case whose gain is not known.
 
@@ -94,7 +94,7 @@ def best_of(finding: RuleCase, simulated: Sequence[SimulatedEdits]) -> Simulated
 
 
 def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[SimulatedEdits] = ()) -> Hint:
-    """The finding as it is reported: with the gain of the fastest simulated edit, otherwise with the bound on its gain.
+    """The hint for the case `finding`, with the gain of the fastest simulated edit, otherwise with a bound on the gain.
 
     The bound never exceeds the share of the time above the roofline.
     """

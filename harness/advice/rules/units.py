@@ -56,7 +56,7 @@ def cross_lane(seen: Observed) -> RuleCase | None:
     "raise key/value blocks with care: larger ones rescale the accumulator less often",
 )
 def unit_stalls(seen: Observed) -> RuleCase | None:
-    """The schedule waits for a busy unit that is not the MXU: mostly row maxima and row sums across lanes."""
+    """The schedule waits for busy units, mostly for row maxima and sums across lanes, while the MXU has time left."""
     if seen.run is None:
         return None
     share = seen.share(seen.run.unit_stall_cycles)
@@ -161,7 +161,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     "exp over 10%", "body", OP_PROFILE, "exp over 10% of the time means that the vector unit binds", keeps_traffic=True
 )
 def exp_bound(seen: Observed) -> RuleCase | None:
-    """The lines with exponentials take over a tenth of the time, and do not overlap with the matrix unit's work."""
+    """The lines with exponentials take over a tenth of the time, while the matrix unit has time to spare."""
     run = seen.run
     if run is None or not run.cycles or not run.breakdown or seen.used("MXU") >= _BINDING_SLOTS:
         return None
@@ -183,7 +183,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
             else "use exp2 and fold log2(e) into a factor that is multiplied in anyway"
         )
         + seen.unless_exp2,
-        # The change saves one of the vector operations that a line like this does for each exponential.
+        # The change saves one of the vector operations that the hottest line does for each exponential.
         gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
         gain_source=SCHEDULE,
         # Two of five attempts lost (benchmarks/RULES.md).
@@ -265,7 +265,7 @@ def both_low(seen: Observed) -> RuleCase | None:
 
 
 def _busiest_line(seen: Observed) -> str:
-    """Words on the line with the most vector operations, with their number per score; "" if no line is known."""
+    """Names the line with the most vector operations and their number per attention score; "" if either is unknown."""
     scores, breakdown = score_registers(seen), seen.run.breakdown if seen.run else None
     lines = lines_of_source(breakdown) if breakdown else ()
     line = max(lines, key=lambda each: each.units.get("VALU", 0), default=None)

@@ -1,4 +1,4 @@
-"""Tests evidence: reasons why it cannot support a verdict, and a refusal of two programs that are not comparable."""
+"""Reasons why evidence cannot support a verdict, and the refusal of two programs that are not comparable."""
 
 from harness.hardware import Chip
 from harness.judge.verdict import roofline, schedule_checks
@@ -8,7 +8,7 @@ from harness.records import Evidence, Latency, Source
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
     """A doubt if the low end of a measured time's interval is shorter than `chip` can reach: the clock may be wrong.
 
-    A simulated time needs no such lower limit: the chip can issue its schedule, and an error of the simulator is no
+    A simulated time needs no such limit: the chip can issue the simulated schedule, and an error of the simulator is no
     reason to call the schedule impossible.
     """
     time = evidence.latency
@@ -20,11 +20,11 @@ def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
 
 
 def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
-    """The reason why `evidence` cannot support a verdict; empty if it can."""
+    """Reasons why `evidence` cannot support a verdict; empty if it can."""
     if evidence.failure:
         return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
     if evidence.unchecked:
-        return (f"{len(evidence.unchecked)} checks of {who} were not run, and nothing unchecked is accepted",)
+        return (f"checks of {who} were not run ({len(evidence.unchecked)}), and nothing unchecked is accepted",)
     if len(evidence.members) != len(evidence.problem.members or ()):
         return (f"not every member of the suite was evaluated for {who}, and nothing unchecked is accepted",)
     if evidence.members:

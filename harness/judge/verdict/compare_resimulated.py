@@ -13,14 +13,15 @@ _SAME = 1e-9
 
 
 def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
-    """The accept `verdict` on a simulated gain, unchanged if the gain holds on every machine, else inconclusive.
+    """The accept `verdict` on a simulated gain; inconclusive instead unless the gain holds on every machine.
 
     On each machine the candidate must take less time than the champion, by any amount: the nominal times already show
     that the gain is large enough, and exceeds the simulator's error for programs of this kind. To require the minimum
     effect under each changed constant would require more of every gain, because a constant that makes all kernels
-    faster (transfers at no cost) also makes their difference smaller. If a ratio is 1 or more, the sign of the gain
-    depends on that constant alone. The verdict is inconclusive if there are no runs, if a run has no time, or if the
-    times of the nominal run are not the judged times. On no machine may a member of a suite lose more than `may_lose`.
+    faster (transfers at no cost) also makes their difference smaller. If the ratio on a machine is 1 or more, the sign
+    of the gain depends on the constant changed there. The verdict is inconclusive if there are no runs, if a run has no
+    time, or if the times of the nominal run are not the judged times. On no machine may a member of a suite lose more
+    than `may_lose`.
     """
     doubt = (
         _unusable(candidate, champion, resimulated)
@@ -93,7 +94,7 @@ def _members_lost(candidate: Evidence, resimulated: tuple[Resimulation, ...]) ->
     """A sentence on a member that loses too much on one of the machines; "" if no member does."""
     for run in resimulated:
         for sentence in members.losers(candidate.problem, run.members, f"simulated under {run.name}"):
-            return f"the loss of a member depends on an uncertain constant of the simulator: {sentence}"
+            return f"a member's loss depends on an uncertain assumption of the simulator: {sentence}"
     return ""
 
 

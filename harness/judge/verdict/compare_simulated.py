@@ -4,8 +4,8 @@ The same program always takes the same simulated time, so trying again involves 
 only uncertainty is whether hardware agrees. The simulator's errors are those of its model (a latency, a queue, a
 clock). Two programs share most of these errors. The rest comes from the differences between the programs, and is zero
 for equal schedules. Suppose that the error of a pair were a fraction c of the change plus a floor f. Then the sign of a
-change g would be known if g >= k (c g + f), that is if g >= k f / (1 - k c). The part that grows with the change would
-only cost a factor; only the floor would hide small changes.
+change g would be known to k deviations if g >= k (c g + f), that is if g >= k f / (1 - k c). The part that grows with
+the change would only cost a factor; only the floor would hide small changes.
 
 The published times do not confirm this. Among them, the pairs most like a champion and a candidate are two kernels for
 one problem. The ratios of such pairs are off by 1 to 8 %, about as much as their times (benchmarks/FIDELITY.md). None

@@ -58,7 +58,7 @@ def decide(
     lose more than it is allowed to, also in these runs. The fastest of several candidates (`tries`) must gain more,
     because choosing by simulated times also chooses their errors. For a measured gain the whole confidence interval
     must lie beyond the minimum; the interval widens with each attempt since the last accept. Raises ValueError if the
-    two were not taken under the same key.
+    two are not comparable.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:
@@ -91,7 +91,7 @@ def decide(
 def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
     """True if the candidate would be accepted for its simulated time, so that it is worth simulating the pair again.
 
-    Raises ValueError if the two were not taken under the same key.
+    Raises ValueError if the two are not comparable.
     """
     if candidate.latency is None or candidate.latency.source != "simulated":
         return False
@@ -154,7 +154,7 @@ def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
 
 
 def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
-    """A sentence on a gain that only the host's clock shows, not the device's; empty if there is none."""
+    """A sentence on a gain of the host's time, for a verdict without a gain of the device's; empty if there is none."""
     if paired.clock != "device" or candidate.samples is None or champion.samples is None:
         return ""
     old, new = champion.samples.host_seconds, candidate.samples.host_seconds
@@ -166,8 +166,8 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
     if len(new) < sign_test.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
         return ""
     return (
-        "host-only: the host waits less but the device takes no less time, so dispatch or transfer got faster, not the "
-        f"kernel; host time ratio {compare_measured.interval_text(ratio, low, high, len(new))}"
+        "host-only: the host waits less, but the device's clock proves no gain of the kernel; dispatch or transfer may "
+        f"have got faster; host time ratio {compare_measured.interval_text(ratio, low, high, len(new))}"
     )
 
 

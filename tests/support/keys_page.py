@@ -18,7 +18,7 @@ from harness.sandbox.environment import environment
 PACKAGE = Path(harness.__file__).parent
 ROOT = PACKAGE.parent
 PAGE = ROOT / "docs" / "KEYS.md"
-# A contest of each built-in operator, one of v6e and one of a suite; more would only repeat these.
+# Contests of several operators, one on v6e and one of a suite.
 CONTESTS = {
     "attention": ROOT,
     "attention on v6e": ROOT / "examples/attention-v6e",
@@ -115,29 +115,30 @@ def lines() -> Iterator[str]:
     yield ""
     others = ", ".join(f"`{name}`" for name in dict.fromkeys(OPERATORS.values()))
     yield (
-        f"All other files move no key. Operators are {others}; some use another: paged attention uses attention, "
-        "grouped and quantized products use matmul."
+        f"All other files move no key of these contests. Operators are {others}. Some operators use another: paged "
+        "attention uses attention, grouped and quantized products use matmul."
     )
 
 
 HEAD = """\
 # Whose keys a change moves
 
-An attempt carries two keys. The *timing key* covers everything that its time depends on: how the kernel is compiled and
-simulated, the facts of its chip, what is timed, and the versions of jax and libtpu. Times are compared only if their
-timing keys are equal. The *checks key* covers everything that its correctness was checked with: the checks, the
-contest's operator, its `prepare.py`, and its chip.
+An attempt carries two keys. The *timing key* covers everything that the time of a kernel depends on: how it is compiled
+and simulated, the facts of its chip, what is timed, and the versions of jax and libtpu. Times are compared only if
+their timing keys are equal. The *checks key* covers everything that decides whether a kernel is correct: the checks,
+the contest's operator, its `prepare.py`, and its chip.
 
 - If the timing key changes, accepted attempts are compiled and simulated again, so that the table has one scale. This
   happens after the next attempt, or with `./ratchet.sh rescale`.
 - If the checks key changes, the next attempt first checks the champion again. The result is a note on the champion.
-- A change of comments, docstrings, formatting or imports for types alone moves no key. The code of verdicts, reports,
-  the command line and the ledger is in neither key: a kernel's time and correctness do not depend on it.
+- A change of comments, docstrings, formatting or imports for types alone moves no key. The code of verdicts (except
+  `schedule_checks.py`), reports, the command line and the ledger is in neither key: a kernel's time and correctness do
+  not depend on it.
 - A change of one operator moves only the keys of contests that use it. A change of one chip moves only the keys of
-  contests on that chip. A change of `workbench=` in its row moves none, because only the workbench reads it.
+  contests on that chip. A change of `workbench=` in a chip's row moves none, because only the workbench reads it.
 
-`tests/support/keys_page.py` writes the table by changing every file in turn. Its contests are that of the root and ten
-of `examples/`."""
+`tests/support/keys_page.py` writes the table by changing every file in turn. The table's contests are that of the root
+and ten of `examples/`."""
 
 
 def main() -> int:

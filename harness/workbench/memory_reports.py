@@ -1,4 +1,4 @@
-"""Tables of device memory without a capture: an out-of-memory message, and a snapshot of JAX's."""
+"""Tables of device memory without a capture: from an out-of-memory message, or from a snapshot that JAX wrote."""
 
 from pathlib import Path
 
@@ -33,8 +33,8 @@ _IN_KERNEL: Fields[ProgramAllocation] = (
     Field("buffer", "what it is", lambda allocation: allocation.tag.partition(" The u8 ")[0], is_whole=True),
 )
 _REFUSED_REMEDY = {
-    True: "see what it keeps: .lower(...).compile().memory_analysis(); then use a smaller batch, jax.checkpoint, or "
-    "donate_argnums for arguments that are not needed afterwards",
+    True: "see what the program needs: .lower(...).compile().memory_analysis(); then use a smaller batch, "
+    "jax.checkpoint, or donate_argnums for arguments that are not needed afterwards",
     False: "see what else the device holds: call jax.profiler.save_device_memory_profile just before, and give the "
     "file to `xprof memory`",
 }
@@ -47,7 +47,10 @@ _LIMIT = (
 
 
 def read(path: Path) -> tuple[Table, ...] | None:
-    """The tables of a file that is a message or a snapshot, None if it is neither; raises RatchetError."""
+    """The tables of an out-of-memory message or a memory snapshot; None for a folder and for other binary files.
+
+    Raises RatchetError `bad-profile` for other text.
+    """
     if not path.is_file() or modules.is_module(path):
         return None
     data = reading_limits.read(path)
@@ -67,13 +70,13 @@ def read(path: Path) -> tuple[Table, ...] | None:
         raise RatchetError(
             "bad-profile",
             f"{path}: expected a capture, a snapshot of memory, or a message that says how much memory was asked for, "
-            f"got {len(text):,} characters of text without one",
+            f"got {len(text):,} characters of other text",
         )
     return None
 
 
 def remedy(allocation: ProgramAllocation) -> str:
-    """Words on a way to make such an allocation smaller; "" if no rule applies."""
+    """A way to make the allocation smaller, in words; "" if no rule applies."""
     sizes = memory_rules.dimensions(allocation.shape)
     tag = allocation.tag.lower()
     if "window allocation" in tag:
@@ -141,6 +144,6 @@ def _snapshot(listed: tuple[Held, ...], name: str) -> Table:
 
 
 def _place(buffer: Held) -> str:
-    """The innermost call that is not JAX's own."""
+    """The innermost call that is not JAX's own, or the innermost of all; "" if the snapshot has no calls."""
     callers = (call for call in buffer.calls if not any(part in call for part in _OF_JAX))
     return next(iter((*callers, *buffer.calls)), "")

@@ -48,7 +48,7 @@ def _column(text: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
-    """A column, and the function that gives the cell of one thing in it."""
+    """A column, and the function that gives its cell for a thing."""
 
     name: str
     title: str
@@ -87,7 +87,7 @@ def table(
     notes: Iterable[str] = (),
     why_empty: str = "",
 ) -> Table:
-    """A table of these rows; `of` are its columns, or the text that `columns` reads.
+    """A table of these rows; `of` is the columns, or a text for `columns`.
 
     `notes` are kept only if there are rows, `why_empty` only if there are none.
     """

@@ -1,4 +1,4 @@
-"""XProf's own pages over the runs of a log directory: on loopback, or on request as xprof itself starts them."""
+"""XProf's own pages over the runs of a log directory: on loopback or, on request, as xprof's launcher serves them."""
 
 import contextlib
 import errno
@@ -17,10 +17,10 @@ HOST = "127.0.0.1"
 
 
 def bind_server(logdir: str, port: int) -> wsgi.Server:
-    """A server for `logdir` that listens on 127.0.0.1 and nowhere else; 0 lets the system choose the port.
+    """A server for `logdir` that listens on 127.0.0.1 alone; with `port` 0 the system chooses the port.
 
-    xprof's own launcher would listen on all interfaces, and open a gRPC port besides. Raises RatchetError
-    `port-in-use` or `no-port`, and `no-log-directory` if `logdir` is elsewhere and cannot be reached.
+    xprof's own launcher would listen on all interfaces, and also open a gRPC port. Raises RatchetError `port-in-use` or
+    `no-port`, and `no-log-directory` if `logdir` is on another machine and cannot be reached.
     """
     _expect_free(port)
     try:

@@ -220,7 +220,7 @@ TRACED = {
     "mask": ("return x[x > 0]", "keep the size", "NonConcreteBooleanIndexError"),
     "index": ("return [1, 2, 3][x.sum().astype(int)]", "jax.lax.fori_loop", "TracerIntegerConversionError"),
     "numpy": ("return np.sin(x)", "the function of jax.numpy", "TracerArrayConversionError"),
-    "shape": ("return float(x.sum())", "static_argnums, take it from x.shape", "ConcretizationTypeError"),
+    "shape": ("return float(x.sum())", "static_argnums, take sizes from x.shape", "ConcretizationTypeError"),
 }
 
 

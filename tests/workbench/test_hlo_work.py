@@ -103,7 +103,7 @@ def test_copies_have_producer_consumer_cost_cause_and_remedy() -> None:
     assert first.buffer_bytes == 512 << 10
     assert (first.bytes_moved, first.bytes_per_run) == (1 << 20, 512 << 20)
     assert first.consumers == ("written (tpu_custom_call)",)
-    assert "read after it was updated" in first.cause
+    assert "read after its update" in first.cause
     assert "scratch" in first.remedy
     assert first.source == "kernel.py:7"
     assert (second.name, second.kind, second.producer) == ("other", "relayout", "given (argument 0)")

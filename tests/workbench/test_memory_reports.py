@@ -154,7 +154,7 @@ def test_a_message_without_allocations_still_says_how_much(tmp_path: Path) -> No
 def test_other_text_is_no_broken_capture(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text("step 100 loss 2.3\n", encoding="utf-8")
-    with pytest.raises(RatchetError, match="text without one"):
+    with pytest.raises(RatchetError, match="characters of other text"):
         memory_reports.read(path)
 
 

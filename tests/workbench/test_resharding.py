@@ -139,7 +139,7 @@ def test_a_gather_that_is_cut_again_is_spared() -> None:
 
 def test_a_gather_of_rows_before_a_product_is_spared() -> None:
     collective = collectives_in(X, W, GATHER, f"ROOT %d = {PRODUCT}")["g"]
-    assert "rows, which are independent of each other" in collective.reading
+    assert "rows, although they are independent of each other" in collective.reading
     assert "P(data, None)" in collective.remedy
 
 

@@ -1,1 +1,1 @@
-"""Takes captures: of a contest's kernel, of a user's program, of a process that runs endlessly."""
+"""Captures of a contest's kernel, of some calls or in an endless loop; runs and compilations of a user's program."""

@@ -1,4 +1,4 @@
-"""The process of a captured program: some calls in a profile, or endless calls under JAX's profiler server."""
+"""The process that profiles some calls of a kernel's program, or calls it endlessly under JAX's profiler server."""
 
 import itertools
 import pickle
@@ -27,7 +27,7 @@ from harness.workbench.capture.messages import (
 
 
 def capture(request: CaptureRequest) -> CaptureReply:
-    """Compiles, warms up, and profiles; writes the profile and the text of the compiled module."""
+    """The profile's path and the times of the profiled calls; also writes the text of the compiled module."""
     call, text = _warm(request.subject)
     host_seconds: list[float] = []
 
@@ -49,7 +49,7 @@ def capture(request: CaptureRequest) -> CaptureReply:
 
 @dataclass(slots=True)
 class _Served:
-    """The program that runs endlessly, in a thread of its own, and the exception that ended it."""
+    """A program that runs endlessly in a thread of its own, and the exception that ended it, if one did."""
 
     call: Callable[[], None]
     window: StepsWindow | None = None
@@ -89,7 +89,7 @@ _served: _Served | None = None
 
 
 def serve(request: ServeRequest) -> ServeReply:
-    """Starts the server and the program; both continue after the reply. The server listens on all interfaces."""
+    """The device and the time of one call; starts JAX's profiler server, on all interfaces, and the endless program."""
     global _served
     call, _ = _warm(request.subject)
     began = time.perf_counter()
@@ -102,7 +102,7 @@ def serve(request: ServeRequest) -> ServeReply:
 
 
 def watch(request: WatchRequest) -> Done:
-    """Waits until the program that `serve` started ends, or until its steps are captured.
+    """With `window`, the folder of the captured steps, once it exists; otherwise waits until the program fails.
 
     Raises the exception that ended the program.
     """

@@ -1,4 +1,4 @@
-"""A kernel captured on its own: its exported program runs in a confined child under JAX's profiler."""
+"""A kernel captured alone: a child process, confined unless it needs a device, runs its program under a profiler."""
 
 import secrets
 import shutil
@@ -47,7 +47,7 @@ class CapturedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The exported program on disk, the processes that may run it, and a title that names the problem as it runs."""
+    """The exported program on disk, the dialogue with its processes, and a title: the problem in the size that runs."""
 
     kernel: CapturedKernel
     dialogue: Dialogue
@@ -56,10 +56,10 @@ class Exported:
     title: str
 
     def start(self, name: str, module: str, *, is_confined: bool = True) -> Child:
-        """A child for the device, in a folder of its own; confined like the judge's child that times a kernel."""
+        """A child for the device, in a folder of its own; on a CPU it is confined, if `is_confined`."""
         directory = self.scratch / name
         directory.mkdir()
-        # A device's driver needs more than can be listed, and a server needs sockets.
+        # A device's driver needs more files than can be listed, and a server needs sockets.
         is_out_of_reach = is_confined and self.kernel.source != "measured"
         confinement = Confinement(readable=(str(self.scratch),), writable=(str(self.kernel.profiles),))
         variables = environment.measuring(self.kernel.device)
@@ -71,9 +71,9 @@ class Exported:
 def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tuple[CaptureReply, Path]:
     """One capture of `calls` calls: the child's reply, and the file of the HLO.
 
-    Writes `profile_data/plugins/profile/<label>-<8 digits>/` of the contest, and the HLO text next to `plugins`:
-    kernel.hlo.txt, for the CPU reference program kernel.cpu.hlo.txt. Raises RatchetError with the kind of the
-    failure; the failed capture is removed from profile_data.
+    Writes `profile_data/plugins/profile/<label>-<8 hex digits>/` of the contest, and the HLO text next to `plugins`:
+    kernel.hlo.txt, for the CPU reference program kernel.cpu.hlo.txt. If the child fails, removes the capture and raises
+    RatchetError with the kind of the failure.
     """
     kernel = program.kernel
     text = kernel.profiles / ("kernel.cpu.hlo.txt" if kernel.device == "cpu" else "kernel.hlo.txt")

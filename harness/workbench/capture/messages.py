@@ -1,4 +1,4 @@
-"""Messages to and from the processes that take captures: of a program's calls, of a program that runs endlessly."""
+"""Messages to and from the processes that capture a kernel, or that run or compile a user's program."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from harness.sandbox.profiles import TraceMode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSubject:
-    """The exported program to run, and the pickled problem for its inputs; `reduced`: the number of a smaller shape."""
+    """The exported program, and the pickled problem for its inputs; `reduced` numbers a smaller shape (None: full)."""
 
     artifact: str
     problem: str
@@ -41,7 +41,7 @@ class CaptureReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsWindow:
-    """The steps of a running loop that are captured, `first` to `last`, as `session` of `profile_directory`."""
+    """Steps of a running loop to capture, from `first` to `last` inclusive, as `session` of `profile_directory`."""
 
     first: int
     last: int
@@ -52,7 +52,7 @@ class StepsWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeRequest:
-    """Run the program in a loop, with JAX's profiler server listening on `port`, and capture the steps of `window`."""
+    """Run the program endlessly with JAX's profiler server on `port`; capture the steps of `window`, if it is given."""
 
     subject: CaptureSubject
     port: int
@@ -61,7 +61,7 @@ class ServeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeReply:
-    """The program runs and listens; one call takes `call_seconds` of the host's time."""
+    """The program runs and the server listens; one call takes `call_seconds` by the host's clock."""
 
     device_kind: str
     call_seconds: float
@@ -69,9 +69,9 @@ class ServeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """Answer when the program that is served has ended, which happens only if it fails.
+    """Answer when the served program has failed; it ends in no other way.
 
-    With `window`, answer with the profile as soon as the steps of the window are captured.
+    With `window`, answer with the capture's folder as soon as the steps of the window are captured.
     """
 
     window: bool = False
@@ -87,7 +87,7 @@ class ContinuousRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest:
-    """Wait `wait_seconds`, then have a snapshot written to an empty folder."""
+    """Wait `wait_seconds`, then have a snapshot written to the empty folder `directory`."""
 
     address: str
     wait_seconds: float
@@ -103,13 +103,13 @@ class SnapshotReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerRequest:
-    """Trace, lower and compile the function of `path`, with arguments of these shapes (`f32[8,128]`).
+    """Trace, lower and compile `function` of the file `path` for `arguments` such as `f32[8,128]`.
 
     The device is one of the TPU `topology` (None: the device that JAX finds); if the function asks for its device, the
     answer is `chip`. With a `mesh` (axes with their sizes) the function is compiled for all devices of the topology, in
     the order of their numbers; a dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`,
-    `stablehlo` and `hlo` in the folder `scratch`, the executable into the folder `dumps` if there is one; `directory`
-    is the user's own.
+    `stablehlo` and `hlo` in the folder `scratch`, the executable to the folder `dumps` if one is given; `directory` is
+    the user's working directory.
     """
 
     path: str
@@ -125,20 +125,20 @@ class LowerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerReply:
-    """The texts are written; `compiled_for` is the device."""
+    """The texts are written; `compiled_for` names the device, with a mesh also the number of devices."""
 
     compiled_for: str
 
 
-# The folder of the profile of a program's second call, and the annotation around that call in it.
+# Names the folder with the profile of a program's second call, and the annotation around that call.
 SECOND_CALL = "second-call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRequest:
-    """Run `path`: its function without arguments twice, or (`function` empty) the file as a main program, once.
+    """Run `path`: its `function` twice, without arguments; if `function` is empty, the file once, as a main program.
 
-    `home` and `directory` are the user's own; `scratch` is where dumps go.
+    `home` and `directory` are the user's home and working directory; dumps go to the folder `scratch`.
     """
 
     path: str

@@ -13,7 +13,7 @@ from harness.workbench.profiles.memory_rules import PARAMETERS, category_of_name
 _DOT = re.compile(
     r"stablehlo\.dot_general (%[\w#]+), (%[\w#]+)([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>"
 )
-# The place of a product stands in the text's table of places: `loc(#loc12)`.
+# A product refers to its place in the text's table of places: `loc(#loc12)`.
 _PLACE = re.compile(r"loc\((#loc\d*)\)$")
 _PLACES = re.compile(r'^(#loc\d*) = loc\((?:"([^"]*)"|\w+)?', re.MULTILINE)
 _PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
@@ -33,7 +33,7 @@ _DEEP = 4
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """An argument of the program: the name that JAX gives it, `params['w1']`, and the type that it is stored in."""
+    """An argument of the program: the name that JAX gives it, such as `params['w1']`, and the type of its elements."""
 
     name: str
     dtype: str
@@ -58,7 +58,7 @@ class _Product:
 
     @property
     def weights(self) -> tuple[_Argument | None, ...]:
-        """Operands that are weights: by name, or because they multiply a computed value outside a gradient."""
+        """Arguments that are weights: by name, or because they multiply a computed value outside the backward pass."""
         named = tuple(
             argument
             for argument in (self.left, self.right)
@@ -68,7 +68,7 @@ class _Product:
         return named or ((self.left or self.right,) if is_weight else ())
 
     def side(self, weights: Set[_Argument]) -> tuple[Literal["left", "right", ""], str]:
-        """The side that a weight is on, and the type that the weight is stored in."""
+        """The operand that is a weight, and the type in which the weight is stored; ("", "") if neither is one."""
         if self.right in weights and self.right is not None:
             return "right", self.right.dtype
         return ("left", self.left.dtype) if self.left in weights and self.left is not None else ("", "")
@@ -101,7 +101,7 @@ def _products(text: str) -> Iterator[_Product]:
 
 
 def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:
-    """The arguments of the program by function and by the value that holds them, followed through calls and loops."""
+    """The program's arguments, by the function and the value that hold them; followed through calls and loops."""
     arguments: dict[tuple[str, str], _Argument] = {}
     results: dict[str, str] = {}
     parameters: dict[str, list[str]] = {}

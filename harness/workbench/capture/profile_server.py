@@ -39,7 +39,7 @@ class Served:
     address: str
 
     def wait(self) -> None:
-        """Waits for Ctrl-C. Raises RatchetError with the failure that ended the program."""
+        """Waits until Ctrl-C, or until the program fails: then it raises RatchetError with the failure."""
         self._watch(WatchRequest())
 
     def capture_folder(self) -> Path:
@@ -52,11 +52,11 @@ class Served:
 
 @contextmanager
 def serving(program: Exported, port: int, window: StepsWindow | None = None) -> Iterator[Served]:
-    """The program running endlessly while JAX's profiler server listens on `port`; both end when the context does.
+    """The program, running endlessly while JAX's profiler server listens on `port`; both end with `program`'s context.
 
-    The steps of `window` are captured while the program runs. jax (0.10 to 0.12) binds that server to all interfaces
-    and offers nothing else. The child needs sockets, so it is not confined: it runs the exported program, never
-    kernel.py. Raises RatchetError `port-in-use`.
+    The steps of `window` are captured while the program runs. jax (0.10 to 0.12) always binds that server to all
+    interfaces. The child needs sockets, so it is not confined; it runs the exported program, never kernel.py. Raises
+    RatchetError `port-in-use`.
     """
     require_free(port)
     child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
@@ -92,7 +92,7 @@ def snapshots(
 
 
 def require_free(port: int) -> None:
-    """Raises RatchetError `port-in-use`: JAX's server only logs that it could not listen."""
+    """Raises RatchetError `port-in-use` if nothing can listen on `port`: JAX's server would only log the failure."""
     with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

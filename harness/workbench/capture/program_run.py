@@ -1,4 +1,4 @@
-"""A user's program run in a child process, in the user's environment, with a limit on its time."""
+"""A user's program, run or compiled in a child process, in the user's environment, with a limit on its time."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from harness.workbench.profiles import reading
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.spans import length, spans, within
 
-# A program may use all memory of the machine: it is the user's own.
+# The program is the user's own: it may use all memory of the machine.
 _BYTES = 1 << 50
 # For libtpu on a machine without a TPU: do not search for a host's metadata, and let a second process load libtpu.
 _QUIET = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -37,8 +37,8 @@ _DUMPS = (
     "--xla_jf_dump_llo_pass_label_regex=^(final_(bundles|hlo-static-per-bundle)|post-delay-converter)",
     "--xla_mosaic_enable_llo_source_annotations=true",
 )
-# The events of JAX's dispatch in a profile (0.10 and 0.12): one for each call of a jitted function, also of those that
-# JAX makes for single operations.
+# JAX's dispatch events in a profile (0.10 and 0.12): they show each call of a jitted function, also of the functions
+# that JAX makes for single operations.
 _DISPATCH = re.compile(r"PjitFunction\((.*)\)")
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def run_program(module: str, limit_seconds: float) -> ProgramRun:
 
     The program is not confined: it is the user's own.
 
-    Raises UsageError `no-module`, RatchetError with the kind of the failure.
+    Raises UsageError `no-module`, and RatchetError with the kind of the failure.
     """
     path, function = _path_and_function(module)
     with _process() as (children, child, scratch):
@@ -64,7 +64,7 @@ def run_program(module: str, limit_seconds: float) -> ProgramRun:
 
 
 def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
-    """`run` with the dispatches that the profile of its second call shows; `unread` says if it cannot be read."""
+    """`run` with the dispatches and own seconds of its second call; if the profile lacks them, `unread` says so."""
     try:
         capture = reading.read((profile,))
     except RatchetError as error:
@@ -89,7 +89,7 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
 
 
 def _own_seconds(capture: Capture, window: Period, handed_over: list[Period]) -> float:
-    """Seconds of the call in which nothing of XLA ran and JAX dispatched nothing."""
+    """Seconds of the call in which XLA ran nothing and JAX dispatched nothing."""
     query = (
         "select start_seconds, end_seconds from busy join devices using (device) where is_main and of = 'everything'"
     )
@@ -117,11 +117,11 @@ def lower_program(
     dumps: Path | None = None,
     flags: Sequence[str] = (),
 ) -> LoweredProgram:
-    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip` in a separate process.
+    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip` (None: JAX's device) in its own process.
 
-    With a `mesh` (sizes by axis) the function is compiled for as many chips; the compiler dumps what the simulator
-    reads into the folder `dumps`, and gets these `flags` as well. Raises UsageError `no-module`, and RatchetError with
-    the kind of the failure that ended it.
+    With a `mesh` (sizes by axis) the function is compiled for as many chips as the mesh has. With a folder `dumps` the
+    compiler writes there what the simulator reads; it also gets these `flags`. Raises UsageError `no-module`, and
+    RatchetError with the kind of the failure.
     """
     path, function = _path_and_function(module)
     topology = chip.topology if chip else None

@@ -1,4 +1,4 @@
-"""The process that runs a user's program and records its compilations, their causes, and its transfers."""
+"""The process that runs a user's program and records its compilations and transfers, or compiles its function."""
 
 import contextlib
 import ctypes
@@ -59,7 +59,7 @@ class _CompileWatch(logging.Handler):
         self.phase: Phase = "import"
         self.compilations: list[Compilation] = []
         self.lowering_seconds = 0.0
-        # Place, cause, changed arguments and redefinition of the next compilation, by the name of the function.
+        # Place, cause, changed arguments and is_redefinition of the next compilation, by the name of the function.
         self._pending: dict[str, tuple[str, str, tuple[str, ...], bool]] = {}
         self._calls: dict[str, list[dict[str, str]]] = {}
 
@@ -118,7 +118,7 @@ class _CompileWatch(logging.Handler):
 def _arguments_of_the_call() -> dict[str, str] | None:
     """The arguments of the jitted call that is being traced, described by name; None if this JAX has no such frame.
 
-    The log names a static argument by position in one release and not at all in the next (0.12).
+    JAX's log names a static argument by its position in 0.10, and not at all in 0.12.
     """
     frame = inspect.currentframe()
     while frame is not None:
@@ -230,7 +230,7 @@ def _settings(dumps: Path) -> tuple[str, ...]:
     """Makes JAX report what the checklist needs; returns sentences on what this release of JAX cannot report."""
     unread = []
     wanted = {
-        "jax_explain_cache_misses": (True, "why something is compiled"),
+        "jax_explain_cache_misses": (True, "the causes of compilations"),
         "jax_transfer_guard": ("log_explicit", "transfers"),
         "jax_dump_ir_to": (str(dumps), "matrix products"),
     }
@@ -286,7 +286,7 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
 
 @contextlib.contextmanager
 def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> Iterator[None]:
-    """Adds the transfers in the body of the `with`, as JAX's guard prints them to stderr; passes other lines on."""
+    """Adds the transfers that JAX's guard prints to stderr in the body of the `with`; passes other lines on."""
     log = scratch / f"{name.replace(' ', '-')}.log"
     kept = os.dup(2)
     with log.open("wb") as stream:
@@ -333,7 +333,7 @@ def _modules(dumps: Path) -> Iterator[tuple[str, str]]:
 
 
 def _facts(dumps: Path) -> Iterator[ModuleFacts]:
-    """The facts that rules need besides matrix products, for the modules that have any."""
+    """Convolutions by layout, and logarithms and exponentials by type, of each module that has any."""
     for name, text in _modules(dumps):
         convolutions = Counter(order.replace(" ", "") for order in _CONVOLUTION.findall(text))
         transcendentals = Counter(dtype for _, dtype in _TRANSCENDENTAL.findall(text))
@@ -356,7 +356,7 @@ _ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)*(?:,(?=\d)|(?=\])))*)\]")
 
 
 def lower(request: LowerRequest) -> LowerReply:
-    """The function's jaxpr, its StableHLO, and its compiled HLO."""
+    """The device that the function was compiled for; writes its jaxpr, StableHLO and compiled HLO."""
     os.chdir(request.directory)
     path = Path(request.path)
     sys.path.insert(0, str(path.parent))
@@ -374,8 +374,8 @@ def lower(request: LowerRequest) -> LowerReply:
     if request.mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
-    # A device of another machine is named in the shardings of arguments; a function without arguments gets an unused
-    # argument for that.
+    # The sharding of the arguments names the device of a topology; for this, a function without arguments gets an
+    # unused argument.
     sharding, platforms, extra = None, None, 0
     if request.topology is not None:
         topology = _topology(request.topology, request)
@@ -403,9 +403,9 @@ def lower(request: LowerRequest) -> LowerReply:
 
 
 def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
-    """The function of a module that may ask for its device while it is imported.
+    """The function `name` of a module, which may ask for its device while it is imported and gets `chip`.
 
-    A module may do so for a constant, or import a name of jax (`from jax import devices`) that it calls later.
+    A module may ask for the sake of a constant, or import a function (`from jax import devices`) that it calls later.
     """
     if chip is None:
         return _function(path, name)
@@ -421,9 +421,9 @@ def _function_for(chip: Chip | None, path: Path, name: str) -> Any:
 
 
 def _restore_flags(flags: str) -> None:
-    """Adds the `flags` that the module removed from LIBTPU_INIT_ARGS: the simulator needs dumps.
+    """Puts back the `flags` that the module removed from LIBTPU_INIT_ARGS: they ask for the simulator's dumps.
 
-    os.putenv changes the variable, but not os.environ.
+    Reads the variable with C's getenv, because the module may have called os.putenv, which leaves os.environ as it is.
     """
     read = ctypes.CDLL(None).getenv
     read.restype = ctypes.c_char_p
@@ -442,7 +442,7 @@ def _donated(function: Any, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[in
 
 
 def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
-    """Raises Rejected for a missing argument, an axis used twice in one, or a size not divisible by its axes."""
+    """Raises Rejected for a missing argument, an axis twice in one argument, or a size not divisible by its axes."""
     parameters = inspect.signature(function).parameters.values()
     needed = [
         parameter.name
@@ -467,7 +467,7 @@ def _bad_argument(words: str) -> Rejected:
 
 
 def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:
-    """Lowers the function for all devices of a topology, under a mesh of them."""
+    """Compiles the function for all devices of a topology, under a mesh of them."""
     assert request.topology is not None
     topology = _topology(request.topology, request)
     devices = sorted(topology.devices, key=lambda device: device.id)
@@ -486,7 +486,7 @@ def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tu
 
 
 def _topology(name: str, request: LowerRequest) -> Any:
-    """The topology with both cores of a chip as one device, if it has two."""
+    """The topology; if the chip has two cores, they are one device."""
     options = {"chip_config_name": "megacore"} if request.chip is not None and request.chip.cores > 1 else {}
     return topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
 

@@ -69,7 +69,7 @@ def _export(name: str, value: str) -> str:
 
 
 def _value(text: str) -> str:
-    """A value without its quotes, and without a comment behind them."""
+    """A value without its quotes and without a comment behind it."""
     return " ".join(_words(text))
 
 
@@ -81,6 +81,6 @@ def _words(text: str) -> list[str]:
 
 
 def _is_env_file(text: str) -> bool:
-    """True if every line is a variable, a comment or empty."""
+    """True if every line sets a variable, is a comment or is empty, and at least one sets a variable."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return not text.startswith("#!") and bool(lines) and all(_OF_ENV_FILE.match(line) for line in lines)

@@ -10,7 +10,7 @@ from harness.records.table import Origin
 from harness.workbench.tables import columns
 
 _ORDER = {severity: rank for rank, severity in enumerate(get_args(Severity))}
-# The first columns, which a printed table keeps; the other columns follow below it as sentences.
+# The number of columns that a printed table keeps; the other columns follow below it as sentences.
 _SHORT = 4
 
 

@@ -1,4 +1,4 @@
-"""The audit of flags: the rules, as data and pure functions, and their findings about all settings as tables."""
+"""The audit of flags: the rules, as data and pure functions, and tables of their findings and of all settings."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -159,7 +159,7 @@ class RuleSubject:
         object.__setattr__(self, "final", last)
 
     def is_on(self, name: str) -> bool:
-        """True if a flag is there and not off."""
+        """True if a flag or variable is set, and not to a value that means off."""
         setting = self.final.get(name)
         return setting is not None and (setting.value is None or setting.value.lower() not in _OFF)
 
@@ -215,7 +215,7 @@ def _finding(
 
 
 def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that the library of their variable does not know, which end the process."""
+    """Flags that the library reading their variable does not know; they end the process."""
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is None or setting.name not in answers.unknown or not setting.is_final:
@@ -242,7 +242,7 @@ def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Values that the library cannot read, which end the process."""
+    """Values that the library cannot read; they end the process."""
     for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is not None and setting.name in answers.refused and setting.is_final:
@@ -282,17 +282,17 @@ def exclusive_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
         if subject.is_on(_fuse(collective)) and subject.is_on(_offload(collective)):
             fusing, offloading = subject.final[_fuse(collective)], subject.final[_offload(collective)]
             both = f"{fusing.word} ({fusing.place}) and {offloading.word} ({offloading.place})"
-            remedy = f"Set one of them to false: --{_fuse(collective)}=false with the offload"
+            remedy = f"Set one of them to false; to keep the offload, --{_fuse(collective)}=false"
             yield _finding("fusion-and-offload", offloading, f"{both} exclude each other for {collective}", remedy)
 
 
 def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that have no effect without another flag, the base of continuation fusion."""
+    """Flags that have no effect because the base flag of continuation fusion is not on."""
     dependent = [*map(_fuse, _COLLECTIVES), _OVERLAP]
     needy = [subject.final[name] for name in dependent if subject.is_on(name)]
     if needy and not subject.is_on(_BASE):
         base = subject.final.get(_BASE)
-        observation = f"{', '.join(s.name for s in needy)} need {_BASE}, which is {'off' if base else 'not set'}"
+        observation = f"{_BASE} is {'off' if base else 'not set'}; needed by {', '.join(s.name for s in needy)}"
         yield _finding("no-base-flag", needy[0], observation, severity=None if base else "missing")
 
 
@@ -308,7 +308,7 @@ def flags_of_other_chips(subject: RuleSubject) -> Iterator[DoctorFinding]:
     platforms = subject.final.get("JAX_PLATFORMS")
     flags = [s for s in subject.settings.settings if s.variable == "LIBTPU_INIT_ARGS" and s.is_final]
     if platforms is not None and platforms.value and "tpu" not in platforms.value and flags:
-        observation = f"LIBTPU_INIT_ARGS holds {len(flags)} flags, and {platforms.word} keeps JAX from the TPU"
+        observation = f"LIBTPU_INIT_ARGS is set (flags: {len(flags)}), but {platforms.word} keeps JAX from the TPU"
         yield _finding("no-tpu", platforms, observation)
 
 
@@ -324,7 +324,7 @@ def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
 def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Words among flags that do not begin with a dash.
 
-    The libraries ignore them; but if the first word of XLA_FLAGS is one, jaxlib reads the variable as a file name.
+    The libraries ignore such words; but if XLA_FLAGS begins with one, jaxlib takes its value for a file name.
     """
     before: dict[tuple[str, int], Setting] = {}
     for setting in subject.settings.settings:
@@ -385,7 +385,7 @@ def unreached_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for setting in subject.settings.settings:
         if setting.unreached:
             observation = f"{setting.word} does not reach the library that reads it: {setting.unreached}"
-            remedy = f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: that sets both"
+            remedy = f"Write os.environ[{setting.variable!r}] = ... before JAX is imported: it calls os.putenv too"
             yield _finding("putenv", setting, observation, remedy)
 
 
@@ -434,7 +434,7 @@ def missing_platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
             subject="JAX_PLATFORMS",
             place=subject.settings.subject,
             observation="JAX_PLATFORMS is not set: if the accelerator does not start, JAX falls back to the CPU",
-            remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then",
+            remedy="Set JAX_PLATFORMS=tpu (or cuda): then a missing device is an error",
             source=_SECTION_8,
         )
 
@@ -481,7 +481,7 @@ RULES: tuple[Callable[[RuleSubject], Iterator[DoctorFinding]], ...] = (
     harmful_settings,
     missing_platform,
 )
-# Findings of these kinds make the audit fail: the program does not start, or not as intended.
+# Findings of these severities make the audit fail: the program does not start, or not as intended.
 _FAILING = ("ends the process", "contradiction")
 
 
@@ -508,7 +508,7 @@ def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
         if answers.library is None:
             yield f"{flags} could not be checked: {answers.why_not}"
         else:
-            yield f"{flags} {were} checked with {answers.library}: it accepts all flags that are not listed"
+            yield f"{flags} {were} checked with {answers.library}: it accepts those that no finding names"
 
 
 def _not_understood(settings: Settings) -> Iterator[str]:

@@ -11,7 +11,7 @@ _BY_NAME = {
         "if it takes few values",
     ),
     "NonConcreteBooleanIndexError": (
-        "an array is indexed with a traced mask, so that the size of the result depends on values",
+        "an array is indexed with a traced mask, so the size of the result depends on values",
         "keep the size and choose with jnp.where(mask, x, 0), or give jnp.nonzero and the like a size=",
     ),
     "TracerIntegerConversionError": (
@@ -25,7 +25,7 @@ _BY_NAME = {
     ),
     "ConcretizationTypeError": (
         "a value has to be known while the function is traced (a shape, an axis, float(), int()), but it is traced",
-        "name the argument in static_argnums, take it from x.shape, or use jax.numpy instead of float() or int()",
+        "name the argument in static_argnums, take sizes from x.shape, or use jax.numpy instead of float() or int()",
     ),
     "UnexpectedTracerError": (
         "a value of one traced function is used outside it: it was put into a global, a list or an object",

@@ -173,7 +173,7 @@ def _run_python(program: str, variables: dict[str, str]) -> tuple[int, str]:
 
 def _last(output: str) -> str:
     lines = output.strip().splitlines()
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "it printed nothing"
 
 
 def _library(package: str) -> str | None:
@@ -183,7 +183,7 @@ def _library(package: str) -> str | None:
 
 
 def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
-    """The nearest name in the library for each flag; a guess, because not every name in the library is a flag's."""
+    """The nearest name in the library, if one is near, by flag; a guess, as not every such name is a flag's."""
     wanted = [name for name in unknown if len(name) > 4]
     if not wanted:
         return {}
@@ -206,6 +206,6 @@ def _names(package: str) -> tuple[str, ...]:
 
 @cache
 def _variables() -> frozenset[str]:
-    """The variables that JAX reads: one for each of its options, and those that its sources name."""
+    """The variables that JAX reads: one for each of its options, and those in its sources; empty if JAX fails."""
     code, output = _run_python(_NAME_JAX, {"JAX_PLATFORMS": "cpu"})
     return frozenset(json.loads(output.splitlines()[-1])) if code == 0 and output else frozenset()

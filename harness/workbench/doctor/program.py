@@ -69,7 +69,7 @@ _COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """A capture's figures of a program, as fractions of its time; None if it lacks one or there is no capture."""
+    """Figures of a program from its capture, as fractions; None without a capture, and where the capture lacks one."""
 
     tc: float | None = None
     hbm: float | None = None
@@ -205,7 +205,7 @@ def _finding(rule: str, subject: str, place: str, observation: str, remedy: str 
 
 
 def _recompilations(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """A function that was compiled again because an argument's shape, type or static value changed."""
+    """Functions that were compiled again because an argument's shape, type or static value changed."""
     groups: dict[tuple[str, str], list[Compilation]] = defaultdict(list)
     for c in run.compilations:
         if c.arguments:
@@ -220,13 +220,11 @@ def _recompilations(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 def _remedy(cause: str) -> str:
     if "[" not in cause:
-        return (
-            "Pass it as an array, not as a static argument; where there are few values, compile for each ahead of time"
-        )
+        return "Pass the argument as an array, not as static; if it has few values, compile for each ahead of time"
     before, _, after = cause.split("; ")[0].partition(", was ")
     if before.rpartition(" ")[2].partition("[")[0] != after.partition("[")[0]:
-        return "Convert to one type before the call"
-    return "Give it one shape: pad to a few sizes, with a mask"
+        return "Convert the argument to one type before the call"
+    return "Pass few different shapes: pad to a few sizes, with a mask"
 
 
 def _repeated_jits(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -329,7 +327,7 @@ def _high_precision(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         observation = "a float32 matrix product takes three or six passes in bfloat16"
         yield _finding("precision", setting, subject, observation, "Leave it at its default")
     elif count:
-        observation = f"{count} matrix products ask for more than one pass"
+        observation = f"matrix products that ask for more than one pass: {count}"
         remedy = "Leave precision at its default where the result is still good enough"
         yield _finding("precision", "precision=", subject, observation, remedy)
 
@@ -340,12 +338,12 @@ def _missing_cache(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     folder = run.configuration.get("jax_compilation_cache_dir", "None")
     is_on = run.configuration.get("jax_enable_compilation_cache") == "True" and folder not in ("None", "")
     if slow and not is_on:
-        observation = f"{len(slow)} compilations took {sum(slow):.2g} s, and will take it again in the next process"
+        observation = f"slow compilations ({len(slow)}) took {sum(slow):.2g} s, and will again in the next process"
         yield _finding("no-cache", "jax_compilation_cache_dir", subject, observation)
 
 
 def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Settings for debugging that slow everything, and a platform that is not set."""
+    """Debugging settings that slow everything, and a platform that is not set."""
     for name in ("jax_disable_jit", "jax_debug_nans"):
         if run.configuration.get(name) == "True":
             yield _finding("debugging", name, subject, f"{name} is on")
@@ -432,7 +430,7 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
 
 
 def _multiple(rows: float) -> int:
-    """The next multiple of 128."""
+    """`rows`, rounded up to a multiple of 128."""
     return -(-int(rows) // 128) * 128
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 class Assignment:
     """One assignment to a variable of the environment (or an option of JAX), or the reason why it was not understood.
 
-    `too_late` is the earlier reader of the variable in words, "" if there is none. `unreached` says why os.putenv does
-    not reach the variable's reader. `scope` is 0 for the program's environment;
-    other numbers stand for environments that it makes for other processes.
+    `too_late` says in words which earlier line has read the variable, `unreached` why os.putenv does not reach the
+    variable's reader; each is "" if that is not so. `scope` is 0 for the program's environment; other numbers stand for
+    environments that it makes for other processes.
     """
 
     line: int
@@ -67,7 +67,7 @@ def steps(tree: ast.Module, is_watched: Callable[[str], bool]) -> Iterator[Assig
 
 
 class _Walk:
-    """The texts of the module's names and of variables of the environment so far."""
+    """A walk through the module's statements, with the texts of its names and environment variables so far."""
 
     def __init__(self, is_watched: Callable[[str], bool]) -> None:
         self.is_watched = is_watched
@@ -171,9 +171,9 @@ class _Walk:
         return f"{module}.{rest}" if rest else module
 
     def _too_late(self, name: str) -> str:
-        """Words on an earlier line that has read that variable of the environment; "" if there is none."""
+        """Words on the earlier line that has read this environment variable; "" if there is none."""
         if name.startswith("JAX_") and self.imported_in is not None:
-            return f"JAX read it when it was imported, in line {self.imported_in}"
+            return f"JAX read the variable at its import, in line {self.imported_in}"
         if not name.startswith("JAX_") and self.started_in is not None:
             return f"JAX has already started its backend in line {self.started_in} ({self.started_by})"
         return ""
@@ -276,7 +276,7 @@ class _Walk:
         return isinstance(node, ast.Constant) and isinstance(node.value, str) and self.is_watched(node.value)
 
     def _other_environments(self, node: ast.AST, is_certain: bool, holder: str | None = None) -> Iterator[Assignment]:
-        """The watched variables in dictionaries within an expression: environments of processes that it starts."""
+        """The watched variables in an expression's dictionaries: environments of processes that it starts."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Dict):
                 pairs = self._pairs([inner], [])
@@ -334,7 +334,7 @@ class _Walk:
         )
 
     def _put(self, call: ast.Call, is_certain: bool) -> Assignment:
-        """The assignment of os.putenv, which sets what libtpu reads, and leaves os.environ as it is."""
+        """The assignment that os.putenv makes: it sets what libtpu reads, and leaves os.environ as it is."""
         seen_by_python = dict(self.environments[""])
         step = self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False)
         self.environments[""] = seen_by_python

@@ -117,7 +117,7 @@ def _python(line: str) -> str:
 def of_capture(space: Space, subject: str) -> Settings:
     """The settings that a capture records in the statistics of its planes.
 
-    JAX's profiler records no settings today; other launchers record command lines and flags.
+    JAX's profiler records no settings today; some launchers record command lines and flags.
     """
     reader = Reader(subject)
     for plane in space.planes:
@@ -146,7 +146,7 @@ class Reader:
 
     subject: str
     values: dict[str, str] = field(default_factory=dict)
-    # Values that one scope alone sees; they come before `values`, which all see.
+    # Values that one scope alone sees; they win over `values`, which all scopes see.
     scoped: dict[tuple[int, str], str] = field(default_factory=dict)
     scopes: int = 0
     assigned: list[Setting] = field(default_factory=list)
@@ -164,7 +164,7 @@ class Reader:
         unreached: str = "",
         scope: int = 0,
     ) -> None:
-        """Sets `name` to `value`; flags of the old value that are not in the new one are thrown away."""
+        """Sets `name` to `value`; flags of the old value that the new one lacks are marked as not final."""
         setting = Setting(
             variable=name,
             name="",

@@ -46,12 +46,12 @@ def kind_of(opcode: str) -> Collective | None:
 
 
 def is_timed(instruction: Instruction) -> bool:
-    """True if an instruction takes time and is not a collective, and does not end an asynchronous operation."""
+    """True if an instruction takes time, is no collective, and does not end an asynchronous operation."""
     return not (instruction.opcode in FREE or instruction.opcode.endswith("-done") or kind_of(instruction.opcode))
 
 
 def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
-    """Every collective of the module, also inside fusions. A collective that a fusion repeats is listed once."""
+    """Every collective of the module, also inside fusions, slowest first; one that a fusion repeats is listed once."""
     listed: list[Traffic] = []
     seen: set[tuple[object, ...]] = set()
     for computation in graph.module.computations:
@@ -146,7 +146,7 @@ def _operands(graph: Graph, computation: Computation, instruction: Instruction) 
 
 
 def array_bytes(kind: Collective, before: int | None, after: int | None, size: int | None) -> int | None:
-    """V in bytes: the gathered array, the array to be scattered or reduced, or (all-to-all) all devices' parts."""
+    """V in bytes: the gathered array, the array to scatter, reduce or send, or (all-to-all) all devices' parts."""
     if kind == "all-gather":
         return after
     if kind == "all-to-all":

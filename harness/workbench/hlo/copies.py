@@ -15,7 +15,8 @@ from harness.workbench.hlo.graph import RENAMES, Graph
 Kind = Literal["defensive", "relayout", "prefetch", "host", "scalar"]
 # A copy up to this size is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
 _SMALL_BYTES = 4096
-# A running value of a kernel: an accumulator or its row sums (protocol, section 2: f32[1024,128], 512 KiB).
+# Least and most bytes of a kernel's running value, an accumulator or row sums (protocol, section 2: f32[1024,128], 512
+# KiB).
 _RUNNING_BYTES = 64 << 10, 16 << 20
 _ARGUMENT = re.compile(r"\(argument (\d+)\)$")
 _FUSION_KIND = re.compile(r" \(k[A-Z]\w+\)")
@@ -55,7 +56,7 @@ class Copy:
 
 
 def copies(graph: Graph) -> tuple[Copy, ...]:
-    """Every copy that runs by itself: avoidable ones first, the most expensive at the top."""
+    """Every copy that runs by itself, the most expensive first, but prefetches and scalars last."""
     listed = [
         _copy(graph, computation, instruction, moving, runs)
         for computation, instruction, runs in graph.executions()
@@ -70,7 +71,7 @@ def around_a_kernel(text: str) -> tuple[Copy, ...]:
 
 
 def copied_array(copy: Copy, problem: Statement) -> str:
-    """Words on a copied array: the problem's name for it if known, shape, bytes, and the users of a new layout."""
+    """Words on a copied array: the problem's name for it or its producer, shape, bytes, and users of a new layout."""
     cost = "" if copy.bytes_per_run is None else f", {decimal(copy.bytes_per_run, 'B')} read and written in all"
     users = ", ".join(copy.consumers[:2])
     why = f", in another layout for {users}" if copy.kind == "relayout" and users else ""
@@ -94,7 +95,7 @@ def _rank(copy: Copy) -> float:
 
 
 def _moving_instruction(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The copy or transpose that an instruction is, or that is all that its fusion does; None for any other."""
+    """The copy or transpose: the instruction itself, or all that its fusion does; None if there is none."""
     if instruction.opcode in ("copy", "copy-start", "transpose"):
         return instruction
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
@@ -233,7 +234,7 @@ def _cause_and_remedy(
              "change one of them: the order of an einsum's dimensions, or the axis that is reduced"),
         ),
         "defensive": (
-            (in_loop, "the loop carries a value whose old contents are read after it was updated",
+            (in_loop, "the loop carries a value whose old contents are read after its update",
             "use a scratch buffer instead of reading the updated value; let a scan carry it or stack it, not both"),
             (is_running, "the value has the size of a running sum: an output that is read and written in each step",
              "keep it in a scratch buffer; read an output ref only after its last write"),

@@ -83,7 +83,7 @@ def shape_tables(shape: Shape) -> tuple[Table, ...]:
 
 
 def collective_of(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The collective that an instruction is, or that its fusion holds or is named after; None for any other."""
+    """The collective that an instruction is, or that its fusion holds or is named after; None if there is none."""
     direct = traffic(graph, computation, instruction, target)
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
     if direct is not None:
@@ -172,11 +172,9 @@ def _inside(graph: Graph, body: Computation) -> Table:
         Field("source", "source", lambda inner: inner.source or None),
     )
     listed = [inner for inner in body.instructions if inner.opcode not in ("parameter", "constant")]
-    notes = [
-        "Results of inner operations are not written to memory; operands that are not listed are constants or inputs."
-    ]
+    notes = ["Only the fusion's results are written to memory; operands that are not listed are constants or inputs."]
     if len(listed) > _HELD:
-        notes.append(f"{len(listed) - _HELD} more operations are left out.")
+        notes.append(f"Operations left out: {len(listed) - _HELD}.")
     root = body.root
     if root is not None and len(listed) > _HELD:
         listed = [*listed[: _HELD - 1], root]
@@ -248,10 +246,10 @@ def _collective_table(sent: Traffic, target: Figures) -> Table:
     notes = [f"{sent.operand} becomes {sent.result}."]
     if sent.seconds is None:
         notes.append(
-            f"The time is unknown: it depends on the group size, the global shapes and the links of {target.name}."
+            f"The time is unknown, because the size of the whole array or the bandwidth of {target.name}'s links is."
         )
     else:
-        notes.append(f"The time follows `predict collective` on one ring of {target.name}. V: bytes of the array.")
+        notes.append(f"The time is as in `predict collective`, on one ring of {target.name}. V: bytes of the array.")
     if sent.within:
         notes.append(f"It runs inside {sent.within}.")
     row = (sent.kind, sent.size, sent.count, sent.stride, ", ".join(sent.axes) or None, sent.array_bytes, sent.seconds)

@@ -28,7 +28,7 @@ _MATMUL = columns(
 
 
 def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
-    """The time of a matmul on `devices` devices."""
+    """The time of a matmul on `devices` devices, and the collectives that must follow it, if any."""
     flops_per_second, remark = peak(target, product.left.dtype)
     took = roofline(product.flops_per_device, product.bytes_per_device, flops_per_second, target.hbm_bytes_per_second)
     is_split = any(axes for array in (product.left, product.right) for axes in array.axes)
@@ -109,11 +109,11 @@ def collective_tables(
     bandwidth = ring_rate * max(1, len(axes))
     took = published_seconds(kind, array_bytes, bandwidth)
     source = f"published for {target.name}: {network.source}" if ring_bandwidth is None and network else "as given"
-    notes = [f"V: bytes of the whole array. W: {decimal(ring_rate, 'B/s')} of one ring in both directions, {source}."]
+    notes = [f"V: bytes of the whole array. W: {decimal(ring_rate, 'B/s')} a ring, in both directions, {source}."]
     if remark:
         notes.insert(0, remark)
     if len(axes) > 1:
-        notes.append(f"The {len(axes)} axes send at the same time; together they have {decimal(bandwidth, 'B/s')}.")
+        notes.append(f"The {len(axes)} axes send at the same time, so that W is {decimal(bandwidth, 'B/s')} together.")
     named = "seconds=time;array_bytes=V;bandwidth_bytes_per_second=W;devices:count"
     row = (took, int(array_bytes), bandwidth, size if axes else None)
     first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", named, [row], notes)
@@ -152,7 +152,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate
         f"links.{chip} "
         "One hop takes at least about 1 us (How to Scale Your Model, part 3), however little is sent."
     )
-    title = f"effects that the rule leaves out, on an axis of {longest} of {size} devices"
+    title = f"effects that the rule leaves out, on an axis of {longest} devices ({size} in all)"
     return table("bounds", title, "predicted", named, rows, (note,))
 
 

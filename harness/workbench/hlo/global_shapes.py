@@ -183,14 +183,14 @@ def _contracted_dimensions(matmul: Instruction) -> tuple[tuple[int, ...], tuple[
 
 
 def group_size(groups: Groups | None, devices: int) -> int | None:
-    """The number of devices in one group of a collective."""
+    """The number of devices in one group of a collective; None without groups or if their sizes are not known."""
     if groups is None:
         return None
     return devices if groups.is_everyone else groups.size
 
 
 def _spread(graph: Graph, classes: _Classes, computation: Computation, instruction: Instruction) -> None:
-    """Joins each operand's dimension that an instruction passes on unchanged with that dimension of the result."""
+    """Joins the dimensions of operand and result that an instruction passes on unchanged."""
     name, opcode = computation.name, instruction.opcode
     shape = instruction.shape
 

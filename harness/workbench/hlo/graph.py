@@ -96,7 +96,7 @@ class Graph:
         return self.instructions.get((computation.name, instruction.operands[place].name))
 
     def operand_shape(self, computation: Computation, instruction: Instruction, place: int) -> Shape | None:
-        """The shape of an operand, as the text repeats it or else as the instruction states that makes the operand."""
+        """The shape of an operand, stated with it or else by the instruction that makes it; None if by neither."""
         if place >= len(instruction.operands):
             return None
         repeated = instruction.operands[place].shape

@@ -41,8 +41,8 @@ def published_seconds(kind: Collective, array_bytes: float, ring_bytes_per_secon
     """The time of a collective by the published rule of thumb, bound by bandwidth on a ring.
 
     How to Scale Your Model, part 3: with V the bytes of the whole array (gathered, not yet scattered) and W the
-    bandwidth of a ring in both directions, all-gather and reduce-scatter take V/W, all-reduce 2 V/W (both in
-    sequence), all-to-all V/(4 W). A permutation sends V one way to the neighbour: 2 V/W.
+    bandwidth of a ring in both directions, all-gather and reduce-scatter take V/W, all-reduce 2 V/W (one after the
+    other), all-to-all V/(4 W). A permutation sends V one way to the neighbour: 2 V/W.
     """
     factor = {"all-gather": 1.0, "reduce-scatter": 1.0, "all-reduce": 2.0, "all-to-all": 0.25, "collective-permute": 2}
     return factor[kind] * array_bytes / ring_bytes_per_second
@@ -55,8 +55,8 @@ def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: floa
     device at the end receives everything over its one link.
 
     - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line; all-reduce twice that.
-    - all-to-all: V/n^2 from each device to each other. floor(n/2) ceil(n/2) of them cross the middle of a line of n
-      devices one way; on a ring each takes the shorter of two ways: n^2/8 per direction.
+    - all-to-all: V/n^2 from each device to each other. floor(n/2) ceil(n/2) of these parts cross the middle of a line
+      of n devices one way; on a ring each takes the shorter of two ways: n^2/8 per direction.
     - permutation: V over one direction of one link.
     """
     if size < 2:

@@ -42,8 +42,8 @@ def level_table(name: str, title: str, text: str, top: int) -> Table:
 def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
     """Cycles of a simulated kernel by the purpose of its operations.
 
-    The issued cycles of a source line are divided among its operations; a stall counts for the unit that is waited for,
-    a wait for an operand for the transfers. Lines without operations count as everything else.
+    The issued cycles of a source line are divided among its operations. A stall counts for the unit that is waited for;
+    a wait for an operand counts for the transfers. Lines without operations count as everything else.
     """
     counts: defaultdict[str, float] = defaultdict(float)
     issued: defaultdict[str, float] = defaultdict(float)

@@ -29,7 +29,7 @@ _NOTABLE_BYTES = 4096
 
 
 def module_tables(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
-    """All tables of a module, most expensive rows first; at most `top` rows in each."""
+    """All tables of a module, most expensive rows first; lists that may be long have at most `top` rows."""
     sent = collectives(graph, target)
     shown = [_operations(graph, target, top), *module_waste(graph, target, top), *_copies(graph, top)]
     if sent or graph.module.devices > 1:
@@ -105,9 +105,9 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     notes = [rests_on(target, *(operation.time for operation in listed))]
     if listed:
         shown = sum(operation.seconds or 0.0 for operation in listed[:top])
-        together = f"All {quantity(len(listed), 'operation')} take {seconds(total)} together"
+        together = f"{quantity(len(listed), 'operation')} together: {seconds(total)}"
         part = percent(shown / total if total else 1)
-        notes.append(f"Times are of all runs. {together}, those shown {part} of it. Collectives come below.")
+        notes.append(f"Times are of all runs. {together}; those shown: {part} of it. Collectives come below.")
     if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
             "`bytes at least`: FLOPs unknown, so the time counts only the bytes in HBM; `unknown`: neither is known. "
@@ -141,7 +141,7 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     if scalars:
         notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and other small values left out.")
     if left > 0:
-        notes.append(f"Not shown: {quantity(left, 'copy', 'copies')}, each cheaper than those shown.")
+        notes.append(f"Not shown: {quantity(left, 'copy', 'copies')}, cheaper than those shown or prefetches.")
     return replace(first, notes=tuple(notes)), *others
 
 
@@ -161,8 +161,9 @@ _TRAFFIC: Fields[Traffic] = (
 
 def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     note = (
-        "V: bytes of a group's whole array. time: predicted for one run on one ring of bandwidth W: V/W; all-reduce "
-        "and collective-permute 2 V/W; all-to-all V/(4 W). Only a profile shows how much of it other work hides."
+        "V: bytes of a group's whole array. time: predicted for one run on a ring of bandwidth W: all-gather and "
+        "reduce-scatter V/W, all-reduce and collective-permute 2 V/W, all-to-all V/(4 W). Only a profile shows how "
+        "much of it other work hides."
     )
     title, why = (
         f"collectives, predicted on {target.name}",

@@ -138,7 +138,7 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
 
 
 def specification(axes: Sequence[Sequence[str]]) -> str:
-    """The sharding as JAX writes it: `P(data, None)`, `P((data, model))`; "" if nothing is split."""
+    """The sharding as in JAX, without quotes: `P(data, None)`, `P((data, model))`; "" if nothing is split."""
     if not any(axes):
         return ""
     words = ["None" if not some else some[0] if len(some) == 1 else f"({', '.join(some)})" for some in axes]

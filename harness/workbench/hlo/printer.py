@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def _with_shardings(module: Any, sharding: Any) -> str:
-    """The module's text. From jax 0.12 on a partitioned module stores arguments' shardings outside its instructions."""
+    """The module's text with the arguments' shardings, which a partitioned module stores elsewhere from jax 0.12 on."""
     text: str = module.to_string()
     stated = module.spmd_parameters_shardings or ()
 

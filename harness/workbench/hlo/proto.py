@@ -94,7 +94,7 @@ def _print_module(module: bytes, name: str) -> str:
 def origins(data: bytes, name: str = "the file") -> dict[str, Origin]:
     """The origins of all instructions of the module in `data`, by name, even if the installed XLA cannot read it.
 
-    Raises RatchetError `bad-hlo` if it is not a serialized HloProto or HloModuleProto.
+    Raises RatchetError `bad-hlo` if `data` are no serialized HloProto or HloModuleProto.
     """
     parsed = _module_proto(data, name)
     return {
@@ -122,7 +122,7 @@ def _module_proto(data: bytes, name: str) -> Any:
 
 
 def _is_module(parsed: Any) -> bool:
-    """True if it has computations with instructions, all with an opcode: most bytes can be read as some message."""
+    """True if there are computations, with instructions that all have an opcode: most bytes parse as some message."""
     computations = parsed.computations
     return bool(computations) and all(
         computation.instructions and all(instruction.opcode for instruction in computation.instructions)

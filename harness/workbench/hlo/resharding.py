@@ -17,8 +17,8 @@ from harness.workbench.hlo.mesh import infer_mesh, specification
 from harness.workbench.hlo.work import matmuls
 from harness.workbench.tables import columns, table
 
-# Our choice: a collective that sends a tenth of all bytes is worth a look. A tenth is also the protocol's red flag for
-# idle time.
+# Our choice: a collective with a tenth of all collectives' bytes is worth a look. A tenth is also the protocol's red
+# flag for idle time.
 _LARGE = 0.10
 # Opcodes that pass a value on unchanged: their users count as the value's users.
 _PASSES = (*RENAMES, "copy", "convert", "copy-done", "all-gather-done", "all-reduce-done")
@@ -52,7 +52,7 @@ def constraint_table(collectives: Sequence[LargeCollective], origin: Origin) -> 
         for fact, words in (("reading", reading), ("remedy", remedy), ("source", source))
         if words
     ]
-    why = "no collective sends a tenth or more of the module's bytes"
+    why = "no large all-gather, and no large all-reduce that a constraint would avoid"
     return table("constraints", "sharding constraints that may avoid collectives", origin, _CONSTRAINTS, rows, (), why)
 
 
@@ -69,7 +69,7 @@ def with_mesh(module: Module, named: Mesh | None) -> Module:
 
 
 def large_collectives(graph: Graph, target: Figures) -> tuple[LargeCollective, ...]:
-    """The large all-gathers and all-reduces with a reading of their use; those that send most first."""
+    """The large all-gathers, and the large all-reduces that a constraint would avoid; those with a remedy first."""
     sent = [
         (computation, instruction, collective)
         for computation, instruction, _ in graph.executions()
@@ -107,7 +107,7 @@ def _read_gather(
     elif "taken" in says:
         reading = "needed: the other operand is split along the same axis"
     elif says and all(word in ("rows", "cut") for word in says):
-        reading, is_spared = "every device computes all its rows, which are independent of each other", True
+        reading, is_spared = "every device computes all rows, although they are independent of each other", True
     elif says and all(word in ("rows", "cut", "elements") for word in says):
         reading, is_spared = "every device computes the whole result, element by element", True
     result = _array(instruction)

@@ -83,7 +83,7 @@ def _padded_sizes(array: Array) -> str:
 
 
 def time_table(what: str, amount: InstructionWork, took: Time, target: Figures, notes: Sequence[str]) -> Table:
-    """The predicted time of one operation on `target`, with both floors."""
+    """The predicted time of one operation on `target`, and the floor of each resource."""
     floors: tuple[Cell, ...] = (took.seconds, took.bound, took.compute_seconds, took.memory_seconds)
     named = "seconds=time;bound=bound by;compute_seconds=by FLOPs;memory_seconds=by bytes"
     if took.host_seconds:

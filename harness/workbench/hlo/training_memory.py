@@ -116,7 +116,7 @@ def memory_tables(
     if target is not None:
         each, least = total / devices, math.ceil(total / target.hbm_bytes)
         notes.append(
-            f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
+            f"Split evenly over {target.name} {target.device}s ({devices}): {decimal(each, 'B')} on each, "
             f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}. The least number of "
             f"{target.device}s with enough memory: {least}."
         )

@@ -55,7 +55,7 @@ class Names:
         self._numbers: dict[str, int] = {}
 
     def add(self, stats: Any, values: Mapping[str, int | float | str | bytes]) -> None:
-        """Adds statistics to a repeated field of them."""
+        """Adds the `values`, by name, to `stats`, a repeated field of XStat."""
         kinds = {int: "uint64_value", float: "double_value", str: "str_value", bytes: "bytes_value"}
         for name, value in values.items():
             number = self._numbers.setdefault(name, len(self._numbers) + 1)

@@ -47,7 +47,7 @@ def slice_of(
 
 
 def trace_json(timeline: Timeline, title: str) -> bytes:
-    """The trace of `timeline`, not compressed: every core or chip is a process named `title`, every row a thread of it.
+    """The trace of `timeline`, not compressed: every core or chip is a process, every row one of its threads.
 
     Times are microseconds of the simulated run. A cycle is shorter than a nanosecond, so some bundles shrink to a
     mark; the exact `start_cycle` and `cycles` are arguments of every slice.
@@ -80,7 +80,7 @@ def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:
 
 
 def shown_name(span: Span) -> str:
-    """The name of a slice."""
+    """The name of a span in the viewer: its kind if it has no other."""
     return f"{_WORDS.get(span.kind, '')}{span.name}" or span.kind
 
 

@@ -13,7 +13,7 @@ _ROW = re.compile(r"(core|chip) (\d+) (.+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Spans of core or chip `number` that follow each other, sorted by their start; `name` has no number.
+    """Spans of core or chip `number`, sorted by start, without overlap; `name` leaves the core or chip out.
 
     `place` is the core or chip in words: `core 0`, `chip 3`.
     """

@@ -130,7 +130,7 @@ def checks_digest(key: Key) -> str:
 
 
 def key_difference(old: Key, new: Key) -> str:
-    """A description of the fields in which two keys differ, and of the key (timing or checks) that they change."""
+    """The fields in which two keys differ, and the key (timing or checks) that they change, in words."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
     # The hash of the whole judge differs if one of the two keys does. If both records have these keys, only they count.
     names = [name for name in names if name != "judge" or not (old.timing and new.timing)]
@@ -302,7 +302,7 @@ def _closure(graph: _Graph, entries: Iterable[str], not_followed: Sequence[str] 
 
 
 def _graph() -> _Graph:
-    """The modules that any key can depend on, by name."""
+    """The judge's modules, all operators, all chips, and all that these import, by name."""
     return _kept_graph(_bytes_digest())
 
 

@@ -65,7 +65,7 @@ _second_shape: TracedKernel | None = None
 _runs: dict[tuple[str, int], Callable[..., Any]] = {}
 # The contents of memory after the last run of each program in TPU interpret mode.
 _left: dict[str, Left] = {}
-# The position in `transfers.MOST_UNDER_WAY` that the last interpreted run needed: few later runs need a smaller limit.
+# The position in `transfers.MOST_UNDER_WAY` that the last interpreted run needed; the next run starts with it.
 _room = 0
 # The candidate's files as the judge wrote them; files that the candidate writes into its folder later do not count.
 _sources: dict[str, bytes] = {}
@@ -74,7 +74,7 @@ _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 
 def trace(request: TraceRequest) -> TraceReply:
-    """Loads, checks and traces kernel.py; writes the program for the chip. Raises Rejected."""
+    """Loads, checks and traces kernel.py; writes the chip's program and the traced program. Raises Rejected."""
     global _full, _reduced, _second_shape, _loaded, _room
     _runs.clear()
     _left.clear()

@@ -35,14 +35,15 @@ class Request:
 
     `directory` is the contest's folder, `work` the folder for programs, dumps and texts. `simulate(dump_directory,
     chip, deadline_seconds=...)` is a function at the top level of a module. `on` chooses the source of the latency
-    (None: a device of the chip, if there is one).
+    (None: a device of the chip if there is one, else the simulator).
 
     If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with a
     reference: the evidence can support no verdict, the contest's kernel.hlo.txt is not replaced, and the cost of each
     source line is computed only if `with_lines`. `draws` are repeated, in addition to fresh draws, if a program of
-    their shape exists. A program in the cache `programs` is not compiled or simulated again; a new program is added if
-    children are confined. Without a cache, everything is compiled and simulated anew. `stubs` are the modules that the
-    contest replaces by stand-ins, `assumption` is its statement on branches that depend on unknown values.
+    their shape exists. A program in the cache `programs` is not compiled or simulated again; a new program is added.
+    Without a cache, or if children cannot be confined, everything is compiled and simulated anew. `stubs` are the
+    modules that the contest replaces by stand-ins, `assumption` is its statement on branches that depend on unknown
+    values.
     """
 
     directory: Path
@@ -75,7 +76,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """The callbacks of a running evaluation; they may end the evaluation.
+    """The callbacks of a running evaluation.
 
     `progress` is called for each stage, `after_trace` with the trace; if the latter raises, the evaluation ends. If
     `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
@@ -136,7 +137,7 @@ class Plan:
         return self.scratch / "problem.pickle"
 
     def artifact(self, platform: str) -> Path:
-        """The exported program for `tpu`, `cuda` or `cpu`, which is compiled, checked or timed."""
+        """The file of the exported program for `tpu`, `cuda` or `cpu`, or of the `traced` program."""
         return self.work / f"candidate.{platform}"
 
     def written(self, name: str) -> Path:

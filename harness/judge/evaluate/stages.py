@@ -253,7 +253,7 @@ def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
 
 
 # --- Correctness -------------------------------------------------------------------------------
-# Seeds are drawn here, after the trace. The problem and the shape, family and seed of a Check determine its inputs: a
+# Seeds are drawn here, after the trace. Within a problem, the shape, family and seed of a Check determine its inputs: a
 # drawn family's recipe follows from its seed.
 
 
@@ -306,7 +306,7 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The families for the CPU reference program at the full shape; the first is left out if it is interpreted."""
+    """The families for the CPU reference program at the full shape, without the first if that is interpreted there."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 

@@ -108,7 +108,7 @@ class State:
     def ended(self, left_behind: Iterable[Failure], left_out: Callable[[], tuple[str, ...]]) -> Evidence:
         """The evidence, after all requests.
 
-        `left_behind` are the failures of processes that outlived the evaluation. `left_out` returns the names of the
+        `left_behind` are the failures for processes that kernel.py left behind. `left_out` returns the names of the
         checks that are not run on a candidate that is too slow.
         """
         last = self.last

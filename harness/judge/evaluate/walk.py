@@ -1,4 +1,4 @@
-"""Walks the table of stages for one candidate: a stage begins once its inputs exist; a certain outcome ends the walk.
+"""Walks the table of stages for one candidate: a stage begins once its inputs exist, until the outcome is certain.
 
 Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
 the lowest rank counts, once all requests below it have been answered.
@@ -19,7 +19,7 @@ from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 
 # With fewer cores, checks at the full shape wait until it is known whether the candidate is too slow for them. They
-# also wait while a program is compiled or simulated and, on the other cores, reduced shapes are checked.
+# also wait while the chip's program is compiled or simulated and reduced shapes are checked at the same time.
 _MANY_CORES = 4
 
 

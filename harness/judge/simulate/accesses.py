@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
-# Addresses are 32-bit counts of granules, and allocations lie far apart, so only fewer allocations have addresses.
+# Addresses are 32-bit counts of granules and allocations lie far apart, so this many allocations have no room.
 _MOST_ALLOCATIONS = 1000
 # `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
 _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
@@ -124,7 +124,7 @@ def _access(op: Op, match: re.Match[str], names: Names) -> Access | None:
 
 @cache
 def _offsets(options: str) -> tuple[Rows, ...]:
-    """The rows that an access touches, relative to its first row; empty if they are not known.
+    """The rows that an access touches, relative to its address; empty if they are not known.
 
     The mask selects sublanes of the vector register. The last hexadecimal digit of a load's pattern is the row of
     sublane 0, the digit before it that of sublane 1, and so on. If sublanes are shuffled (`sps`), only the row of

@@ -72,9 +72,9 @@ class Channel:
 
         Transfers, reads and writes alike, occupy the path one after the other in the order in which they start, each
         for a fixed cost plus bytes / bandwidth. A transfer arrives one latency after it has left the path; latencies
-        overlap. A single transfer has a highest rate, whatever the bandwidth. A transfer `for_all` cores uses the paths
-        of all cores, and each core moves an equal part of the bytes at no more than that rate. A transfer of a core
-        that runs `alone` also uses all paths, but that core moves all bytes.
+        overlap. The rate of a single transfer is limited, whatever the bandwidth. A transfer `for_all` cores uses the
+        paths of all cores, and each core moves an equal part of the bytes at no more than that rate. A transfer of a
+        core that runs `alone` also uses all paths, but that core moves all bytes.
         """
         machine = self.machine
         self.transfers += 1

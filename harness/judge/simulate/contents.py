@@ -48,7 +48,7 @@ class Contents:
         return self._at[address]
 
     def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """The known words at the addresses among a called op's arguments `values`, by the address's index."""
+        """The known words at those arguments `values` of a called op that are addresses, by the argument's index."""
         return {
             place: self._at[value]
             for place, value in enumerate(values)

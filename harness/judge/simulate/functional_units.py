@@ -77,7 +77,7 @@ class Pass:
     visits: int = 0
 
 
-# A queue deeper than any hardware FIFO means that pushes and pops were paired wrongly.
+# The results kept of a queue. A queue deeper than any hardware FIFO means that pushes and pops were paired wrongly.
 _DEEPEST_QUEUE = 512
 
 # Rows of 8-bit values in one register.

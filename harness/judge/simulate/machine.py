@@ -33,7 +33,7 @@ class Machine:
         CALIBRATED, per chip.
     matmul_queue: matmuls that can wait in front of a unit while the core goes on; at the next one the core stalls.
         CALIBRATED, per chip.
-    narrow_rate: how many times as fast as a row of 16-bit values a row of 8-bit values goes in: 2 if the published peak
+    narrow_rate: the rate at which rows of 8-bit values go in, relative to 16-bit values: 2 if the published peak
         for 8-bit values is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 if it is the same. Source:
         published peaks (Google Cloud TPU documentation).
     matmul_results: vectors popped per 16-row (packed) matmul.
@@ -43,13 +43,13 @@ class Machine:
         free. It is 8, which in effect means at once. The compiler places that half directly after the previous push.
     matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: the same for 8-bit
         values.
-    xlu_cycles: how long an operation occupies a cross-lane unit; transpose_packed_cycles: how long a row of 16-bit
-        values that is to be transposed occupies the unit (the results come out at the rate of `xlu_cycles`).
+    xlu_cycles: how long an operation occupies a cross-lane unit; transpose_packed_cycles: how long each row of 16-bit
+        values occupies the unit in a transpose (the results come out at the rate of `xlu_cycles`).
     reduce_latency_cycles, permute_latency_cycles: from issue to result, of reductions over lanes and of operations that
         move lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first row
         out.
-    third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much earlier the third of three cross-lane units is
-        done.
+    third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much earlier than the others the third of three
+        cross-lane units is done, with other operations and with transposes.
     eup_latency_cycles: the latency of the transcendental unit (one operation per cycle).
     eup_packed_cycles: how long an operation on a register of packed 16-bit values occupies the transcendental unit,
         which needs two passes.

@@ -49,14 +49,16 @@ def run(
     """The module dumped in `dump_directory`, executed on `chip`.
 
     `operands` are contents of parameters by name, for programs whose control flow reads them. Without `operands`, there
-    is one run for each of the timing tables next to the dump; all results except `runs` are those of the first run. If
-    `with_lines`, the cost of each source line is computed too, which doubles the time. If `timeline` is given, a small
-    timeline is written to that file as JSON. Raises RatchetError `no-dump` if the folder holds no schedule.
+    is one run for each of the timing tables next to the dump: `runs` and `offences` cover all runs, other results are
+    those of the first run. If `with_lines`, the cost of each source line is computed too, which doubles the time. If
+    `timeline` is given and the run has an end, a small timeline is written to that file as JSON. Raises RatchetError
+    `no-dump` if the folder holds no schedule.
 
     `seconds` is None, and `unknown[0]` is the reason, in each of these cases:
-    - The control flow depends on something that is not known.
+    - The schedule is incomplete, or its control flow depends on something that is not known.
     - A wait can never be satisfied.
-    - The run takes longer than `deadline_seconds` on this computer.
+    - The run takes longer than `deadline_seconds` on this computer, or than 10 s on the chip.
+    - The result is more than the chip can do.
     """
     ends = time.monotonic() + deadline_seconds
     dump = read_module(dump_directory)
@@ -73,7 +75,8 @@ def run(
 class Prepared:
     """A dump with everything that its runs share, including runs on a changed machine.
 
-    `tables` has an entry for each run: one run for each of the dump's timing tables, or one with given operands.
+    `tables` has an entry for each run: one for each of the dump's timing tables; a single one without timing tables, or
+    with given operands.
     """
 
     dump: ModuleDump
@@ -157,7 +160,7 @@ def run_prepared(
 
 @garbage_kept()
 def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) -> float | None:
-    """The `mean_seconds` of the simulation on another machine, at much less cost than a whole simulation."""
+    """The `mean_seconds` of the simulation on another machine, at much less cost; None if a run has no known end."""
     deadline = time.monotonic() + deadline_seconds
     cycle_counts = [_cycles_taken(prepared, machine, tables, deadline) for tables in prepared.tables]
     seconds = [cycles / machine.clock_hz for cycles in cycle_counts if cycles is not None]
@@ -482,7 +485,7 @@ class _ScheduleColumn:
 
 
 def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _ScheduleColumn]:
-    """Issue slots per unit from the compiler's per-bundle table, weighted by how often each bundle ran."""
+    """Used issue slots per unit from the compiler's per-bundle table, once as such, once weighted by executions."""
     columns: dict[str, _ScheduleColumn] = {}
     for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
         ran = [run.executions for run in runs if run.schedule is schedule]

@@ -1,7 +1,7 @@
 """A schedule compiled to one Python function that runs its scalar program and counts how often each stretch runs.
 
-The function does no vector work: its time is computed once per stretch of bundles. So a step of a kernel costs as many
-Python statements as it has scalar instructions.
+The function does no vector work: the time of such work is computed once for each stretch of bundles and each state of
+the units. So a step of a kernel costs about as many Python statements as it has scalar instructions.
 """
 
 import re

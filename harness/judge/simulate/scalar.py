@@ -36,7 +36,7 @@ _TEMPLATES = {
     "sor.u32": "{0} | {1}",
     "sxor.u32": "{0} ^ {1}",
     "sshll.u32": _SIGNED.format("{0} << ({1} & 31)"),
-    # Ones are shifted in: for a mask of n rows v6e computes (1 << n) - 1, and v7x uses this operation with 0 and n.
+    # Ones are shifted in: v7x makes a mask of n rows by this operation on 0 and n, where v6e computes (1 << n) - 1.
     "sshllo.u32": _SIGNED.format("{0} << ({1} & 31) | (1 << ({1} & 31)) - 1"),
     "sshrl.u32": _SIGNED.format("({0} & 4294967295) >> ({1} & 31)"),
     "sshra.s32": "{0} >> ({1} & 31)",
@@ -97,8 +97,8 @@ class Names:
         self.operands: dict[int, tuple[str, int]] = {}
         # The indices of the operands that the op writes.
         self.outputs: set[int] = set()
-        # The number of allocations without spilled registers. Only a limited number of them has distinct addresses of
-        # 32 bits.
+        # The number of allocations, not counting those of spilled registers. Only a limited number has distinct 32-bit
+        # addresses.
         self.allocations = 0
         self._next_operand = FIRST_OPERAND
 

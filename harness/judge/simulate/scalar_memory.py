@@ -320,8 +320,9 @@ class Memory:
     def end(self, clock: int, bundle: int) -> int:
         """The cycle at which the last transfer of an op has ended; its program is done at `clock`.
 
-        Records an offence for each transfer that nothing waited for, and for each flag that is not zero. A flag that
-        was last set to a value is no offence: the compiler leaves the flags of a grid's windows at one.
+        Records an offence for each transfer that nothing waited for, or only in part, and for each flag that is not
+        zero. A flag that was last set to a value is no offence: the compiler leaves the flags of a grid's windows at
+        one.
         """
         last, name, outgoing = clock, "", False
         self._offend_parts(chain.from_iterable(self._parts.values()))
@@ -435,7 +436,7 @@ class Memory:
         return self.contents.row(drained) // ALLOCATION_SPACING == rows // ALLOCATION_SPACING
 
     def operand_name(self, address: "int | Unknown") -> str:
-        """The operand in HBM that holds `address`, which counts granules; "" if that is not known."""
+        """The name of the operand in HBM that holds `address`, which counts granules; "" if that is not known."""
         if isinstance(address, Unknown):
             return ""
         address &= WORD
@@ -577,8 +578,8 @@ class Memory:
     ) -> int:
         """The cycle at which the flag has reached `goal`. Raises Unknowable if the transfers in flight do not suffice.
 
-        `launches`: the wait belongs to the barrier at which all chips begin a program. Records an offence if only part
-        of a transfer is waited for, because a flag counts how much has arrived, not which part. It is no offence if the
+        `launches`: the wait belongs to the barrier at which all chips begin a program. A wait for only part of a
+        transfer is an offence, because a flag counts how much has arrived, not which part. It is no offence if the
         rest is waited for before anything touches the memory of the flag's transfers.
         """
         address = decided(flag, "a wait")

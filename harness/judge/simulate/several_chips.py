@@ -476,7 +476,7 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
 
 
 def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
-    """Counts of the transfers and signals from other chips that nothing waits for, by a sentence that names them.
+    """Counts of other cores' transfers and signals that nothing waits for, by a sentence that names them.
 
     `names` are the names of flags by their numbers.
     """

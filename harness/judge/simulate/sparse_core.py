@@ -15,7 +15,7 @@ ON_TENSORCORE = tuple(
     f"--xla_tpu_enable_offloading_{what}_to_sparsecore=false"
     for what in ("copy", "gather", "scatter", "reduce", "reshape")
 )
-# An array moves in pieces of a tile of 8 x 128 words.
+# An array moves tile by tile; a tile is 8 x 128 words.
 _TILE_BYTES = 4096
 # Opcodes that cause no transfer.
 _NO_TRANSFER = ("bitcast", "call-done", "constant", "get-tuple-element", "parameter", "tuple")
@@ -28,8 +28,8 @@ def most_seconds(module: Module, machine: Machine) -> float | None:
     """Seconds that all calls of the SparseCore take if each piece is moved only after the previous one has arrived.
 
     Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
-    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None
-    without a bound: for a call in a loop, or for a call of operations other than gathers, scatters and copies.
+    latency of a transfer. The times of starting the SparseCore and of its arithmetic are unknown and left out. None if
+    there is no bound: without calls, for a call in a loop, or for operations other than gathers, scatters and copies.
     """
     entry = module.entry
     calls = list(_calls(entry)) if entry is not None else []

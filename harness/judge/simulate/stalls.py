@@ -11,8 +11,8 @@ class Account:
 
     `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it makes `pipeline_depth` more
     turns than there are steps. A turn first fetches, then runs a step's body, then waits for the write-back of a body's
-    output. So the first body runs in turn `first_body`, which is `pipeline_depth` - 1 (None without a grid), and the
-    last one in the last turn but one.
+    output. So the first body runs in turn `first_body` = `pipeline_depth` - 1, and the last body in the last turn but
+    one. `first_body` is None without a grid.
     """
 
     def __init__(self, schedule: Schedule | None) -> None:
@@ -40,7 +40,7 @@ class Account:
             self._settle(self.turn + 1)
 
     def _settle(self, turns: int, *, ended: bool = False) -> None:
-        """Books the waits that, after `turns` turns, are known to lie before or after the last body."""
+        """Books each wait of which `turns` turns tell whether a body still follows it; all if the loop has `ended`."""
         while self._recent and (ended or self._recent[0][0] < turns - 2):
             turn, outgoing, bundle, name, cycles = self._recent.popleft()
             drains = turn > turns - 2 or (turn == turns - 2 and outgoing)

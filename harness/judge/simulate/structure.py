@@ -199,8 +199,8 @@ def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
     """The words of scalar memory (`#allocation9`) that say whether the previous program has fetched an operand already.
 
-    XLA's cross-program prefetch compares the word with 0 by "not equal". Only one other word that the runtime writes is
-    compared by "not equal": the program runs if that word is 1.
+    XLA's cross-program prefetch compares the word with 0 by "not equal". Of the other words that the runtime writes,
+    only one is compared by "not equal", and with 1: it tells the program to run.
     """
     loaded: dict[str, str] = {}
     words = set()

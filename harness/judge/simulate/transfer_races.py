@@ -131,8 +131,8 @@ class _Pieces:
 class UnderWay:
     """The transfers in flight while a kernel runs; `busy` counts the transfers of each allocation of VMEM.
 
-    `raced(what, line)` is called for each pair of accesses to the same memory if at least one of them is a write. If
-    `is_watching` is False, nothing is checked.
+    `raced(what, line)` is called for an access to the memory of a transfer in flight, and for a transfer that overlaps
+    another, if at least one of the two is a write. If `is_watching` is False, nothing is checked.
     """
 
     def __init__(

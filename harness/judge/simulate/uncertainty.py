@@ -17,7 +17,7 @@ WIDER = 2
 # within the interval that was claimed for 68 %. With errors that follow Student's distribution, this factor corrects
 # the interval.
 _ON_SEALED_ROWS = 1.2
-# The uncertainty that each HLO operation that a program calls adds, by its first fetch and its last store.
+# The uncertainty that the first fetch and the last store of each called HLO operation add.
 _OPERATION_SECONDS = 0.28e-6
 # The uncertain share of the time that chips wait for each other. Published transfers reach 86 to 95 % of their links'
 # bandwidth; how much the transfers of kernels differ from these is not published.

@@ -1,4 +1,4 @@
-"""Derives the CPU's program from the traced one, without kernel.py, and proves that the compiled program is the same.
+"""Derives the CPU's program from the traced one, without kernel.py, and proves that the compiled program is that one.
 
 kernel.py can change anything in the process that traces it: that process could deliver two unrelated programs, or
 change JAX's lowering rules. So it delivers the traced program as data. From this data, the program that is checked on

@@ -23,7 +23,7 @@ from harness.records import Simulation
 # The limits on all entries together and on one entry. The entry of a kernel with 65 thousand bundles takes some MB.
 _MOST_BYTES = 512 << 20
 _MOST_BYTES_OF_ONE = 64 << 20
-# The largest size of an entry that is unpacked: a larger entry is damaged, or was not written here.
+# The largest unpacked size of an entry: a larger entry is damaged, or was not written here.
 _MOST_BYTES_UNPACKED = 2 << 30
 _MARK = b"kernel-ratchet program 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size

@@ -19,7 +19,7 @@ _BOTH_CORES = {"chip_config_name": "megacore"}
 
 
 def described_device(chip: Chip) -> jax.Device:
-    """A device with all cores of `chip`. Raises RatchetError `wrong-topology` if libtpu reports another number."""
+    """A device with all cores of `chip`. Raises RatchetError `wrong-topology` if libtpu reports other cores."""
     return _described_devices(chip)[0]
 
 

@@ -91,7 +91,7 @@ def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _to_eight_bits(steps: list[Equation]) -> list[Equation]:
-    """The steps of a model, with `_and_rounded` applied to conversions to 8-bit integers; the model rounds bfloat16."""
+    """A model's steps, with `_and_rounded` applied to conversions to 8-bit integers; the model rounds to bfloat16."""
     return [each for step in steps for each in (_and_rounded(step) if _is_to_eight_bits(step) else [step])]
 
 
@@ -290,9 +290,9 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
-    """Models sums of bfloat16: in float32, rounded once, or if the chip adds in bfloat16, in its schedules' order.
+    """Models sums of bfloat16: in its schedules' order if the chip adds in bfloat16, else in float32, rounded once.
 
-    In that order, whole registers are added one after the other, and each sum is rounded. Then the lanes of the
+    In the schedules, whole registers are added one after the other, and each sum is rounded. Then the lanes of the
     remaining register are added (we assume in pairs), and each sum is rounded. Then the rows of the register are added
     in float32, and this sum is rounded once.
     """
@@ -489,7 +489,7 @@ def converted(equation: Equation) -> Model | None:
     new_limits = jnp.iinfo(new)
     if jnp.issubdtype(old, jnp.integer):
         had = jnp.iinfo(old)
-        # Types of the same width have the same bits; a wider type holds every number.
+        # No bit is lost.
         if new_limits.bits >= had.bits:
             return None
         low, high = new_limits.min, new_limits.max

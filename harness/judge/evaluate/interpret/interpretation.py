@@ -67,8 +67,8 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
     """Parameters with which TPU interpret mode finds races, reads out of bounds, and reads of unwritten memory (NaN).
 
     On a GPU no program of the grid may rely on another program. So each of the `steps` programs gets its own core, and
-    an access of memory that two programs share is a race. Beyond 16 steps, the programs share 16 cores, and only races
-    between programs on different cores are found. At most `most_under_way` transfers may be under way at a time.
+    a write to memory that another program accesses is a race. Beyond 16 steps, the programs share 16 cores, and only
+    races between programs on different cores are found. At most `most_under_way` transfers may be under way at a time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(

@@ -94,7 +94,7 @@ def _from_bits(bits: Any, dtype: Any) -> Any:
 
 
 def _scatter(equation: Equation) -> Model | None:
-    """Models a scatter: of several updates of an element, any may be the last; if their bits differ, it is marked."""
+    """Models a scatter: any of several updates of an element may come last; if their bits differ, it is marked."""
     indices, params = equation.invars[1], equation.params
     if all(size == 1 for size in indices.aval.shape[:-1]):
         return None

@@ -38,7 +38,7 @@ _left: dict[str, Left] = {}
 def _program(
     artifact: str, chip: Chip, results: meshes.Splits, most_under_way: int
 ) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """A function that interprets the program in that file, and the program's lines that reshape references.
+    """A function that interprets the program in the file `artifact`, and its lines that reshape references.
 
     Raises Rejected `forged-result`.
     """
@@ -60,7 +60,7 @@ def _mesh(chip: Chip) -> Mesh:
 def run(
     artifact: str, inputs: Sequence[NDArray[Any]], chip: Chip, splits: meshes.Splits, results: meshes.Splits
 ) -> tuple[NDArray[Any], ...]:
-    """The outputs of the traced program in that file for whole inputs, which are split as the problem states.
+    """The outputs of the traced program in the file `artifact` for whole inputs, which are split by `splits`.
 
     Raises Rejected as `WatchedRun.outputs` does.
     """

@@ -27,7 +27,7 @@ _FIRST_INDEX = {"get": 1, "swap": 2}
 
 
 def marks(like: Any) -> Any:
-    """An array of this shape and dtype that shows wherever it is used: NaN, or a large integer."""
+    """An array of this shape and dtype that shows wherever it is used: NaN, or a large integer; 0 if neither fits."""
     if jnp.issubdtype(like.dtype, jnp.floating):
         return lax.full_like(like, float("nan"))
     if like.dtype == jnp.bool_ or like.dtype.itemsize not in _MARKS or jnp.iinfo(like.dtype).bits < 8:

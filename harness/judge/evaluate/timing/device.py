@@ -23,8 +23,8 @@ def source(chip: Chip, on: str | None) -> Source:
     """The source of latencies for `chip`: measured on the chip, measured on the CPU, or simulated.
 
     `on` is `cpu`, `tpu` or `gpu`, or `simulated`. If it is None, the chip is measured if it is here; otherwise a TPU is
-    simulated. Raises UsageError `unknown-device`. Raises RatchetError `no-device` if this chip is asked for and JAX
-    sees none, or if the chip is not here and cannot be simulated.
+    simulated. Several chips are always simulated. Raises UsageError `unknown-device`. Raises RatchetError `no-device`
+    if this chip is asked for and JAX sees none, or if the chip is not here and cannot be simulated.
     """
     called = _CALLED[chip.platform]
     choices = ("cpu", called, "simulated")

@@ -43,7 +43,8 @@ def run(
     The clock is the device's if the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`,
     `cuda`.
 
-    Writes a profile for each look next to `candidate`. Raises RatchetError `no-program` if a directory has no program.
+    Writes a profile for each look next to `candidate`, on a CPU only for the first look. Raises RatchetError
+    `no-program` if a directory has no program.
     """
     programs = (champion / f"candidate.{on}", candidate / f"candidate.{on}")
     for path in programs:
@@ -102,7 +103,7 @@ def sample(
 def _batches(
     children: Children, child: Child, request: MeasureRequest, policy: Policy, *, profile_all: bool
 ) -> Iterator[Slots | Failure]:
-    """The samples of each look, requested when they are needed."""
+    """The samples of each batch, requested when they are needed; a Failure is the last item."""
     before = 0
     for look, pairs in enumerate(policy.looks, start=1):
         rounds = pairs - before

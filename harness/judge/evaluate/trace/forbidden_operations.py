@@ -108,7 +108,7 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
 
     On a chip that input is the caller's own array, or an array that the next kernel reads; the program on a CPU writes
     to a copy. XLA may keep a computed array in VMEM, and then a window is a part of the array itself. So a kernel may
-    write to an input window only if it belongs to a parameter of the program that nothing else uses.
+    write to an input window only if the window's array is a parameter of the program that nothing else uses.
     """
     for equation, parameters in _calls_with_parameters(jaxpr, frozenset(jaxpr.invars)):
         if is_triton(equation):
@@ -160,8 +160,8 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
 
     The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps the values that each
-    step writes there. Such an input is still refused if an index map reads it, because index maps may be evaluated for
-    a step before the previous step has written, and under vmap, where it is unknown which steps share a table.
+    step writes there. Such an input is still refused under vmap, where it is unknown which steps share a table, and if
+    an index map reads it, because index maps may be evaluated for a step before the previous step has written.
     """
     for equation in pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]

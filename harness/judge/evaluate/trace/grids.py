@@ -37,7 +37,7 @@ def semantics(equation: Equation) -> tuple[str, ...]:
 
 
 def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
-    """The params of a Pallas call with which TPU interpret mode walks its grid as the cores of a chip would.
+    """The changed params of a Pallas call, with which TPU interpret mode walks its grid as the cores of a chip would.
 
     The interpreter splits the steps of the leading parallel axes between the cores, in the order that `grid_order`
     gives. Raises Rejected `not-interpretable` if steps of a later axis would be split, which the

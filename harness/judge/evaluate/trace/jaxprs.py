@@ -139,7 +139,7 @@ def with_change(program: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 
 def without_names(jaxpr: Jaxpr) -> Any:
-    """The debug information without names, for programs with more or fewer parameters: JAX compares the numbers."""
+    """The debug information without names, whose number JAX would compare with that of added or removed parameters."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 
@@ -178,7 +178,7 @@ def scan_constants(scan: Equation) -> int:
 
 
 def is_pallas_call(equation: Equation) -> bool:
-    """True if this equation is a Pallas kernel."""
+    """True if this equation calls a Pallas kernel."""
     return bool(equation.primitive.name == "pallas_call")
 
 

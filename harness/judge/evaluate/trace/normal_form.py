@@ -119,7 +119,7 @@ class _Writer:
         return f"{weak}{type(aval).__name__}:{_ADDRESS.sub('', str(aval))}:{getattr(aval, 'memory_space', '')}"
 
     def _value(self, value: Any) -> str:
-        """The text of a parameter, literal or constant and its contents; of a function, only the type."""
+        """The text of a parameter, literal or constant, contents included; for a function, only its type."""
         if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
             return self.program(value)
         if isinstance(value, core.Primitive):

@@ -1,4 +1,4 @@
-"""Refuses programs that are not for the TensorCores of one chip: sharded functions, and code for SparseCores."""
+"""Refuses programs for devices that are not judged: other meshes than the contest's, and SparseCores."""
 
 import ast
 from collections.abc import Iterable

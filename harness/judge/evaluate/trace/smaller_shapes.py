@@ -21,7 +21,7 @@ _INTERPRETED_STEPS = 2048
 
 
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
-    """Position and trace of the smallest shape whose grid has several steps along every axis on which the full one has.
+    """Position and trace of the first reduced shape with several grid steps along each axis that has several at `full`.
 
     If there is no such shape, the position is None, the trace is that of the full shape, and the last result is the
     reason. Shapes that are too small for the full shape's blocks are tried last: they suit only kernels that choose
@@ -48,7 +48,7 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
-    """The difference of `full` from a `small` program in more than sizes (""), True to interpret `full`, and warnings.
+    """A difference of `full` from a `small` program beyond sizes, or ""; True if `full` is to be interpreted; warnings.
 
     An interpretation at a small shape says nothing about steps that only the full grid has, nor about a program that
     kernel.py makes only for the full shape. If the time at which a step reads and writes memory matters, a kernel is
@@ -105,7 +105,7 @@ def _may_be_revisited(window: Window) -> bool:
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True if the full shape's blocks divide the small arrays, at least in two along each axis with several blocks.
+    """True if the full shape's blocks divide the small arrays, into at least two along each axis with several blocks.
 
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """

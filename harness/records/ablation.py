@@ -55,8 +55,8 @@ class Ablation:
 
     `attempt` is the attempt whose hunks were taken out. If it is None, accepted attempts were taken out, and the whole
     is attempt `baseline`. `whole_seconds` is None if the whole has no time, for the reason in `whole_failure`.
-    `reworded` are the newest attempts, back to the last one that changed the champion's program: they changed only its
-    text. The changes were taken out of the text that the first of them started from.
+    `reworded` are the attempts after the last one that changed the champion's program: they changed only its text. The
+    changes were taken out of the text that the first of these attempts started from.
     """
 
     chip: str

@@ -42,7 +42,7 @@ class WorstInput:
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the error is less than twice the honest computation's, whose roundings are then not independent."""
+        """True if the error is less than twice the honest computation's: then rounding alone may explain it."""
         return self.ratio is not None and self.honest_ratio is not None and self.ratio < 2 * self.honest_ratio
 
 

@@ -8,7 +8,7 @@ from harness.records.problem import Array
 Stage = Literal["contract", "static", "correctness", "compile", "counters", "latency", "profile"]
 
 
-# Kinds of failures that the machine may have caused instead of the candidate: tried again unchanged, it may pass.
+# Kinds of failures that the machine may have caused: the same candidate may pass when it is tried again.
 MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
 
 

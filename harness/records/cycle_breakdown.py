@@ -1,4 +1,4 @@
-"""Cycles of a simulated run by part (they sum to the total), by source line and by spill; and its timeline."""
+"""Cycles of a simulated run by part, by source line and by spill, and the run's timeline."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,13 +13,13 @@ class Part:
     `name` is the operand whose transfer is waited for, or the cause of the unit's stall, else "".
 
     Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); an array that the kernel
-    writes back is called `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.
+    writes back is called `naive.1 output`. If a wait is for several operands, `name` is the last to arrive.
 
     - issuing: bundles with operations, one cycle each.
     - empty bundles: bundles without operations.
-    - operand wait: for a transfer, in the steady state of a kernel with a grid, or anywhere else.
-    - unit stall: for a busy unit (`MXU busy`, `MXU weights`), a result that is not out yet (`XLU result`), a `delay`
-      that the program asks for, or a `branch` to take effect.
+    - operand wait: for a transfer, except during fill and drain.
+    - unit stall: for a busy unit (`MXU busy`, `MXU weights`), for a result that is not out yet (`XLU result`), for a
+      `delay` that the program asks for, or for a `branch` to take effect.
     - fill and drain: waits for transfers before a kernel's first grid step begins and after its last one ends.
     - barrier wait: for the other core.
     - launch: the top-level program, except its waits.

@@ -24,7 +24,7 @@ _MODE_WORDS: dict[Mode, str] = {
 class Draw:
     """A check's inputs, which can be made again from this record and the problem. `shape` is the first output's shape.
 
-    Probes need only the seed, which also determines what is changed, so their `family` is empty.
+    A probe needs only the seed, which also determines the change of the inputs, so its `family` is empty.
     """
 
     mode: Mode
@@ -58,14 +58,14 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One correctness check: errors relative to the error of an honest computation in the problem's dtype.
+    """One correctness check: the candidate's error, that of an honest computation in the problem's dtype, and a limit.
 
     `error` is the candidate's error against float64, `honest_error` that of the honest computation on the same inputs,
     `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be compared
     (wrong structure, shape or dtype, non-finite output). `criterion` names the kind of error: the worst element's
     error, or the root mean square over all elements; the error nearer to its limit is recorded. `elements` is the
     number of compared elements. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a
-    smaller shape, `interpret` is TPU interpret mode.
+    smaller shape, `interpret` is TPU interpret mode, `device` the chip.
 
     Four criteria compare bits. `dependence` (inputs changed as `family` says) and `determinism` (same inputs) compare
     with another run of the same program; `state`, and `exact` for outputs without a tolerance, compare with the correct
@@ -172,8 +172,8 @@ class Offence:
 
     - chip-halts: a check of the compiler fails, so that the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
-    - transfer-part-waited: a wait covers only a part of a transfer, and the rest is not waited for before something may
-      touch the memory of transfers on its semaphore: which part has arrived is unknown.
+    - transfer-part-waited: a wait covers only a part of a transfer, so which part has arrived is unknown, and the rest
+      is not waited for before something may touch the memory of transfers on the same semaphore.
     - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
     - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
     - check-unknown: a check of the compiler depends on something that the simulator does not know.
@@ -336,7 +336,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Versions and machine behind the evidence; `machine` only matters to measured numbers."""
+    """Versions and machine behind the evidence; `machine` matters to measured numbers only."""
 
     python: str
     jax: str
@@ -348,7 +348,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """Confinement of the child processes: the layers that the kernel offered, and the children's environment.
+    """Confinement of the child processes: the layers that Linux offered, and the children's environment.
 
     `landlock` is the version of its interface (None: files and network were open). `system_calls_filtered`: no process,
     program or socket could be started. `variables` are the environment variables of the candidate's process,
@@ -362,7 +362,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTime:
-    """Duration of one stage of the judgement on this machine, and when it began (seconds since the judgement did)."""
+    """Duration of one stage of a judgement on this machine, and its start, in seconds after the judgement began."""
 
     stage: str
     start_seconds: float
@@ -417,7 +417,7 @@ class Evidence:
 
     @property
     def certified(self) -> str:
-        """The certificates of all programs, shortened; "" if one of them has none."""
+        """The digests of all programs' certificates, shortened; "" if a program has none."""
         digests = [evidence.certificate.sha256[:16] if evidence.certificate else "" for _, evidence in self.programs]
         return "" if "" in digests else "+".join(digests)
 

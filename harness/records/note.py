@@ -1,4 +1,4 @@
-"""Findings about recorded kernels made after their attempts, and rows of the table on one scale."""
+"""Later findings about recorded kernels, and rows of the table on one scale."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -61,7 +61,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The simulated time of the same schedule if `resource` cost nothing or half as much, as a ratio (new / old)."""
+    """The simulated time ratio (new / old) of the same schedule if `resource` cost nothing or half as much."""
 
     resource: Literal["memory", "MXU"]
     time_ratio: float
@@ -93,11 +93,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleShares:
-    """A simulated run's cycles in brief. `parts` sum to 1, and so do `spill_lines`.
+    """A simulated run's cycles in brief. `parts` sum to 1, and so do `spill_lines` if anything is spilled.
 
     `hottest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is a lower bound on the cost of
-    spilling, also as a fraction of all cycles; `spill_lines` divide the bytes that are saved and restored. Bytes are
-    per grid step, None if the schedule does not tell how many steps ran.
+    spilling, also as a fraction of all cycles; `spill_lines` are the lines' shares of the bytes saved and restored.
+    Bytes are per grid step, None if the schedule does not tell how many steps ran.
     """
 
     cycles: float

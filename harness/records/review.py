@@ -20,7 +20,7 @@ class Finding:
 class Audit:
     """A ledger checked against itself: counts of checked things, and the findings; `notes` are facts, not faults.
 
-    `kernels` counts the kernel.py whose hash was recomputed, `records` those decoded and derived anew.
+    `kernels` counts the kernel.py files whose hash was recomputed, `records` the records decoded and derived anew.
     """
 
     contest: str

@@ -15,10 +15,10 @@ Why = Literal["no champion", "room left", "floor reached", "plateau", "same kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchChampion:
-    """The champion: its newest attempt, with the latency in seconds, from `source` for `chip`.
+    """The champion at its newest attempt; `seconds` is its latency on `chip`, by `source`.
 
-    `won_by` is the attempt that won the title with this program, and `hypothesis` is that attempt's; attempts after it
-    have only checked it again.
+    `won_by` is the attempt that won the title with this program, and `hypothesis` is that attempt's; later attempts
+    only checked the program again. `is_present_key`: the times are those of the present key.
     """
 
     attempt: int
@@ -76,7 +76,7 @@ class PastAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTried:
-    """All attempts of one kind of change: how many, how many won and still count, and their least time ratio."""
+    """All attempts of one kind of change: their numbers, how many won and still count, and the least time ratio."""
 
     kind: str
     attempts: tuple[int, ...]
@@ -86,7 +86,7 @@ class KindTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A constant of kernel.py that `--set` can change: its present value, and those of past attempts and sweeps."""
+    """A constant of kernel.py that `--set` can change: its present value, and those that attempts and sweeps tried."""
 
     name: str
     value: str

@@ -71,7 +71,7 @@ class PlantedResult:
 
     @property
     def caught_by(self) -> Refusal | None:
-        """The refusal that ended it, or the expected warning if it was given; None if it passed."""
+        """The candidate's refusal, or the expected warning that it got; None if it passed."""
         if self.judgement.refusal is not None:
             return self.judgement.refusal
         for refusal in self.planted.expected:

@@ -1,4 +1,4 @@
-"""The title's holder after each attempt, the undos and revokes and the titles that they took, and rechecks."""
+"""The champion before and after each attempt, the undos and revokes with the titles that they took, and rechecks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

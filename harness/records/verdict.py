@@ -17,9 +17,9 @@ TITLE_MOVES: tuple[Kind, ...] = ("undo", "revoke")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """Two keys in one record: `checks` is a hash of everything that correctness depends on, the rest is the timing key.
+    """Two keys in one record: `checks`, a hash of everything that correctness depends on, and the timing key.
 
-    Times may be compared if all fields except `checks` and `judge` are equal: the timing key (see judge/key.py).
+    The timing key is all fields except `checks` and `judge`: if it is equal, times may be compared (judge/key.py).
     `timing` is a hash of the code and the facts of the chip that a time depends on, `problem` of what is timed;
     `machine` is empty for simulated numbers. `judge` is a hash of the whole judge, verdict included. It decides
     nothing, except for records before schema 11, which have neither `timing` nor `checks`: there it is compared in
@@ -124,7 +124,7 @@ class Verdict:
 
     - `changes` are the counters that moved against the champion, the largest relative change first.
     - Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since the last accept,
-      `error_rate` is the largest chance that a candidate that gains too little had of being accepted.
+      `error_rate` is the largest chance of accepting a candidate that gains too little.
     - Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
     - Suites only: `members` are the times at each of them.
     """
@@ -160,7 +160,8 @@ class Attempt:
     `champion_evidence` is set if the champion was evaluated again inside this attempt. `diff` is the unified diff from
     the champion's kernel.py to this one. `settings` are the `--set` rewrites. `expected_time_ratio` is the stated
     hypothesis in numbers (0.95: 5 % less time). `sweep` is the grid of which this was the best setting, None if there
-    was no sweep; `looked_at` is the number of programs from which it was chosen, in that search or in an earlier one.
+    was no sweep; `looked_at` is the number of programs from which this one was chosen, in this search or an earlier
+    one.
 
     `revocation` is set only in a `revoke`. `champion` is then the attempt that lost its title, `champion_evidence` how
     it failed, and kernel and evidence are those of the attempt that holds the title now. If none does, they are those

@@ -1,4 +1,4 @@
-"""FIDELITY.md with its plot, and FIDELITY_ROWS.md: two pages from rows that have been simulated."""
+"""FIDELITY.md with its plot, and FIDELITY_ROWS.md: two pages on the rows that have been simulated."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ The tokamax package publishes device times. This page compares them with simulat
 are compiled through tokamax's entry points with the published operands, layouts and configuration. Copies around the
 kernel are included; fetches before a program starts are left out, as in the published times.
 [FIDELITY_ROWS.md](FIDELITY_ROWS.md) has each row and the protocol. Compiled with {compiler}; the compiler of the
-published times is not known. With Python 3.12 or newer (`--write` makes all rows anew):
+published times is unknown. To write this page (Python >= 3.12; `--write` simulates anew):
 
     uv pip install -e '.[bench]' && python benchmarks/fidelity.py --pages
 
@@ -37,70 +37,69 @@ _PROTOCOL = """## The purpose of each row
 The first hexadecimal digit of a problem's SHA-256 decides the purpose of its row (`fidelity_rows.py`): 0, 2, 4, 6 and 8
 are for fitting, a, c and e for validation; since 2026-11-25, 1 is for fitting too, and 3 for validation. The times of
 all other rows are not read. Twins are rows that differ only in a reduction, in residuals or in how group sizes are
-written; each of them has the strictest purpose among its twins. Rows that were read before twins were grouped keep
-their place here, but a row with a stricter twin is no longer used for fitting. Of the flash-attention forward rows,
-only the 66 that were published here before and the rows of digit 1 are for fitting. Predictions of validation rows are
-written to `data/fidelity_predictions.tsv` and committed before their times are read: the code refuses to read the time
-of a row without a prediction. Errors of validation rows are those of the predictions, whatever the simulator says
-today. If a constant or rule has changed since the rows were read, they do not validate the new simulator, which is
-given new rows.{ran}
+written; each of them has the strictest purpose among its twins (unused, then validation). Rows that were read before
+twins were grouped keep their place here, but a row with a stricter twin is no longer used for fitting. Of the
+flash-attention forward rows, only the 66 that were published here before and the rows of digit 1 are for fitting.
+Predictions of validation rows are written to `data/fidelity_predictions.tsv` and committed before their times are read:
+the code refuses to read the time of a row without a prediction. Errors of validation rows are those of the predictions,
+whatever the simulator says today. If a constant or rule has changed since the rows were read, they do not validate the
+new simulator, which is given new rows.{ran}
 
 {without}"""
 
 _FLOOR = """## How well the published times repeat
 
-The five samples of a row repeat to {spread} in the median. But a time cannot be known that well: some problems were
-published twice for v7x, months apart and with different compilers, and these two times differ by 4.0 % in the median
-and 6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be expected to come closer
-than that. For
+The five samples of a row lie within {spread} in the median. But a time is not known that well: some problems were
+published twice for v7x, months apart and with different compilers, and the two times differ by 4.0 % in the median and
+6.5 % at the 90th percentile (backward passes: 3.4 % and 14 %). On v7x no prediction can be expected to come closer. For
 other chips nothing was published twice."""
 
 _DIFFERENCES = """## How the compiled programs differ from the measured ones
 
 - The compiler is today's, not the one of the measurement. For example, today's keeps the transposed V of some attention
-  rows on v6e in VMEM, which saves two passes over HBM, up to a tenth of the time of short sequences.
+  rows on v6e in VMEM. This saves two passes over HBM: up to a tenth of the time if the sequence is short.
 - Copies, gathers, scatters, reductions and reshapes that today's compiler would give to the SparseCore are kept on the
   TensorCore, because the simulator has no latency for the SparseCore.
-- The tables of ragged dot's tiles are constants here, computed beforehand; on the device XLA computes them first.
+- The tables of ragged dot's tiles are constants here; on the device XLA computes them before the kernel runs.
 - Products with transposed weights on v5e and v7x have tile_k and tile_n exchanged, because tokamax read the
   configuration the other way round when they were published: see `fidelity_compile.py`.
 - Chunked cross-entropy with residuals is left out: today's compiler makes two loops, one for the loss and one for the
   residuals, and the published times are those of the program without residuals.
-- Gated linear units of bfloat16 are left out since 2026-11-24. To convert the product to float32, libtpu 0.0.50.1 makes
-  a separate pass over HBM and 0.0.42.1 does not, so the older program moves 14 to 19 % fewer bytes. In all other gated
-  linear units and normalizations, the two move the same bytes within 3 %. At the published bandwidth, the bytes of the
-  older program would take 12 % longer than the published times of the three rows of v5p, and those of today's program
-  37 % longer. Seven rows had been read when this was found, and were off by -14 to +41 %.
+- Gated linear units of bfloat16 have been left out since 2026-11-24. To convert the product to float32, libtpu 0.0.50.1
+  makes a separate pass over HBM and 0.0.42.1 does not, so the older program moves 14 to 19 % fewer bytes. In all other
+  gated linear units and normalizations, the two programs move the same bytes within 3 %. Even at the full bandwidth of
+  the chip's specification, the older program's bytes would take 12 % longer than the published times of three rows on
+  v5p, and the newer program's 37 % longer. Seven rows had been read when this was found, and were off by -14 to +41 %.
 """
 
 _UNEXPLAINED = """## What is not explained
 
-- It is inferred that the published times do not include a cross-program prefetch. With the prefetch, gated linear units
-  on v6e are up to 21 % too slow; without it they are within 2 %, except for two of ten, which become 7 % too fast. Each
-  run was profiled alone, so the runtime must fetch before it starts the program.
-- Grouped products on v5p are up to 6 % too slow, except for two rows whose first group of eight holds everything: these
-  are 8 to 9 % too fast.
+- It is inferred that the published times do not include a cross-program prefetch. With the prefetch, the simulated
+  gated linear units on v6e are up to 21 % too slow; without it, eight of ten are within 2 % and two are 7 % too fast.
+  Each run was profiled alone, so the runtime must fetch before it starts the program.
+- Grouped products on v5p are up to 6 % too slow in the simulation. Two are 8 to 9 % too fast: in these, the first of
+  eight groups holds all rows.
 - Grouped products on v6e are about 4 % too fast, and at most 14 %. With earlier constants, most of their steps took 0.2
   to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have three or four buffers
   instead of two, did not. The same was true on v7x until a single transfer was limited to 1024 bytes a cycle (a group's
-  weights are fetched in one piece). On v6e no such limit suits all rows (0.65 to 0.8 of the bandwidth would be needed),
-  and 10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of every wait is ruled
+  weights are fetched in one piece). On v6e no such limit suits all rows (they need 0.65 to 0.8 of the bandwidth), and
+  10 % less bandwidth for all reads does as well, so the simulator uses that. A higher cost of every wait is ruled
   out: attention would be 8 % too slow on v7x.
-- Products of 128 groups with 2048 x 768: four rows on v7x and v6e are 8 to 15 % too fast.
+- Products of 128 groups of 2048 x 768: four of seven rows on v6e and v7x are 8 to 15 % too fast.
 - Backward attention of 512 rows and head_dim 256 on v7x is 12 % too fast; XLA's copies are 60 % of its time. With
-  head_dim 64 and 2048 rows, and with 192 for V, it is too slow by as much.
-- A prep of the left operand does not wait for the matmul before it. If it did, backward attention would be 60 % and
-  products 30 % too slow.
-- The time that is missing on v6e grows with the fetches of a group's weights: 0.1 to 0.4 us a megabyte, and more if a
-  block of columns is cut out of wider weights. With the same tiles, a row with 512 columns is 1 % too fast, and a row
-  with 2048 columns is 14 % too fast.
-- Cross-entropy on v6e: the kernel's forward pass was 9 % too slow until the simulator let a matmul wait in front of its
-  unit (`matmul_queue`). Without that, a matmul that is late by a few cycles delays the pushes behind it, and these
-  delay the other unit. The kernel's backward pass is 3 to 12 % too fast, XLA's own 5 to 8 % with rows of either type;
-  on v5p and v7x the same programs are within 2 %. Five percent less bandwidth would halve these errors, but
-  normalization and gated linear units would be further off. XLA's own with float32 rows was 48 to 53 % too slow, with
-  waits for units in 4 of 10 cycles, until a transposed push of float32, which has half as many rows as one of bfloat16,
-  took half as long: 4 cycles, by the compiler's own spacing.
+  head_dim 64 and 2048 rows, or with a head_dim of 192 for V, it is 14 % too slow.
+- In the simulator, a `vmatprep` of the left operand does not wait for the matmul before it. If it did, backward
+  attention would be 60 % too slow, and products 30 %.
+- On v6e, the time by which grouped products are too fast grows with the fetched weights of a group: 0.1 to 0.4 us a
+  megabyte, and more if a block of columns is cut out of wider weights. With the same tiles, a row with 512 columns is
+  1 % too fast, and a row with 2048 columns is 14 % too fast.
+- Cross-entropy on v6e: the forward pass of tokamax's kernel was 9 % too slow until the simulator let a matmul wait in
+  front of its unit (`matmul_queue`). Without that, a matmul that is late by a few cycles delays the pushes behind it,
+  and these delay the other unit. The kernel's backward pass is 3 to 12 % too fast, and XLA's own cross-entropy 5 to
+  8 %, whether its rows are bfloat16 or float32; on v5p and v7x the same programs are within 2 %. With 5 % less
+  bandwidth these errors would be half as large, but normalization and gated linear units would be further off. XLA's
+  own with float32 rows was 48 to 53 % too slow, and waited for units in 4 of 10 cycles, until a transposed push of
+  float32 took 4 cycles instead of 8: it has half as many rows as one of bfloat16, and the compiler spaces it so.
 - Products whose weights are float8 (v5p, v6e, v7x) or float4 (v7x), of 64 groups of 20 rows, are 20 % too fast on v5p
   and v6e, and 11 % on v7x. On v6e the kernel is 94 % of the simulated time; waits for transfers are 41 % of the whole,
   waits for units 2 %. On v5p waits for transfers are 3 % and waits for units 13 %. For each megabyte of weights, 0.36
@@ -108,40 +107,38 @@ _UNEXPLAINED = """## What is not explained
   that were tried: libtpu 0.0.42.1 and 0.0.50.1 give the same times within 0.4 %.
 - Triangle multiplications without residuals on v7x have published times 14 to 36 % longer than those with residuals,
   although residuals are additional writes; their simulated times are equal. At 2048 rows those with residuals are
-  within 4 %, and those without are 16 % too fast. On v5p both have the same published time at 384 rows, and all three
-  rows are within 2 %.
+  within 4 %, and those without are 16 % too fast. On v5p, the published times with and without residuals are
+  equal at 384 rows, and all three rows are within 2 %.
 - Ragged dot v2 of 256 groups of 7168 x 512 on v7x is 9 and 10 % too fast. Waits for transfers are at most 6 % of its
   time, waits for units more than half.
-- Gated linear units and triangle multiplications on v6e also push float32 weights transposed: at 4 cycles a push they
-  come out 2 to 3 % too fast, where they were within 2 %. The constants of v6e were fitted with 8 cycles; fitting them
+- Gated linear units and triangle multiplications on v6e also push float32 weights transposed: they are 2 to 3 % too
+  fast with 4 cycles a push, and were within 2 % with 8. The constants of v6e were fitted with 8 cycles; fitting them
   again removes this error and makes others larger ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
-- On v6e a matmul can wait in front of its unit, and on v7x, whose units are alike, it cannot: there backward attention
-  and grouped products get worse with such a queue ([CALIBRATION.md](CALIBRATION.md)).
+- In the simulator, a matmul on v6e can wait in front of its unit. On v7x, whose units are alike, it cannot, because
+  such a queue makes backward attention and grouped products worse ([CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)).
 - Ragged dot v2 on v5p, simulated on one of the two cores, takes half of the published time.
-- On v5e and v7x a stream of matmuls is slower than its rows by 1/32, on v6e by 3/64 (`matmul_slowdown`); v5p has no
+- On v5e and v7x a stream of matmuls takes 1/32 longer than its rows need, on v6e 3/64 (`matmul_slowdown`); v5p has no
   slowdown. The values are fitted and their cause is unknown. Without them, attention on v7x would lose its bias of 2 %,
-  but grouped products on v6e and backward attention would be 1 to 2 % worse.
+  but the errors of grouped products on v6e and of backward attention would be 1 to 2 % larger.
 """
 
 _VALIDATION = """## Validation rows
 
-No constant was fitted to these rows, and their times were predicted before the published times were read. A row whose
-time today is more than 0.1 % off its prediction validated an earlier simulator: see FIDELITY_ROWS.md.
+Nothing was fitted to these rows, and their times were predicted before the published times were read. Rows whose time
+has moved since (over 0.1 %) are in FIDELITY_ROWS.md. Last column: shares of errors within the judge's bounds (below).
 
 """
 _TRIED = """## What was tried and did not help
 
-- v6e: more than one matmul, or pushes of weights, that wait in front of a unit; a cost for each set of weights, or for
-  each run of bytes; a slower single read; short transfers that arrive sooner. v7x: one matmul that waits.
-- v6e fitted again on 2026-11-26: nearer for operations left out of the fit, further off for most rows that nothing was
-  fitted to.
-- All constants fitted at once: of the operations left out, {joint} come nearer.
-- An uncertainty that depends on the parts of a program's time: see
-  [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)."""
+- v6e: a queue of several matmuls, or of weight pushes, in front of a unit; a cost for each set of weights, or for each
+  run of bytes; a slower single read; short transfers that arrive sooner. v7x: a queue of one matmul.
+- v6e fitted again on 2026-11-26: better for operations left out of the fit, worse for most rows that no fit used.
+- All constants fitted at once: of operations left out, only {joint} come nearer.
+- An uncertainty that depends on where a program's time goes: see [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md)."""
 
 
 def page(points: list[Point], compiler: str) -> str:
-    """The page that people read, as Markdown: errors by operation and chip, what is uncertain, the constants."""
+    """FIDELITY.md as Markdown: errors by operation and chip, uncertainties, constants, open questions."""
     validation = [point for point in points if point.purpose == "validation"]
     parts = [
         _INTRO.format(compiler=compiler),
@@ -158,7 +155,7 @@ def page(points: list[Point], compiler: str) -> str:
 
 
 def rows_page(points: list[Point], others: Others) -> str:
-    """The page of the rows themselves, as Markdown: their protocol, fitted and earlier ones, pairs, each row."""
+    """FIDELITY_ROWS.md as Markdown: the protocol, errors of fitted and of earlier rows, pairs, each row."""
     fit = [point for point in points if point.purpose == "fit"]
     parts = [
         _ROWS_INTRO,
@@ -177,9 +174,9 @@ def rows_page(points: list[Point], others: Others) -> str:
 _ROWS_INTRO = """# The rows behind FIDELITY.md
 
 [FIDELITY.md](FIDELITY.md) compares simulated times with published ones. This page, made by the same command, has the
-rows: the purpose of each, how it was compiled, and its error."""
+rows: the purpose of each, how the rows were compiled, and the error of each."""
 
-# The way in which each constant was determined; its effect is described in Machine.
+# The rows that determined each constant; Machine describes the constant's effect.
 _FOUND_BY = {
     "hbm_read_share": "rows bound by HBM on v5p and v6e, which come out too fast at all of the bandwidth",
     "hbm_write_share": "the same, and gradients of grouped products on v7x",
@@ -212,15 +209,15 @@ def _constants() -> str:
     ]
     return f"""## Constants that were fitted
 
-The table has the value in use and the 95 % interval that the published times allow if only this constant is moved
-(`Intervals` in harness/chips). A simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says which
-operation determines each constant. All others are published or read off the compiler.
+The table has each constant's value in use, and the 95 % interval that the published times allow if only that constant
+is moved (`Intervals` in harness/chips). A simulated gain must exist at both ends. [CALIBRATION.md](CALIBRATION.md) says
+which operation determines each constant. [SIMULATOR.md](../docs/SIMULATOR.md) says where all other constants come from.
 
 {_markdown(lines, ("constant", *_simulated()))}"""
 
 
 def _constant(chip: ChipRow, name: str) -> str:
-    """The value of a chip's constant and the interval that it can be moved in, times in nanoseconds."""
+    """The value of a chip's constant and the interval in which it can be moved; times are in nanoseconds."""
     scale, unit = (1e9, " ns") if name.endswith("_seconds") else (1.0, "")
     low, high = (f"{scale * end:.4g}" for end in getattr(chip.intervals, name))
     return f"{scale * getattr(chip.calibrated, name):.4g}{unit}, {low}-{high}"
@@ -273,29 +270,29 @@ def _within(here: list[Point]) -> tuple[float, float]:
 
 
 def _earlier(earlier: list[Point]) -> str:
-    """The section on predictions of earlier simulators, and today's of the same rows, which validate nothing now."""
+    """The section on rows that validated earlier simulators: errors of their predictions and today's; "" if none."""
     if not earlier:
         return ""
     now = statistics.as_of_today(earlier)
     return f"""## Rows that earlier simulators were validated with
 
-As they were predicted then:
+The errors of their predictions:
 
 {_table(earlier)}
 
-The same rows as they are simulated today. No constant was fitted to them, but they had been read before today's
+The errors of the same rows as simulated today. No constant was fitted to them, but they had been read before today's
 constants were fitted.
 
 {_table(now)}"""
 
 
 def _sealed(validation: list[Point]) -> str:
-    """The errors of an earlier simulator on rows that were kept from it."""
+    """A sentence on the errors of an earlier simulator on the 148 sealed rows."""
     whole, *_ = statistics.sealed()
     return (
         f"For {whole.rows} other times, which an earlier simulator predicted before the comparison, the "
         f"error was {_in_words(whole)} ({_in_short(_sealed_alone(validation))}). {whole.within_one} % of the errors "
-        f"were within one plus/minus of that time, {whole.within_two} % within two."
+        f"were within one plus/minus as it was then, {whole.within_two} % within two."
     )
 
 
@@ -304,7 +301,7 @@ def _in_words(errors: statistics.StatedErrors) -> str:
 
 
 def _in_short(errors: Iterable[statistics.StatedErrors]) -> str:
-    """The median and the 90th percentile of each operation's errors, and the number of rows if there are too few.
+    """The median and the 90th percentile of each operation's errors, and its number of rows if it has too few.
 
     The text begins with the names of the two numbers.
     """
@@ -317,7 +314,7 @@ def _in_short(errors: Iterable[statistics.StatedErrors]) -> str:
 
 
 def _sealed_alone(validation: list[Point]) -> list[statistics.StatedErrors]:
-    """The sealed errors that validation rows do not replace: of operations with too few of them, and the largest."""
+    """The sealed errors to state: of operations with too few validation rows, and the largest 90th percentile."""
     _, *errors = statistics.sealed()
     rows = Counter(point.kind for point in validation)
     largest = max(float(each.most) for each in errors)
@@ -347,12 +344,13 @@ def readme(points: list[Point]) -> str:
     )
 
 
-# Aims of validation rows: errors, rows within a claimed 68 and 95 %, and pairs that are ordered rightly.
+# Aims of validation rows: errors, and the share of pairs in the right order.
 _MEDIAN, _MOST, _WORST_OF_LONG, _ORDERED = 0.02, 0.06, 0.15, 0.9
+# Aims of the shares of rows within the 68 and 95 % bounds.
 _COVERAGES = (0.65, 0.71), (0.92, 0.98)
-# The error of an operation that is left out of a fit, over its error in the fit.
+# The largest error of operations left out of a fit, over their error in the fit, that is aimed at.
 _LEFT_OUT = 1.5
-# Pairs whose published times differ by less than this show nothing.
+# Only pairs whose published times differ by more than this show an order.
 _APART = 0.03
 _CALIBRATION = Path(__file__).parent / "data" / "calibration.json"
 
@@ -371,7 +369,7 @@ def _aims(points: list[Point]) -> str:
     aims = [
         ("median error", _MEDIAN, error_summary.median),
         ("90th percentile", _MOST, error_summary.most),
-        (f"worst of {len(long)} rows above 100 us", _WORST_OF_LONG, max(long, default=0.0)),
+        (f"worst of the {len(long)} rows above 100 us", _WORST_OF_LONG, max(long, default=0.0)),
         ("median on v6e", max(others, default=0.0), of_chip.get("v6e", 0.0)),
     ]
     figures = (
@@ -382,8 +380,8 @@ def _aims(points: list[Point]) -> str:
         f"Today's figures: {'; '.join(figures)}. "
         "The simulator should name the faster of two programs for one problem in at "
         f"least {_percent(_ORDERED, 0)} of the pairs ({_reached(ordered >= _ORDERED)}: {_percent(ordered, 0)} of "
-        f"{len(apart)} pairs that differ by {_percent(_APART, 0)}). In {near} of all {len(pairs)} pairs the ratio is "
-        "off by no more than the larger plus/minus."
+        f"{len(apart)} pairs that differ by over {_percent(_APART, 0)}). In {near} of all {len(pairs)} pairs the "
+        "ratio's error is at most the larger uncertainty."
     )
 
 
@@ -391,14 +389,14 @@ def _reached(is_reached: bool) -> str:
     return "reached" if is_reached else "not reached"
 
 
-# With fewer validation rows an operation or dtype of a chip is unvalidated.
+# An operation or dtype of a chip with fewer validation rows is unvalidated.
 _ENOUGH = 5
 # Chips with rows that HBM bounds.
 _MEMORY_BOUND = ("v5p", "v6e", "v7x")
 
 
 def _unvalidated(validation: list[Point]) -> str:
-    """The operations and types of a first operand that have too few validation rows for a claim, by chip."""
+    """The operations, and types of the first operand, with too few validation rows for a claim, by chip, as text."""
     dtypes = ("f32", "bf16", "f8_e4m3fn", "i8")
     few = {}
     for chip in _simulated():
@@ -421,8 +419,9 @@ def _protocol(points: list[Point], others: Others) -> str:
     usable = others.rows
     ran = Counter("fit" if point.purpose == "fit" else "validation" for point in points)
     text = (
-        f"\n\nOf {usable['fit']} rows for fitting {ran['fit']} were run, and of {usable['validation']} for validation "
-        f"{ran['validation']}: the cheapest to compile of each kind.\n{usable['untouched']} other rows are not used."
+        f"\n\nOf {usable['fit']} rows for fitting, {ran['fit']} are on this page, and of {usable['validation']} for "
+        f"validation, {ran['validation']}: the cheapest to compile of each operation\nand chip, less those without a "
+        f"latency (below). {usable['untouched']} other rows are not used."
     )
     lines = [list(map(str, line)) for line in others.without]
     table = "Rows without a latency:\n\n" + _markdown(lines, ("operation", "chip", "why", "rows")) if lines else ""
@@ -438,7 +437,7 @@ def _uncertainty(points: list[Point]) -> str:
     likely = statistics.spread(rows)
     scored = statistics.scores(rows)
     once, mostly = (statistics.expected(scored, fraction) for fraction in (ONE_DEVIATION, TWO_DEVIATIONS))
-    # Each row's error, and whether it is within the 68 and 95 % intervals that the other rows predict.
+    # Each row, and if its error is within the 68 and 95 % bounds that the other rows give.
     within = [(point, score <= once, score <= mostly) for point, score in zip(rows, scored, strict=True)]
     left_out = statistics.left_out(rows)
     over_fitted = _over_fitted()
@@ -469,16 +468,16 @@ def _uncertainty(points: list[Point]) -> str:
 
 {_markdown(lines, head)}
 
-To compare two times, the judge uses the error within which a new row lies with 68 % probability
-(`harness/judge/simulate/uncertainty.py`): the share "used" of the time and {1e6 * once * likely.operation_seconds:.2f}
-us for each HLO operation, added in quadrature. The plus/minus of a single time is
-{plus_minus_seconds(1, 1, is_understood=True):g} times this error, as the 148 other times require. The share "earned"
-follows from today's errors of rows that no constant was fitted to, each left out in turn (of all rows, on a chip with
-fewer than {statistics.FEW} such rows); 95 % of the errors lie within {mostly / once:.1f} times this share (normal
-distribution: 2). Short operations take less than {1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the
-share of an operation's rows ({len(left_out)} in all) within the error that the other operations predict (aim: {low},
-{high}; {_but_for(outside)}). "Over fitted" is an operation's error with constants fitted to the others, over its error
-in a joint fit (aim: {_LEFT_OUT}; {_but_for(far)})."""
+To compare two times, the judge uses an uncertainty (`uncertainty.py`) that a new row's error does not exceed with 68 %
+probability: the share "used" of the time and
+{1e6 * once * likely.operation_seconds:.2f} us for each HLO operation, added in quadrature. The plus/minus of a single
+time is {plus_minus_seconds(1, 1, is_understood=True):g} times as large, because only 61 % of the 148 earlier
+predictions were within one plus/minus. The share "earned" follows from today's errors of the rows that no constant was
+fitted to (of all rows on a chip with fewer than {statistics.FEW} such rows), each left out in turn; 95 % of the errors
+lie within {mostly / once:.1f} times this share (normal distribution: 2). Short operations take less than
+{1e6 * statistics.SHORT_SECONDS:.0f} us on average. "Left out" has the shares of {len(left_out)} errors within the
+bounds that the rows of other operations give (aim: {low}, {high}; {_but_for(outside)}). "Over fitted" is the error of
+operations that were left out of a fit, over their error in a joint fit (aim: at most {_LEFT_OUT}; {_but_for(far)})."""
 
 
 def _is_of_chip(chip: str, point: Point) -> bool:
@@ -493,7 +492,7 @@ def _covered_shares(scored: Sequence[Scored]) -> list[float]:
 
 
 def _shares(scored: Sequence[Scored]) -> str:
-    """The shares of the rows within the intervals for 68 and 95 %."""
+    """The shares of the rows within the 68 and 95 % bounds, as text; "" without rows."""
     return ", ".join(_percent(share, 0) for share in _covered_shares(scored)) if scored else ""
 
 
@@ -510,9 +509,7 @@ def _but_for(missed: list[str]) -> str:
 
 
 def _over_fitted() -> dict[str, float]:
-    """By chip: the error of an operation that is left out of the fit, over its error in the fit; the mean over
-    operations.
-    """
+    """By chip: the sum of the errors of operations that are left out of the fit, over the sum of their errors in it."""
     ratios = {}
     for chip, fitted in sorted(_calibration().items()):
         left = [operation for operation in fitted["operations"].values() if "left out" in operation]
@@ -526,7 +523,7 @@ def _calibration() -> dict[str, Any]:
 
 
 def _joint() -> str:
-    """Text that says, for each chip, how many operations the joint fit brings nearer although it leaves them out."""
+    """For each chip, how many of the operations that are left out of the joint fit it brings nearer, as text."""
     nearer = []
     for chip, fitted in sorted(_calibration().items()):
         left = [operation for operation in fitted["operations"].values() if "left out" in operation]
@@ -554,31 +551,31 @@ def _wrapped(text: str, indent: str = "") -> str:
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
-# Groups of rows with similar errors, by chip: the group's name, and patterns of the operation and of the problem.
+# Groups of rows with similar errors, by chips: name of the group, and patterns of operation and problem.
 _OFF_ALIKE = {
     "v5p": (
         ("ragged dot of more than eight groups", "_tpu_ragged_dot$", r" bf16\[\d{3},"),
-        ("of eight, if the first holds all rows", "_tpu_ragged_dot$", r"^bf16\[4096,4096\] bf16\[8,"),
-        ("ragged dot v2 of 128 with residuals", "v2_ragged_dot$", r" bf16\[128,.*residuals"),
+        ("ragged dot of eight groups, all rows in the first", "_tpu_ragged_dot$", r"^bf16\[4096,4096\] bf16\[8,"),
+        ("ragged dot v2 of 128 groups with residuals", "v2_ragged_dot$", r" bf16\[128,.*residuals"),
     ),
     "v6e": (
         ("XLA's own cross-entropy", "^chunked_xla", ""),
-        ("the kernel's backward pass", "cross_entropy_loss_vjp$", ""),
+        ("backward pass of tokamax's cross-entropy", "cross_entropy_loss_vjp$", ""),
     ),
     "v7x": (
         ("backward attention of head_dim 64", "attention_vjp$", r",64\]"),
         ("ragged dot v2 of 256 groups of 7168 x 512", "v2_ragged_dot$", r" bf16\[256,7168,512\]"),
     ),
     "v6e, v7x": (
-        ("either ragged dot of 128 groups of 2048 x 768", "ragged_dot$", r" bf16\[128,2048,768\]"),
-        # Quantized operands are left out of a problem in short, so that nothing is left of it.
+        ("ragged dot and ragged dot v2 of 128 groups of 2048 x 768", "ragged_dot$", r" bf16\[128,2048,768\]"),
+        # `shapes()` leaves out quantized operands, so these problems are empty.
         ("ragged dot of float8 or float4 weights", "_tpu_ragged_dot$", "^$"),
     ),
 }
 
 
 def off_alike(points: list[Point], chip_names: str, operation: str, problem: str) -> list[float]:
-    """The errors of the chips' rows whose operation and problem contain these patterns, as they are simulated today."""
+    """Today's errors of the rows of these chips whose operation and problem match the patterns."""
     return [
         point.error
         for point in statistics.as_of_today(points)
@@ -602,7 +599,7 @@ def _unexplained(points: list[Point]) -> str:
 The number of rows and the range of their errors today, by kind; FIDELITY_ROWS.md says what is known about them.
 
 {listed}
-- `matmul_slowdown` has no known cause, and `matmul_queue` none for v6e alone."""
+- No cause is known for `matmul_slowdown`, nor a reason why only v6e has a `matmul_queue`."""
 
 
 def _not_shown(points: list[Point]) -> str:
@@ -613,12 +610,11 @@ def _not_shown(points: list[Point]) -> str:
     return f"""## What these rows cannot show
 
 - XLA's own matmuls of 1024 rows and more, and int8 matmuls: only the 148 other times above include any. Normalization:
-  {purposes["earlier"]} of {purposes["earlier"] + purposes["validation"]} rows were validation rows of earlier
-  simulators.
-- How near a kernel comes to the peak: simulated shares of it above 93 % may be too high by a few percent.
-- How much of its bandwidth {" and ".join(unbound)} reaches: no row there is bound by it. Reads and writes elsewhere
-  reach less ({shares}).
-- Unvalidated, with fewer than {_ENOUGH} validation rows (an operation, or a first operand's type):
+  {purposes["earlier"]} of {purposes["earlier"] + purposes["validation"]} predicted rows validated earlier simulators.
+- How near a kernel comes to the peak: a simulated share above 93 % may be too high by a few percent.
+- How much of its bandwidth {" and ".join(unbound)} reaches: no row there is bound by it. Elsewhere, reads and writes
+  reach these shares: {shares}.
+- Validated by fewer than {_ENOUGH} rows (operations, and types of the first operand):
   {_unvalidated(validation)}."""
 
 
@@ -643,16 +639,16 @@ def _pairs(points: list[Point]) -> str:
     near, ordered = (sum(map(is_so, pairs)) for is_so in (_is_near, _is_ordered))
     head = ("chip", "problem", "which", "measured ratio", "simulated ratio", "error")
     return f"""Two programs for one problem share errors, so their ratio should be off by no more than either time. The
-published rows contain such pairs: one problem computed by two operations. The table has them all, whatever the purpose
-of a row. In {near} of {len(pairs)} pairs the ratio is off by no more than the larger plus/minus, and in {ordered} the
-simulator names the faster program correctly. A champion and a candidate usually differ by less than the programs of a
-pair.
+published rows contain such pairs: one problem computed by two operations. The table has all pairs, whatever the purpose
+of a row. In {near} of {len(pairs)} pairs the ratio is off by no more than the larger uncertainty of the two times, and
+in {ordered} the simulator names the faster program correctly. A champion and a candidate usually differ by less than
+the programs of a pair.
 
 {_markdown(lines, head)}"""
 
 
 def _is_near(pair: tuple[Point, Point]) -> bool:
-    """True if the ratio of the two times is off by no more than the larger plus/minus."""
+    """True if the ratio of the two times is off by no more than the larger of their uncertainties."""
     return abs(pair_error(*pair)) <= max(map(_claimed, pair))
 
 

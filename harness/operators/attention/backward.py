@@ -354,7 +354,7 @@ class AttentionBackward(Operator, Recipes):
         return dq, dk, dv
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row in deviations, from a checksum of every 32 columns of each gradient."""
+        """`[rows]`: the error of each row in deviations, by a checksum of every 32 columns of each gradient."""
         off = []
         for inputs_of_group, gradients in zip(self._groups(inputs), self._groups(outputs), strict=True):
             errors_and_variances = attention_survey.gradient_errors(

@@ -403,7 +403,7 @@ class Attention(Operator, Recipes):
         return result
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row in deviations, from checksums of every 32 columns of the values."""
+        """`[rows]`: the error of each row in deviations, by checksums of every 32 columns of the values."""
         got = attention_survey.checksums(outputs[0].reshape(-1, self.head_dim), seed)
         values = attention_survey.checksums(inputs[2].reshape(-1, self.kv_sequence, self.head_dim), seed)
         group = self.heads // self.kv_heads * self.sequence

@@ -261,7 +261,7 @@ class RMSNorm(Operator, textures.Textured):
         return answers
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the largest error in each row, in relative roundings to dtype, computed in float32."""
+        """`[rows]`: the largest error in each row, in relative roundings to dtype, by all elements in float32."""
         relative = np.float32(relative_rounding(self.dtype))
         off = np.empty(self.rows)
         size = max(1, _PART // self.columns)

@@ -417,7 +417,7 @@ class PagedAttention(Operator, Borrowed):
         return without_update.reference((inputs[0], *without_update._cache.laid_out(k, v), *tables), rows)
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the error of each row in deviations, from checksums of every 32 columns of the values.
+        """`[rows]`: the error of each row in deviations, by checksums of every 32 columns of the values.
 
         It is 0 in rows that nobody reads.
         """

@@ -289,7 +289,7 @@ class CrossEntropy(Operator, Borrowed):
         return deviations
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row, relative to 1 + the loss. All losses are computed again in float32.
+        """`[tokens]`: the error of each row, relative to 1 + the loss, by all losses in float32.
 
         A sum of exponentials has no checksum.
         """

@@ -235,7 +235,7 @@ class SwiGLU(Operator, textures.Textured):
         return {name: answer(change) for name, change in hidden.items()}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: the error of each row in deviations, from one column of every 128; with Wd, from checksums.
+        """`[tokens]`: the error of each row in deviations, by one column of every 128; with Wd, by checksums.
 
         Without Wd an output needs only its own column of the weights, and a row that is wrong over a tile's width is
         wrong in one of these columns. With Wd every output needs all hidden values, which are computed as in `honest`.

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Sets the environment up on first use, then hands every argument to the harness; no logic of its own.
+# Sets up the environment on first use, then hands all other arguments to the harness.
 #
 #   ./ratchet.sh [--python 3.12|/path/to/python] ARGUMENTS...
 #
 # The environment is .venv beside this file, made from requirements.lock (exact versions and hashes)
 # by uv: the one on PATH, else one installed into .venv. It is made again when the lock changes or
-# another Python is asked for. Nothing is downloaded after that, except that `test`, `tune` and `table` add the
-# packages of requirements-dev.lock and requirements-tune.lock the first time.
+# another Python is asked for. After that, only two downloads remain, each on first use: `test` and `validate` add the
+# packages of requirements-dev.lock, `tune` and `table` those of requirements-tune.lock.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
-# `ci --compilers both` has a second one beside it.
+# `ci --compilers both` sets this variable: it has a second environment, in the user's cache.
 venv=${RATCHET_ENVIRONMENT:-$here/.venv}
 stamp=$venv/.ratchet-stamp
 
@@ -38,20 +38,20 @@ find_python() {
             return
         fi
     done
-    say "ratchet: expected Python 3.11 to 3.13, found none that runs as: ${candidates[*]}"
+    say "ratchet: expected Python 3.11 to 3.13, found none among: ${candidates[*]}"
     say "         install one, or name its path: $0 --python /path/to/python3.12 ..."
     return 1
 }
 
 lock=$(cksum <"$here/requirements.lock")
-# What one verb needs beside it: its lock, and what is said when it is installed.
+# Further packages that a verb needs: the name of their lock, and words for the message.
 verb=${1-} extra=
 [[ $verb == -C ]] && verb=${3-}
 case $verb in
     test | validate) extra=dev what="the packages of the tests" ;;
     tune | table) extra=tune what="Optuna and Ray, for the search" ;;
 esac
-# Help needs none of them.
+# --help needs no further packages.
 case " $* " in *" -h "* | *" --help "*) extra= ;; esac
 
 ready() {
@@ -66,8 +66,8 @@ has_extra() {
 room() { df -h --output=avail "$(dirname "$venv")" 2>/dev/null | tail -n 1 | tr -d ' ' || printf 'unknown'; }
 
 no_packages() {
-    say "ratchet: $1, see above: it takes a network (behind a proxy, set HTTPS_PROXY)"
-    say "         and 1.7 GB of room at $venv, of $(room) that are free. Run again to retry"
+    say "ratchet: $1, see above: this needs a network (behind a proxy, set HTTPS_PROXY)"
+    say "         and 1.7 GB at $venv, where $(room) are free. Run again to retry"
     exit 4
 }
 
@@ -107,7 +107,7 @@ set_up() {
         say "ratchet: libtpu, the TPU compiler, exists for x86-64 Linux only: on $(uname -sm) nothing can be compiled or simulated"
     fi
     if [[ -e $venv && $venv != "$here/.venv" && ! -f $stamp ]]; then
-        say "ratchet: RATCHET_ENVIRONMENT names $venv, which is there and is no environment of the ratchet's"
+        say "ratchet: RATCHET_ENVIRONMENT names $venv, which exists and is no environment of the ratchet: name another"
         exit 2
     fi
     rm -rf "$venv"
@@ -142,6 +142,6 @@ if ! ready || ! has_extra; then
     )
 fi
 
-# -P: no module of the folder that this is called in, which may be a stranger's contest.
+# -P: imports nothing from the folder that this is called in, which may be a stranger's contest.
 # -X: how this was called, for the commands that are printed (harness/shell/program_name.py).
 exec "$venv/bin/python" -P -X "ratchet=$0" -m harness "$@"

@@ -40,8 +40,8 @@ class Contest:
     """A folder with a prepare.py and a kernel.py: its problem or suite, and the chip that the kernel is judged for.
 
     `stubs` are modules that packages import although the kernel does not need them; each is replaced by a stand-in,
-    even if it is installed. `assumption` says how often simulated branches are taken whose condition is a scalar that
-    was read from a vector.
+    even if it is installed. `assumption`, if any, says how often simulated branches are taken whose condition was
+    read from a vector.
     """
 
     directory: Path
@@ -52,7 +52,7 @@ class Contest:
 
     @property
     def kernel_path(self) -> Path:
-        """The only file that an experiment changes."""
+        """The contest's kernel.py."""
         return self.directory / "kernel.py"
 
     def candidate(self) -> Candidate:
@@ -147,7 +147,7 @@ def require(directory: Path) -> Path:
             raise RatchetError(
                 "no-contest",
                 f"expected a contest (prepare.py and kernel.py), got no {name} in {directory}; "
-                "name its folder with -C DIR, or make one with: ratchet.sh new DIR --like attention",
+                "name a contest's folder with -C DIR, or make one with: ratchet.sh new DIR --like attention",
             )
     return directory
 

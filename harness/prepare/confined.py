@@ -26,7 +26,7 @@ _MEMORY_BYTES = 8 << 30
 
 
 class Confined:
-    """A problem whose class only confined children load; its methods here return the child's answers.
+    """A problem whose class is loaded in confined children alone; the methods here return a child's answers.
 
     Methods that need arrays work in the children alone; here they raise RuntimeError.
     """
@@ -49,7 +49,7 @@ class Confined:
     def __reduce__(self) -> tuple[Any, ...]:
         """The child's pickle of the problem, for the children of a judgement.
 
-        If prepare.py defines the class, its source comes along, and these children run it first.
+        If prepare.py defines the class, the source of prepare.py comes along, and these children run it first.
         """
         if self._answered.is_own:
             return prepare_module.restore, (self.source, self.path, self._answered.pickled)

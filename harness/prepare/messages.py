@@ -45,7 +45,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedContest:
-    """The contents of a prepare.py; `error` says why it states no contest. `may_lose`: None unless it is a suite."""
+    """The contents of a prepare.py; `error` says why it states no contest. `may_lose`: None except for a suite."""
 
     chip: str = ""
     problems: tuple[Answered, ...] = ()

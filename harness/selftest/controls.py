@@ -18,7 +18,7 @@ _PREFIX = "controls_of_"
 
 
 def control_names() -> tuple[str, ...]:
-    """The names of `controls`; unlike these, they need no list of answers, which takes seconds to make."""
+    """The names of `controls()`, without the lists of wrong answers, which take seconds to make."""
     return tuple(map(_name, scaffold.templates()))
 
 

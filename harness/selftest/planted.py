@@ -1,8 +1,8 @@
 """The planted kernels in candidates/: the fault of each, the check that must catch it, and its source.
 
-A candidate is a kernel.py with a docstring, or a file with such a text, in it a line `Base: NAME [CONSTANT=VALUE ...]`,
-and a patch below it. The base is a file of bases/, or else the template of that name, with these constants. This
-command makes a patch:
+A candidate is a kernel.py whose docstring describes it, or a patch below such a text, which then has a line
+`Base: NAME [CONSTANT=VALUE ...]`. The base is a file of bases/, or else the template of that name, with these
+constants. This command makes a patch:
 
 git diff --no-index --unified=2 bases/attention.py mine.py
 """
@@ -47,7 +47,7 @@ def select(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted,
             raise UsageError(
                 "unknown-candidate",
                 f"expected --only with the name of one of {len(by_name)} planted candidates, such as "
-                f"{', '.join(near)}, got {name!r}; without --only each of them is tried and named",
+                f"{', '.join(near)}, got {name!r}; without --only all of them are tried and named",
             )
     return tuple(by_name[name] for name in dict.fromkeys(names))
 

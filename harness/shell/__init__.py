@@ -1,1 +1,1 @@
-"""Words in, exit code out: parsers, errors, documents, completion and MCP; it knows no verb by name."""
+"""The command line: parsers, errors, documents, completion and MCP; the verbs are in harness/verbs."""

@@ -17,7 +17,7 @@ Rest = Callable[[str, int], str]
 def fit(answer: dict[str, Any], rest: Rest) -> dict[str, Any]:
     """`answer` if its JSON is no longer than LARGEST, else with its longest lists and texts cut.
 
-    `cut` then holds a sentence for each part that was cut: its path, the amount shown, and the words of `rest`.
+    `cut` then holds a sentence for each of the first ten parts cut: its path, the amount shown, the words of `rest`.
     """
     if _length(answer) <= LARGEST:
         return answer
@@ -25,7 +25,7 @@ def fit(answer: dict[str, Any], rest: Rest) -> dict[str, Any]:
     cuts: list[str] = []
     cut = _fit_value(answer, LARGEST * 9 // 10, "", cuts, rest)
     shown = cuts[:10]
-    more = (f"and {len(cuts) - len(shown)} more parts",) if len(cuts) > len(shown) else ()
+    more = (f"further parts cut: {len(cuts) - len(shown)}",) if len(cuts) > len(shown) else ()
     return {**cut, _CUT: [*shown, *more]}
 
 
@@ -65,7 +65,7 @@ def _fit_value(value: Any, room: int, path: str, cuts: list[str], rest: Rest) ->
         return kept
     if isinstance(value, list):
         items = list(_leading(value, room))
-        # An item that alone is too long is cut itself.
+        # A first item that is too long alone is cut itself.
         if not items and room > _LEAST:
             items = [_fit_value(value[0], room, f"{path}/0", cuts, rest)]
         if len(items) < len(value):

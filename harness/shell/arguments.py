@@ -1,4 +1,4 @@
-"""Types of arguments, the folder and the commands that sentences name, and the printing of sentences."""
+"""Types of arguments, the contest's folder, commands as the user types them, and sentences on stderr."""
 
 import argparse
 import re
@@ -34,7 +34,7 @@ def command(words: str, named: Path | None) -> str:
 
 
 def at_least(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
-    """Reads a whole number from `least` to `most`, for `type=` of an argument."""
+    """A function that reads a whole number from `least` to `most`, for `type=` of an argument."""
     upper = "or more" if most == sys.maxsize else f"to {most}"
 
     def number(text: str) -> int:
@@ -47,18 +47,18 @@ def at_least(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
 
 
 def minutes(text: str) -> float:
-    """Reads a number of minutes above 0, for `type=` of an argument."""
+    """Reads a number of minutes above 0 and below a million, for `type=` of an argument."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a number of minutes above 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of minutes above 0 and below 1,000,000, got {text!r}")
     return number
 
 
 def mesh_sizes(text: str | None) -> dict[str, int]:
-    """The sizes by name in text such as `data=4,model=2`. Raises UsageError `usage`."""
+    """The sizes of mesh axes by name, from text such as `data=4,model=2`; {} for None. Raises UsageError `usage`."""
     sizes: dict[str, int] = {}
     for part in text.split(",") if text else ():
         name, _, size = part.partition("=")
@@ -71,7 +71,7 @@ def mesh_sizes(text: str | None) -> dict[str, int]:
 
 
 def value_of(words: Sequence[str], option: str) -> tuple[list[str], str | None]:
-    """The words without `option VALUE` or `option=VALUE`, and the value; for spellings of other tools.
+    """The words without `option VALUE` or `option=VALUE`, and the value, None if absent; for spellings of other tools.
 
     Raises UsageError `usage` if the option has no value.
     """

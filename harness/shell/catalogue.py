@@ -14,7 +14,7 @@ _FOLDER = "harness.verbs"
 
 
 class _Verbs(Mapping[str, Verb]):
-    """The verbs by name, in the order of the overview; reading only the names imports none."""
+    """The verbs by name, in the order of the overview; `in` and `len` import no verb."""
 
     def __getitem__(self, name: str) -> Verb:
         if name not in _names():
@@ -37,12 +37,12 @@ EVERY = _Verbs()
 
 
 def typed_verbs() -> Iterator[Verb]:
-    """The verbs that are typed, in the order of the overview."""
+    """The verbs that are typed by name, all but `experiment`, in the order of the overview."""
     return (verb for name, verb in EVERY.items() if name != MESSAGE)
 
 
 def valued_options() -> frozenset[str]:
-    """The options of all verbs that take a value."""
+    """All options, of any verb, that take a value."""
     return frozenset(name for verb in EVERY.values() for name in verb.parser().valued())
 
 

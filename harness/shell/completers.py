@@ -1,4 +1,4 @@
-"""Completions of a word in a shell: attempts' numbers, constants, members of a suite; nothing after an error."""
+"""Completions of a word in a shell: attempts' numbers, constants, members of a suite; none if an error occurs."""
 
 from argparse import Namespace
 from collections.abc import Callable

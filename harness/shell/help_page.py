@@ -35,7 +35,7 @@ def _overview_lines() -> Iterator[str]:
             if verb.place[0] == group:
                 yield f"  {verb.name:10} {verb.line:{widest}}  {verb.example}"
     yield ""
-    yield "  -C DIR     the contest's folder (default: this one)"
+    yield "  -C DIR     the contest's folder (default: the current folder)"
     yield "  --python X the Python to set up the environment with (3.12, or a path); this option must come first"
     yield "ratchet.sh VERB --help says more; ratchet.sh experiment --help lists the options of an attempt."
     yield EXIT_CODES
@@ -54,7 +54,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield f"{EXIT_CODES[0].upper()}{EXIT_CODES[1:]}."
     yield "Every verb takes `--help`. The document that `--json` prints has its version in `schema`; its JSON schema is"
-    yield "printed by `./ratchet.sh schema VERB`. `-C DIR` names the contest's folder (default: this one)."
+    yield "printed by `./ratchet.sh schema VERB`. `-C DIR` names the contest's folder (default: the current one)."
     for group, title in GROUPS.items():
         yield ""
         yield f"## {title[0].upper()}{title[1:]}"

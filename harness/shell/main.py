@@ -142,7 +142,7 @@ def _packages() -> Iterator[str]:
 
 
 def _carry_out(verb: Verb, words: list[str]) -> int:
-    """Parses, runs and prints; nothing else prints the outcome of a verb."""
+    """Parses the words, runs the verb, prints its outcome, and returns the exit code."""
     arguments = verb.parse(words)
     if verb.takes_contest:
         work_in(
@@ -185,7 +185,7 @@ def _text_of(verb: Verb, arguments: Namespace, outcome: Outcome) -> str:
 
 
 def place_of_verb(words: Sequence[str]) -> int | None:
-    """The index of the verb or message: the first word that is neither an option nor its value.
+    """The index of the verb or message, the first word that is neither an option nor its value; None if there is none.
 
     Raises UsageError `unknown-verb`.
     """

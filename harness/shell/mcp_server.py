@@ -28,7 +28,8 @@ from harness.shell.roots import Roots
 from harness.shell.tools import CONTEST, PART, START, Tool, tools
 from harness.shell.verb import MESSAGE
 
-# The folder for answers that are too long to send, of tools that write: a second call would write again.
+# The folder for answers too long to send, of tools that write: the rest cannot be had by a second call, which would
+# write again.
 _ANSWERS = Path("profile_data") / "answers"
 
 
@@ -88,7 +89,7 @@ class _Tools:
     def _answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The verb's document, cut to the size that answers may have. Raises RatchetError."""
         if name not in self._tools:
-            raise UsageError("usage", f"expected one of {', '.join(self._tools)}, got {name!r}")
+            raise UsageError("usage", f"expected a tool, one of {', '.join(self._tools)}, got {name!r}")
         tool = self._tools[name]
         meant = tool.valid(arguments)
         contest = self._roots.contest(Path(meant[CONTEST])) if CONTEST in meant else self._contest
@@ -114,11 +115,12 @@ class _Tools:
 
 
 def read_answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """The document that the verb prints for `words`, which contain --json; limits of a command line apply.
+    """The document that the verb prints for `words`, which contain --json, within the limits of a command line.
 
     The verb runs in a process of its own, so that a bad file cannot end the server.
 
-    Raises RatchetError: the verb's own refusal, or `too-large` where it prints more than an answer may have.
+    Raises RatchetError: the verb's own refusal, `too-large` if it prints more than an answer may have, or `reader-died`
+    if it prints no JSON.
     """
     command = [sys.executable, "-P", "-m", "harness", verb, *words]
     in_utf8 = {**os.environ, "PYTHONIOENCODING": "utf-8"}
@@ -133,7 +135,8 @@ def read_answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(printed)
     except ValueError as error:
         raise RatchetError(
-            "reader-died", f"the process that reads for this tool ended with exit code {process.returncode}"
+            "reader-died",
+            f"the process that reads for this tool ended without an answer, exit code {process.returncode}",
         ) from error
     if "error" in document:
         raise RatchetError(document["error"]["kind"], document["error"]["message"])

@@ -71,8 +71,8 @@ class Parser(argparse.ArgumentParser):
     def common(self, *, takes_contest: bool) -> None:
         """Adds the arguments that every verb takes, before the verb's own.
 
-        `--only-reads` is for tools that promise to write nothing: nothing is judged then, and no attempt is finished or
-        undone.
+        `--only-reads` is for tools that promise to write nothing: nothing is judged then, and a killed attempt is
+        neither finished nor undone.
         """
         if takes_contest:
             self.option("-C DIR", "the contest's folder", dest="directory", type=Path)

@@ -32,7 +32,7 @@ _place: tuple[re.Pattern[str], str] | None = None
 def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
     """Keeps the folder that `-C` named for commands in errors and hints, which must work in the current folder.
 
-    `verbs` are the names of the verbs that take a contest.
+    `verbs` are the names of the verbs that get `-C` in commands.
     """
     global _place
     _place = None

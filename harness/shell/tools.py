@@ -1,4 +1,4 @@
-"""The verbs as tools for programs: name, arguments and their schema are those of the verb's own parser."""
+"""The verbs as tools for programs: arguments and their schema come from the verb's own parser."""
 
 import argparse
 import os
@@ -27,7 +27,7 @@ _LARGEST = 2**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument of a tool; `also` is another name for it."""
+    """One argument of a tool; `also` is another name for it, or None."""
 
     name: str
     action: argparse.Action
@@ -58,7 +58,7 @@ class Argument:
         return {**schema, "description": str(self.action.help or "").replace("%%", "%")}
 
     def words(self, value: Any) -> tuple[list[str], list[str]]:
-        """The argument as options and as other words. Raises UsageError for another word that looks like an option."""
+        """The argument's options and its other words. Raises UsageError if one of the latter begins with a minus."""
         if self.is_flag:
             return ([self.action.option_strings[-1]] if value else []), []
         texts = [_text(item) for item in (value if isinstance(value, list) else [value])]
@@ -102,7 +102,7 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments; others are not accepted."""
+        """The JSON schema of the arguments; it allows no others."""
         properties: dict[str, Any] = {}
         for argument in self.arguments:
             properties[argument.name] = argument.schema
@@ -143,10 +143,11 @@ class Tool:
         for name, value in meant.items():
             for text in value if isinstance(value, list) else [value]:
                 if isinstance(text, str) and not _is_word(text):
-                    raise UsageError("usage", f"{self.name}: {name}: expected text without NUL and lone surrogates")
+                    raise UsageError("usage", f"{self.name}: {name}: expected text without NUL or lone surrogates")
         for argument in self.arguments:
             if argument.also in meant and argument.name in meant:
-                raise UsageError("usage", f"{argument.name} and {argument.also} are the same: expected one of them")
+                names = f"{argument.name} and {argument.also}"
+                raise UsageError("usage", f"{self.name}: {names} are two names of one argument: expected one of them")
             if argument.also in meant:
                 meant[argument.name] = meant.pop(argument.also)
             if argument.is_required and argument.name not in meant:
@@ -164,7 +165,7 @@ class Tool:
         return [*self.words, *words, *options]
 
     def paths(self, meant: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-        """Every text of `valid` that may name a file, with True if the argument is a path even without such a file."""
+        """Each text of `valid` that may name a file, with True if it is a path even if no such file exists."""
         for argument in self.arguments:
             value = meant.get(argument.name)
             for text in value if isinstance(value, list) else [value]:

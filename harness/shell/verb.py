@@ -71,8 +71,8 @@ class Verb:
     `ratchet.sh` in it is not replaced by the command that the user typed. Hints add `-C CONTEST` to this verb;
     `hints_name_contest` is False for a verb that works on another contest than the current one (`new`).
 
-    Programs may call it if it has an `effect`, under the name `tool` if that is set. They do not get the arguments
-    `not_for_tools`. `other_names` maps an argument to another name under which programs may pass it.
+    Programs may call the verb if it has an `effect`, under the name `tool` if that is set. They do not get the
+    arguments `not_for_tools`. `other_names` maps an argument to another name under which programs may pass it.
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Runs a verb that reads strangers' files in a child, and ends the child if it takes too much time or memory."""
+"""Runs a verb that reads strangers' files: in a child, which is ended if it takes too much time or memory."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def run_watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
     if size is None or -code in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         return 128 - code
     name = signal.Signals(-code).name
-    return fail("reader-died", f"the file is broken or hostile: the process that read it was ended by {name}")
+    return fail("reader-died", f"the file may be broken or hostile: the process that read it was ended by {name}")
 
 
 def _run(run: Callable[[], int], writing: int) -> None:
@@ -122,9 +122,9 @@ def _excess(child: int, size: int, times: int, spent: float) -> str:
         )
     if spent > most_seconds:
         return (
-            f"{what} takes more than {most_seconds:,} s of a processor; the limit is {times} times the larger of 10 s "
-            f"for each MiB and {reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}): raise the latter "
-            "if you trust the file"
+            f"{what} takes more than {most_seconds:,} s of a processor; the limit is the larger of 10 s for each "
+            f"MiB and {reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,} s), times {times}: raise "
+            "this variable if you trust the file"
         )
     return ""
 

@@ -25,7 +25,7 @@ class Attack(Verb):
         parser.add_argument("--minutes", type=minutes, default=5.0, help="how long to search (default: 5)")
         parser.add_argument("--seed", type=int, help="repeat the search that had this seed")
         parser.option("--repeat FILE", "try the input in this file again", type=Path)
-        parser.flag("--first", "stop at the first error above its tolerance")
+        parser.flag("--first", "stop at the first input on which the kernel is wrong")
         parser.member()
         parser.json("the result as JSON")
         parser.quiet()
@@ -65,7 +65,7 @@ class Attack(Verb):
 
 
 def attack_text(attack: Record, directory: Path | None, member: str) -> str:
-    """The result as text, with commands that repeat the worst input and, if the output is wrong, revoke a champion."""
+    """The result as text, with commands: to repeat the worst input and, after a wrong output, to revoke a champion."""
     from harness.loop import draw_text
 
     amount = f"{attack.tried} input{'s' * (attack.tried != 1)} in {attack.seconds:.0f} s, seed {attack.seed}"
@@ -76,7 +76,7 @@ def attack_text(attack: Record, directory: Path | None, member: str) -> str:
         f"{attack.problem}: {amount}",
         f"outputs compared: {_compared(attack)}",
         f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)"
-        + "; no input above the tolerance was found" * (not worst.is_wrong),
+        + "; no error above the tolerance was found" * (not worst.is_wrong),
         f"input: {worst.words}; seed {worst.seed}",
         *([worst.said] if worst.said else []),
         f"repeat it: {command(f'attack{member_option} --repeat {attack.file}', directory)}",

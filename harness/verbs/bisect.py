@@ -20,8 +20,8 @@ class Bisect(Verb):
     example = "bisect --from 3 --to 12"
     description = (
         "Finds the change that made the kernel worse, by bisection. Between two attempts, the champions are searched; "
-        "between two commits, the commits that changed kernel.py or its helpers. Every kernel is judged under the "
-        "present prepare.py, unless an attempt records its result under the same key. Nothing is recorded."
+        "between two commits, the commits that changed kernel.py or its helpers. A kernel is judged under the present "
+        "prepare.py, unless its result is already recorded under the present key. Nothing is recorded."
     )
     examples = "ratchet.sh bisect --from 3 --to 12 --metric spills; ratchet.sh bisect --from v1.0 --to HEAD"
     shows_texts = True
@@ -77,9 +77,7 @@ class Bisect(Verb):
             bisection = searching.bisect(contest, steps, arguments.metric, arguments.threshold / 100, progress, records)
         tidy(contest.directory)
         names = ", ".join(records.used)
-        reused = (
-            f"these kernels were not judged again, because their results are recorded under the present key: {names}"
-        )
+        reused = f"not judged again, because the result is recorded under the present key: {names}"
         return Outcome(
             document=bisection,
             text=lambda: bisection_text(bisection, terminal_width(), full=arguments.full, colour=colour()),

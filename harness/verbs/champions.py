@@ -23,7 +23,7 @@ class Champions(Verb):
     line = "check every contest's champion again, in one commit"
     example = "champions --page CHAMPIONS.md --commit"
     description = (
-        "Runs all checks of today's judge on the champion of every contest in a folder and below it, and times "
+        "Runs all checks of today's judge on the champion of every TPU contest in a folder and below it, and times "
         "accepted kernels under today's timing key. The results are recorded as notes in the ledgers, not as attempts. "
         "A champion that passed under today's timing key and checks key is not checked again."
     )
@@ -61,7 +61,9 @@ class Champions(Verb):
             checked = checking.check(folders, progress, say, everything=arguments.all, again=arguments.again)
         checked = tuple(champion for champion in checked if champion.is_due)
         if not checked:
-            raise RatchetError("no-attempts", f"expected contests with a champion in {folder} or below it, found none")
+            raise RatchetError(
+                "no-attempts", f"expected TPU contests with a champion in {folder} or below it, found none"
+            )
         messages = []
         if page is not None:
             write_atomically(page, champions_page(checked).encode())

@@ -24,10 +24,10 @@ class Ci(Verb):
     line = "judge what a change does to a repository's contests"
     example = "ci --base main"
     description = (
-        "Judges every contest whose prepare.py, kernel.py or helper modules differ between the head and the commit at "
-        "which it left the base. Both sides are judged in this run, with one compiler and the base's prepare.py. "
-        "Nothing is recorded or checked out. Exit code 1 if the change makes a kernel wrong or slower, 3 if neither "
-        "is certain."
+        "Judges every contest whose prepare.py, kernel.py or helper modules differ between the head and its merge base "
+        "with the base. Both sides are judged in this run, with one compiler and the base's prepare.py. Nothing is "
+        "recorded or checked out. Exit code 1 if the change makes a kernel wrong or slower, 3 if a result is "
+        "inconclusive."
     )
     examples = 'ratchet.sh ci --base origin/main --annotations --markdown "$GITHUB_STEP_SUMMARY" --out artefacts'
     document = Document(1, Gate)
@@ -37,7 +37,8 @@ class Ci(Verb):
         parser.option("--head REF", "the branch or commit with the change (HEAD)", default="HEAD")
         parser.option(
             "--fail-on WHAT",
-            "outcomes that fail the gate: regress, wrong, inconclusive, removed, or nothing (default: all but removed)",
+            "outcomes that fail the gate, joined by commas: regress, wrong, inconclusive, removed; or nothing "
+            "(default: the first three)",
             default="regress,wrong,inconclusive",
             complete=_failing,
         )

@@ -1,4 +1,4 @@
-"""The verb `diagnose`: what to try next, ranked, each with its rule and gain."""
+"""The verb `diagnose`: findings on what to try next, each with its rule and gain."""
 
 from argparse import Namespace
 
@@ -9,7 +9,7 @@ from harness.shell.verb import Outcome, Verb
 
 class Diagnose(Verb):
     place = "look", 80
-    line = "what to try next, ranked, each with its rule and gain"
+    line = "findings on what to try next, each with its rule and gain"
     example = "diagnose 3"
     description = (
         "Says what to try next: each finding with its numbers, the rule behind it, the gain to expect and one change "

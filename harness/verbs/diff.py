@@ -13,9 +13,8 @@ class Diff(Verb):
     line = "compare two kernels: time, cycles, VMEM, text"
     example = "diff 3 7"
     description = (
-        "Compares two kernels: their times, the cycles of each by kind and by source line, bundles, spills, VMEM and "
-        "traffic, and the diff of the texts. A kernel is named by an attempt's number or by its file; a file is judged "
-        "first and not recorded."
+        "Compares two kernels: times, cycles by kind and by source line, bundles, spills, VMEM, traffic, and text. A "
+        "kernel is named by an attempt's number or by its file; a file is judged first and not recorded."
     )
     examples = "ratchet.sh diff (the champion and kernel.py as it stands); ratchet.sh diff 3 7; ratchet.sh diff 3 my.py"
     is_watched = True

@@ -13,9 +13,9 @@ class Doctor(Verb):
     example = "doctor run.py:step"
     description = (
         "Checks whether this machine can judge kernels: versions, devices, memory, disk, git and the ledger. With a "
-        "program, runs it unconfined in a separate process and prints a checklist: compilations and the argument that "
-        "caused each, the first call compared with the second, transfers, precision, the compilation cache, and the "
-        "published targets. Exit code 1 if there is a problem with the machine."
+        "program, runs it unconfined in a separate process and prints a checklist with the published targets: "
+        "compilations and the argument that caused each, the first call compared with the second, transfers, "
+        "precision, the compilation cache. Exit code 1 if there is a problem with the machine."
     )
     examples = "ratchet.sh doctor; ratchet.sh doctor train.py:step"
     document = TABLES
@@ -30,7 +30,7 @@ class Doctor(Verb):
             help="a program of yours: a function without arguments, which is called twice, or a file, which is run "
             "once as the main program",
         )
-        parser.option("--capture WHERE", "a capture of the program, from which the use of MXU and HBM is shown")
+        parser.option("--capture WHERE", "a capture of the program, to show its use of MXU and HBM")
         parser.option("--limit S", "seconds that the program may take (600)", type=float, default=600.0)
         parser.json("the tables as JSON")
         parser.quiet()

@@ -57,7 +57,7 @@ class Fsck(Verb):
 
 
 def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tuple[str, ...]]:
-    """The key that the champion would get now; None if there is no champion, None and a note if prepare.py fails."""
+    """The key that the champion would get now, and notes; None without a champion, None and a note on an error."""
     from harness import contest as contests
 
     if champion is None:
@@ -69,7 +69,7 @@ def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tu
 
 
 def _replayed(audit: Audit, folder: Path, champion: Attempt | None, arguments: Namespace) -> Audit:
-    """The audit, to which the result of judging the champion again is added."""
+    """The audit, with the result of judging the champion again."""
     from harness import contest as contests
     from harness.ledger import fsck as auditing
     from harness.loop.replay import replay

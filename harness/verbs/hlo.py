@@ -28,9 +28,9 @@ class Hlo(Verb):
         parser.add_argument(
             "what",
             nargs="?",
-            help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, a "
+            help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO text in quotes, a "
             "capture (file, folder or run), an attempt's number, or a function of yours, MODULE.py:FUNCTION, whose "
-            "jaxpr and StableHLO are shown too; the default is kernel.py's module as last judged",
+            "jaxpr and StableHLO are shown too (default: the module of kernel.py as it stands)",
         )
         parser.option("--module NAME", "the module of a capture (default: the module that took most time)")
         parser.option("--op NAME", "explain this operation alone")
@@ -38,7 +38,8 @@ class Hlo(Verb):
         add_function_arguments(parser)
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that splits the module or the function")
         parser.chip(
-            f"predict for this chip: {', '.join(chips.names())} (default: the capture's chip, else {DEFAULT_CHIP})"
+            f"predict for this chip: {', '.join(chips.names())} (default: that of the capture, attempt or "
+            f"contest, else {DEFAULT_CHIP})"
         )
         parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)
         parser.member()

@@ -23,9 +23,9 @@ class Mcp(Verb):
     place = "machine", 40
     line = "the commands as tools of the Model Context Protocol"
     description = (
-        "Offers the ratchet's commands as MCP tools over stdin and stdout; an MCP client starts it. Tools open only "
-        "contests, captures and other files that, once symbolic links are resolved, lie below the folders of --root. "
-        "Tools marked read-only write nothing."
+        "Offers the ratchet's commands as MCP tools over stdin and stdout; an MCP client starts this verb. Tools open "
+        "only contests, captures and other files that, once symbolic links are resolved, lie below the folders of "
+        "--root. Tools marked read-only write nothing."
     )
     examples = 'ratchet.sh mcp -C /path/to/contest; for a client: {"command": "/path/to/ratchet.sh", "args": ["mcp"]}'
 

@@ -17,7 +17,7 @@ class Next(Verb):
     example = "next --json"
     description = (
         "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
-        "go on. Reads only; judges nothing."
+        "go on. Judges nothing."
     )
     is_watched = True
     document = Document(7, SearchState)

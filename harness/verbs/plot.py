@@ -13,14 +13,14 @@ class Plot(Verb):
     example = "plot --out docs"
     description = (
         "Writes pictures of the progress, the roofline and the parts of the time, with times under the champion's "
-        "newest timing key. With --all, writes one picture, gallery.png, of every contest in DIR and below."
+        "newest timing key. With --all, writes one picture of all contests in the folder of -C and below, gallery.png."
     )
     is_watched = True
 
     def configure(self, parser: Parser) -> None:
         parser.option("--out DIR", "the folder to write to (default: profile_data/plots)", type=Path)
         parser.flag("--dark", "draw for a dark background")
-        parser.flag("--all", "write one picture of every contest in DIR and below")
+        parser.flag("--all", "write one picture of all contests in the folder of -C and below")
         parser.option("--key KEY", "use the times recorded under this timing key; results --json lists the keys")
 
     def run(self, arguments: Namespace) -> Outcome:

@@ -15,8 +15,8 @@ class Report(Verb):
     example = "report --open"
     description = (
         "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line, searches. "
-        "With --all, writes a page for each contest in DIR and below, and one page that links them. With --table, "
-        "writes the page of a table of tuned constants, which needs no contest."
+        "With --all, writes a page for each contest in the folder of -C and below, and one page that links them. With "
+        "--table, writes the page of a table of tuned constants; this needs no contest."
     )
     examples = "ratchet.sh report --open; ratchet.sh report --all; ratchet.sh report --table tables"
     is_watched = True
@@ -29,11 +29,11 @@ class Report(Verb):
             "to the contests' pages)",
             type=Path,
         )
-        parser.flag("--all", "write a page for each contest in DIR and below, and one page that links them")
+        parser.flag("--all", "write a page for each contest in the folder of -C and below, and one that links them")
         parser.option(
             "--peers FILE",
-            "with --all: a file of the best kernels of others, with lines of contest, peer, seconds, ratio and note, "
-            "separated by tabs",
+            "with --all: the best kernels of others, a tab-separated file with the header contest, peer, seconds, "
+            "ratio, note",
             type=Path,
         )
         parser.option(
@@ -54,7 +54,7 @@ class Report(Verb):
         if arguments.table is not None and (arguments.directory is not None or arguments.all):
             raise UsageError("usage", "expected --table DIR without -C and --all: the page of a table needs no contest")
         if arguments.peers is not None and not arguments.all:
-            raise UsageError("usage", "--peers is for the page over all contests: expected --all with it")
+            raise UsageError("usage", "expected --all with --peers: peers are shown on the page over all contests")
         folder = directory(arguments.directory).resolve()
         usual = folder / PROFILE_DATA if arguments.table is None else arguments.table
         target: Path = (arguments.out or usual / ("contests/index.html" if arguments.all else "report.html")).resolve()

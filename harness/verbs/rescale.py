@@ -11,7 +11,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleDocument:
-    """The kernels that were timed again under the timing key `key_digest`; `skipped` names the others, with reasons."""
+    """The kernels timed again under the timing key `key_digest`; `skipped` are sentences on kernels without a time."""
 
     key_digest: str
     notes: tuple[Note, ...]

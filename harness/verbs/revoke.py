@@ -66,8 +66,8 @@ class Revoke(Verb):
         if reason.isdigit():
             raise UsageError(
                 "usage",
-                f"revoke judges the champion alone; expected a reason in words, got the number {reason}. "
-                f"`ratchet.sh replay {reason}` judges an attempt again",
+                f"expected a reason in words, got the number {reason}: revoke judges only the champion; "
+                f"`ratchet.sh replay {reason}` judges attempt {reason} again",
             )
         draws = tuple(draw_text.parse(words) for words in arguments.draws)
         contest = contest_of(arguments)

@@ -12,7 +12,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestDocument:
-    """Every planted candidate with its verdict; `classes` are the classes to which the candidates belong."""
+    """The planted candidates that were tried, each with its verdict; `classes` are the classes of these candidates."""
 
     tried: tuple[PlantedResult, ...]
     classes: tuple[str, ...] = ()
@@ -22,9 +22,9 @@ class Selftest(Verb):
     place = "machine", 150
     line = "plant bad kernels, see each of them refused"
     description = (
-        "Plants bad kernels, good but unusual ones and cheating callers, each in its own repository, "
-        "and lets the judge judge them. Exit code 0: every bad one was refused by a guard that should catch it, and "
-        "every good one was accepted."
+        "Plants bad kernels, good but unusual kernels, wrong answers and cheating callers, and lets the judge judge "
+        "them; each kernel has its own repository. Exit code 0 if every bad one was refused by a guard that should "
+        "catch it, and every good one was accepted."
     )
     examples = "ratchet.sh selftest --only causal_wrong_side"
     takes_contest = False

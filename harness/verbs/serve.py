@@ -26,7 +26,7 @@ class Serve(Verb):
         parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any free one)")
         parser.flag(
             "--distributed",
-            "start xprof with its own defaults, which listens on all interfaces, and pass every further argument to it "
+            "start xprof itself, which listens on all interfaces, and pass every further argument to it "
             "(--grpc_port=50051 on workers, --worker_service_address=host1:50051,... on the viewer)",
         )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.hardware import Chip
     from harness.render.progress import Progress
 
-# The explanation of the floor that each of these sets; any other part sets the time of its operations as the floor.
+# Explanations of the floor, by the part that sets it; any other part sets it by the time of its operations.
 _FLOORS = {
     "HBM": "its bytes at full bandwidth",
     "links": "the bytes of the busiest link direction at the bandwidth that links reach",
@@ -53,7 +53,7 @@ class CycleFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateDocument:
-    """The simulation of a directory of compiler dumps; if there is no latency, `unknown` says why.
+    """The simulation of a program's compiler dumps; if there is no latency, `unknown` says why.
 
     `total_seconds` includes the time in which operands are fetched. `profile_seconds` is the time in a profile of the
     chip if XLA has the runtime fetch operands before the program starts (cross-program prefetch), else None.
@@ -107,14 +107,12 @@ class Simulate(Verb):
         parser.option(
             "--mesh A=N,B=M", "run the function on a mesh of chips with these axes; the last axis varies fastest"
         )
-        parser.flag(
-            "--on-tensorcore", "compile the function without use of the SparseCore, whose time is not simulated"
-        )
+        parser.flag("--on-tensorcore", "compile the function without the SparseCore, whose time is not simulated")
         add_operands(parser)
         parser.choice(
             "--assume",
             ["never", "always"],
-            "assume that branches on the contents of vectors, which are not simulated, are never or always taken",
+            "assume that branches on vector contents, which are not simulated, are never or always taken",
         )
         parser.json("the result as JSON")
         parser.quiet()
@@ -289,7 +287,7 @@ def _text(simulation: Simulation, in_profile: float | None, width: int) -> str:
         lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
         if simulation.chips > 1:
             lines += _links(simulation, simulation.seconds)
-    sentences = [f"goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
+    sentences = [f"goes wrong: {o.what} in {o.op} {o.line} ({o.count}x) [{o.kind}]" for o in simulation.offences]
     if any("contents are not known" in text for text in simulation.unknown):
         sentences.append("if contents depend on an argument, give the argument: --operand NAME=FILE.npy")
     # If there is no latency, the first reason is the headline already.

@@ -18,8 +18,8 @@ class Table(Verb):
     description = (
         "Fills a table of tuned constants: for each shape on each chip, Optuna searches settings, which are compiled "
         "and timed in the simulator, and the best one is judged in full. The table is written as JSON, as Python or as "
-        "tokamax's own cache, with the time of the kernel's fallback setting over the best time. Finished rows are "
-        "kept: the same command continues where it stopped."
+        "tokamax's own cache, with the ratio of the fallback setting's time to the best time. Finished rows are kept: "
+        "the same command continues where it stopped."
     )
     examples = (
         "ratchet.sh table --kernel jax:splash --shapes shapes.json --chip v5e,v6e --format python --trials 24, where "
@@ -35,7 +35,7 @@ class Table(Verb):
         parser.add_argument("--kernel", required=True, help=f"{', '.join(KERNELS)}, or the folder of a contest")
         parser.option(
             "--shapes FILE",
-            "a JSON list of shapes, which give the problem's constants in lower case, or of models (docs/TABLES.md)",
+            "a JSON list of shapes (the problem's constants, in lower case) or of models (docs/TABLES.md)",
             type=Path,
             required=True,
         )
@@ -50,10 +50,12 @@ class Table(Verb):
         add_seed(parser)
         parser.option(
             "--missing TABLE",
-            "fill the shapes that this table lacks, and show what the fallback costs there",
+            "fill only the shapes that this table lacks, and show what the fallback costs for them",
             type=Path,
         )
-        parser.flag("--list", "with --missing: fill nothing, only list these shapes; exit 1 if there are any")
+        parser.flag(
+            "--list", "with --missing: fill nothing, only list the missing shapes; exit code 1 if there are any"
+        )
         parser.settings("NAME=VALUES", "search these values of this constant instead of the default ones")
         add_where(parser)
         add_jobs(parser)

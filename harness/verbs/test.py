@@ -12,7 +12,7 @@ class Test(Verb):
     line = "run the project's tests"
     description = (
         "Runs the project's tests; options other than those below go to pytest. `-m device` runs the tests that need a "
-        "TPU; `-m device --on cpu` runs those of these tests that a CPU can run instead."
+        "TPU; `-m device --on cpu` runs those that a CPU can run too."
     )
     examples = "ratchet.sh test -k settings"
     takes_contest = False

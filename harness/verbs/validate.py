@@ -16,10 +16,11 @@ class Validate(Verb):
     example = "validate --minutes 30"
     description = (
         "Tries everything that needs a device: a measured attempt, an A/A control, captures and their lines, "
-        "snapshots, a capture through the profiler's server, and every template and example champion of the chip, for "
-        "which the measured and the simulated time are shown side by side. The steps are the project's tests of a "
-        "device (`ratchet.sh test -m device`), each with a limit. Writes a page, and an archive of everything printed "
-        "and captured. Exit code 1 if a step failed."
+        "snapshots, a capture through the profiler's server, and, for each template and example of this chip except "
+        "suites, the measured and the simulated time of its kernel. The steps are the project's tests of a "
+        "device (`ratchet.sh test -m device`), each with a time limit; a step for which no time is left is not run. "
+        "Writes a page, and an archive of the logs, captures and kernels. Exit code 1 if a step failed or was "
+        "not run."
     )
     examples = "ratchet.sh validate; ratchet.sh validate --on cpu --minutes 10"
     takes_contest = False
@@ -32,12 +33,7 @@ class Validate(Verb):
             "cpu: try the command itself, on small kernels; its times say nothing about a TPU (tpu)",
         )
         parser.chip(f"with --on cpu, the chip that kernels are compiled for ({DEFAULT_CHIP})")
-        parser.add_argument(
-            "--minutes",
-            type=minutes,
-            default=30.0,
-            help="minutes that the validation may take; steps for which no time is left are not run (30)",
-        )
+        parser.add_argument("--minutes", type=minutes, default=30.0, help="minutes that the validation may take (30)")
         parser.option("--out NAME", "write NAME.md and NAME.tar.gz (validate-CHIP in this folder)", type=Path)
         parser.json("the findings as JSON")
         parser.quiet()

@@ -56,7 +56,7 @@ class Whatif(Verb):
     def configure(self, parser: Parser) -> None:
         add_subject(parser)
         for name in RESOURCES:
-            parser.option(f"--{name} x2", f"factor on the chip's {name}")
+            parser.option(f"--{name} x2", f"scale the chip's {name} by this factor")
         parser.json("the figures as JSON")
         parser.quiet()
 
@@ -146,8 +146,8 @@ def _text(name: str, real: Simulation, whole: float, scaled: tuple[Answer, ...],
                 "clock, which no kernel can have, would help far more, and so would fewer instructions"
             )
     last += (
-        "; the schedule is the one made for the real chip, so an edit that saves as much of this resource alone gains "
-        "at most what its row says"
+        "; each row runs the schedule made for the real chip, so an edit that saves as much of one resource alone "
+        "gains at most what that resource's row says"
     )
     return "\n".join(
         (

@@ -31,7 +31,7 @@ Arguments: TypeAlias = Callable[[Parser], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XprofDocument:
-    """The tables of an analysis of a capture, or the text that it wrote."""
+    """An analysis of a capture: its tables or its text."""
 
     command: str
     tables: tuple[TableFigures, ...] | None = None
@@ -120,7 +120,7 @@ def _tables(name: str, *options: str) -> Answering:
 
 
 def _beside_useful(answer: Answering) -> Answering:
-    """`answer`, given the FLOPs of the attempt's problem as the option `useful_flops`; None if they are unknown."""
+    """`answer`, given the FLOPs of the attempt's problem (None if unknown) as the option `useful_flops`."""
 
     def with_useful_flops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         arguments.useful_flops = _useful_flops(arguments, files[0])
@@ -152,7 +152,7 @@ def _framework_ops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answe
 
 
 def _memory(function: str) -> Answering:
-    """An analysis of a capture's memory; an out-of-memory message or a snapshot has tables of its own."""
+    """A function that answers with an analysis of memory; a file with a message or snapshot has tables of its own."""
     analyse = _analysis(function, "top", "module")
 
     def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
@@ -253,7 +253,10 @@ def _add_framework_ops(parser: Parser) -> None:
 def _add_mfu(parser: Parser) -> None:
     parser.option("--gbs N", "global batch size, in sequences", type=float)
     parser.option("--seq N", "tokens in a sequence", type=float)
-    words = "FLOPs of the model, forward and backward (6e9); needs --gbs and --seq, else the trace's own count is used"
+    words = (
+        "FLOPs per token, forward and backward, such as 6e9; if this, --gbs or --seq is missing, only the trace's sum "
+        "is shown"
+    )
     parser.option("--flops-per-token N", words, type=float)
     words = "devices that share the batch (default: those in the capture); one chip may be two devices"
     parser.option("--num-chips N", words, type=at_least(1))

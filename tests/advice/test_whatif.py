@@ -111,7 +111,7 @@ def test_sentences_fit_the_terminal(
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 70
     assert " ".join(lines).endswith(
-        "so an edit that saves as much of this resource alone gains at most what its row says"
+        "so an edit that saves as much of one resource alone gains at most what that resource's row says"
     )
 
 

@@ -116,7 +116,7 @@ def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFi
     assert "times are not comparable: another timing key" in text
     # Both have a time on the champion's scale.
     assert re.search(
-        r"on one scale \(`results`\) they are ([\d.]+ us) and \1, 0.0%; the figures below are as recorded", text
+        r"on one scale \(`results`\) they take ([\d.]+ us) and \1, 0.0%; the figures below are as recorded", text
     )
 
 

@@ -59,8 +59,8 @@ def test_an_offline_machine_is_told_what_setting_up_takes(clone: Path, tmp_path:
         (tmp_path / "bin" / "uv").symlink_to(Path(sys.prefix) / "bin" / "uv")
     done = first_use(clone, path, "--python", os.path.realpath(sys.executable), "--version")
     assert done.returncode == 4, done.stderr
-    assert "it takes a network (behind a proxy, set HTTPS_PROXY)" in done.stderr
-    assert "1.7 GB of room at" in done.stderr
+    assert "this needs a network (behind a proxy, set HTTPS_PROXY)" in done.stderr
+    assert "1.7 GB at" in done.stderr
     # An environment that was only begun is not used: the next run begins again.
     assert not (clone / ".venv" / ".ratchet-stamp").exists()
 

@@ -168,7 +168,7 @@ def test_bad_requests(capsys: pytest.CaptureFixture[str], words: list[str], code
         (b"", "expected HLO"),
         (b"def f():\n    pass\n", "expected HLO"),
         (b"\x00\x01\x02", "expected a serialized HloModuleProto"),
-        (gzip.compress(b"HloModule m", mtime=0)[:-4], "begins as gzip and cannot be unpacked"),
+        (gzip.compress(b"HloModule m", mtime=0)[:-4], "begins like a gzip file and cannot be unpacked"),
         (b"\xff\xfe" + bytes(64), "expected a serialized HloModuleProto"),
     ],
 )

@@ -164,7 +164,7 @@ def test_mistakes_are_answered_with_what_was_meant(
         ("raise SystemExit\ndef _b(): 0\ndef a(): 0", ["hlo", "{}", "--arg", "f32[8]"], "it: {}:a or {}:_b ["),
         ("x = 1\n", ["simulate", "{}", "--chip", "v7x"], "defines no function; expected {}:FUNCTION ["),
         ("def mlp(x:\n", ["simulate", "{}", "--chip", "v7x"], "is not valid Python: "),
-        ("def mlp(x):\n    return x\n", ["whatif", "{}:mlp"], "simulate MODULE.py:FUNCTION` runs a function of a file"),
+        ("def mlp(x):\n    return x\n", ["whatif", "{}:mlp"], "MODULE.py:FUNCTION` simulates a function of a file"),
     ],
 )
 def test_a_python_file_in_place_of_dumps_is_answered_with_its_functions(

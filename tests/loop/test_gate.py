@@ -329,7 +329,7 @@ def test_no_word_of_a_change_is_a_command_on_the_other_stream(
     printed = capsys.readouterr()
     assert code == 4
     assert "trace" in printed.err
-    assert "which a symbolic link leads elsewhere" in printed.err
+    assert "where a symbolic link leads elsewhere" in printed.err
     assert not [
         line for line in (printed.out + printed.err).split("\n") if line.lstrip().startswith("::") or "##[" in line
     ]

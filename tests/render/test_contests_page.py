@@ -173,10 +173,10 @@ def test_a_folder_below_shows_its_own_contests_alone(repository: Path, tmp_path:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["report", "--peers", "peers.tsv"], "expected --all with it"),
+        (["report", "--peers", "peers.tsv"], "expected --all with --peers"),
         (["report", "--all", "--table", "tables"], "expected --table DIR without -C and --all"),
-        (["report", "--all", "--peers", "kernel.py"], "expected kernel.py to hold lines of contest, peer"),
-        (["report", "--all", "--peers", "nowhere.tsv"], "expected nowhere.tsv to hold lines"),
+        (["report", "--all", "--peers", "kernel.py"], "expected tab-separated lines in kernel.py"),
+        (["report", "--all", "--peers", "nowhere.tsv"], "expected tab-separated lines in nowhere.tsv"),
         (["plot", "--all", "--key", "a"], "expected --all or --key"),
         (["report", "--all", "-C", "examples/untouched"], "expected contests with attempts in"),
     ],

@@ -65,7 +65,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def printed(contest: Path) -> dict[str, object]:
     """The output of `profile --json`, after it captured two calls."""
     done = ratchet(contest, "profile", "--calls", "2", "--warmup", "1", "--json", expect=0)
-    assert "captured on the CPU, whose times say nothing about a TPU" in done.stderr
+    assert "kernel.py runs on the CPU, whose times say nothing about a TPU" in done.stderr
     (table,) = json.loads(done.stdout)["tables"]
     assert isinstance(table, dict)
     return table

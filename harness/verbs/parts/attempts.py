@@ -149,7 +149,7 @@ def hypothesis_of(message: str) -> str:
 
 
 def expectation(text: str | None) -> float | None:
-    """The time ratio that is expected: 0.95 for `5%` (less time) and for `x0.95` (new/old).
+    """The expected time ratio, new/old: 0.95 for `5%` (less time) and for `x0.95`; None for None.
 
     Raises UsageError `bad-expectation`, also for a bare number.
     """

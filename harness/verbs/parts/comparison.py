@@ -41,8 +41,8 @@ def _on_one_scale(arguments: Namespace) -> str:
     if first is None or second is None:
         return ""
     return (
-        f"; on one scale (`results`) they are {seconds(first)} and {seconds(second)}, {change(second / first)}; the "
-        "figures below are as recorded, from two versions of the simulator or compiler"
+        f"; on one scale (`results`) they take {seconds(first)} and {seconds(second)}, {change(second / first)}; the "
+        "figures below are as recorded, not on one scale"
     )
 
 

@@ -26,8 +26,8 @@ _PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
 class ContestList:
     """The contests with attempts, in the order of their folders.
 
-    `untried` are the folders of contests without attempts; `notes` are sentences on contests that are left out, and the
-    notes of the others.
+    `untried` are the folders of contests without attempts; `notes` are sentences on contests that are left out, and
+    notes on those in `rows`.
     """
 
     rows: tuple[ContestRow, ...]
@@ -122,5 +122,5 @@ def peers(file: Path | None) -> dict[str, Peer]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         columns = ", ".join(_PEER_COLUMNS)
         raise UsageError(
-            "bad-peers", f"expected {file} to hold lines of {columns}, separated by tabs: {error!r}"
+            "bad-peers", f"expected tab-separated lines in {file}, below a header of {columns}: {error!r}"
         ) from error

@@ -49,7 +49,10 @@ def open_ledger(folder: Path) -> Ledger:
 
 
 def recovered_ledger(arguments: Namespace) -> Ledger:
-    """The ledger of the contest that `-C` names; a killed attempt is finished or undone first, with a message."""
+    """The ledger of the contest that `-C` names; a killed attempt is finished or undone first, with a message.
+
+    With `only_reads`, the ledger is left as it is.
+    """
     ledger = open_ledger(directory(arguments.directory))
     for sentence in ledger.recovered() if ledger.is_unfinished() and not arguments.only_reads else ():
         say(sentence)

@@ -182,7 +182,7 @@ def _of_edits(simulated: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
         f"{edit.words}: {edit.why.partition(':')[0] if edit.time_ratio is None else change(edit.time_ratio)}"
         for edit in simulated
     ]
-    return (f"change of the time by simulated edits, whose results were not checked: {', '.join(times)}",)
+    return (f"time changes of simulated edits, whose results were not checked: {', '.join(times)}",)
 
 
 def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
 
 
 def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
-    """The attempts before `number` that were not revoked later; all of them for kernel.py as it stands.
+    """The attempts before `number` that were not revoked later; all attempts if `number` is None.
 
     Empty if there is no ledger yet.
     """
@@ -219,7 +219,7 @@ def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
 
 def _ceilings(folder: Path, evidence: Evidence, target: Chip) -> tuple[tuple[Ceiling, ...], str]:
     """Bounds on the gain, from the schedule simulated on each ideal machine; a sentence on them or their absence."""
-    without = "gains are bounded by the roofline and by the simulated schedule; no what-if was simulated: "
+    without = "no what-if was simulated to bound gains: "
     if target.platform != "tpu" or evidence.dump_directory is None:
         return (), f"{without}there is no schedule"
     dumps = dump_directory.of(evidence, folder)

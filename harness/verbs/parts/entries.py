@@ -75,7 +75,7 @@ def kept_lanes(trace: Path) -> tuple[Lane, ...]:
 
 
 def _deviations(sweep: Sweep | None) -> float | None:
-    """The number of the simulator's standard deviations by which the best of the sweep has to win."""
+    """The simulator's standard deviations by which the best of a simulated sweep has to win; None for other sweeps."""
     if sweep is None or sweep.source != "simulated":
         return None
     return compare_simulated.deviations(max(1, sweep.looked_at))

@@ -1,4 +1,4 @@
-"""The work of `ci`: the effect of a change on every contest of a repository, in each form that is asked for."""
+"""The work of `ci`: the effect of a change on a repository's contests, as text, JSON, Markdown and pages."""
 
 import gzip
 import os
@@ -194,11 +194,11 @@ def _history(gate: Gate) -> list[dict[str, object]]:
 
 
 def _inside(out: Path, contest: str) -> Path:
-    """The folder of a contest's files. Raises RatchetError `outside`: `out` may hold links that came with a change."""
+    """The folder of a contest's files. Raises RatchetError `outside` if a link, perhaps from a change, leads out."""
     into = out / contest
     if not into.resolve().is_relative_to(out.resolve()):
         raise RatchetError(
-            "outside", f"expected a folder in {out}, got {into}, which a symbolic link leads elsewhere: remove the link"
+            "outside", f"expected a folder in {out}, got {into}, where a symbolic link leads elsewhere: remove the link"
         )
     return into
 
@@ -281,7 +281,7 @@ def _stored_attempt(
 
 
 def _verdict(gated: GatedContest, evidence: Evidence, *, is_base: bool) -> Verdict:
-    """The gate's result in the words of a page of attempts."""
+    """The gate's result as a verdict, which a page of attempts shows."""
     if is_base:
         outcome: Ruling = "failed" if evidence.failure else "accept"
         return Verdict(outcome=outcome, reasons=("the base of the change",), failure=evidence.failure)

@@ -74,7 +74,7 @@ def _function(arguments: Namespace, target: Figures) -> Outcome:
 
 
 def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figures, tuple[Table, ...]]:
-    """The module, the chip to predict for, and the inside of a simulated kernel as a table."""
+    """The module, the chip to predict for, and, if a kernel was simulated, a table of its inside."""
     what, default = arguments.what, named or figures_of(DEFAULT_CHIP)
     if what not in (None, "-") and (capture := _capture(what, directory(arguments.directory).resolve())) is not None:
         return _of_capture(capture, arguments.module), named or reading.chip_of(capture) or default, ()
@@ -106,7 +106,7 @@ def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figure
 
 
 def _mesh(text: str | None, module: Module) -> Mesh | None:
-    """The mesh that `text` names, None without a text. Raises UsageError if their numbers of devices differ."""
+    """The mesh that `text` names; None for None. Raises UsageError if the module has another number of devices."""
     if text is None:
         return None
     mesh = Mesh(axes=tuple(mesh_sizes(text).items()))
@@ -159,7 +159,7 @@ def read(data: bytes, name: str) -> Module:
         try:
             data = reading_limits.unpacked(data, name)
         except (OSError, EOFError, zlib.error) as error:
-            raise RatchetError("bad-hlo", f"{name} begins as gzip and cannot be unpacked: {error}") from error
+            raise RatchetError("bad-hlo", f"{name} begins like a gzip file and cannot be unpacked: {error}") from error
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -72,7 +72,7 @@ def _greeting(where: str, base: str) -> str:
             f"    by its folder: {links.page(base, 'trace_viewer@', place.name, host, {'session_path': folder})}",
         ]
     if len(runs) > _SHOWN:
-        lines.append(f"  and {len(runs) - _SHOWN} older runs, which the page lists")
+        lines.append(f"  older runs, which the page lists: {len(runs) - _SHOWN}")
     if not runs:
         lines.append("  there is no capture yet; reload the page to see new ones")
     lines.append(

@@ -52,7 +52,7 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> CapturedKerne
     """kernel.py as it stands, to run on the chip if it is here, else on the CPU."""
     member, source = contest.member(name), device.source(contest.chip, on)
     if source == "simulated":
-        say(f"no {contest.chip.name} here: captured on the CPU, whose times say nothing about a TPU")
+        say(f"no {contest.chip.name} here: kernel.py runs on the CPU, whose times say nothing about a TPU")
         source = "measured cpu"
     return CapturedKernel(
         contest=contest.directory,
@@ -124,7 +124,7 @@ def _snapshots(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ..
 
 
 def _served(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
-    """Runs kernel.py until Ctrl-C or, without --serve, until the steps are captured. Prints as it goes: no tables."""
+    """Runs kernel.py until Ctrl-C or, without --serve, until the steps are captured. Returns no tables."""
     port = profile_server.free_port() if arguments.serve is None else arguments.serve
     # Checked before the kernel is traced, which takes longer.
     profile_server.require_free(port)

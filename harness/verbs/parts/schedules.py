@@ -71,7 +71,7 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
         raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")
     if not Path(what).is_dir():
         is_program = what.partition(":")[0].endswith(".py")
-        way = "; `ratchet.sh simulate MODULE.py:FUNCTION` runs a function of a file" if is_program else ""
+        way = "; `ratchet.sh simulate MODULE.py:FUNCTION` simulates a function of a file" if is_program else ""
         raise UsageError(
             "usage", f"expected the number of an attempt or a directory of compiler dumps, got {what!r}{way}"
         )
@@ -107,8 +107,8 @@ def dumps_of(folder: Path, evidence: Evidence, name: str) -> Path:
         raise RatchetError(
             "no-dump",
             f"expected the schedules of {name} in {evidence.dump_directory}, found nothing: only the machine that "
-            "judged it has them. Put its kernel.py into the working tree (ratchet.sh checkout N), then run this "
-            "command without a number",
+            "judged it had them, and old ones are removed. Put its kernel.py into the working tree (ratchet.sh "
+            "checkout N), then run this command without a number",
         )
     return dumps
 

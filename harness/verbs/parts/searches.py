@@ -27,7 +27,7 @@ def places_of(arguments: Namespace) -> Iterator[Places]:
         yield screening.local(arguments.jobs)
         return
     if arguments.jobs is not None:
-        raise UsageError("usage", "expected --jobs (processes of this machine), or --workers and --ray, got both")
+        raise UsageError("usage", "expected --jobs (processes of this machine) or --workers and --ray (Ray), got both")
     with ray_cluster.connected(arguments.ray, arguments.workers, say) as places:
         yield places
 

@@ -86,7 +86,7 @@ def entries_of(
 
 
 def _with_untried(entry: Entry, contest: Path) -> Entry:
-    """The champion's entry with advice as constants to set, marked or left out where an attempt or a sweep tried it."""
+    """The champion's entry, its advice as constants to set; advice that was tried already is marked or left out."""
     if entry.attempt is None or entry.kernel is None:
         return entry
     candidate = Candidate(text=entry.kernel.encode("utf-8", "surrogateescape"))

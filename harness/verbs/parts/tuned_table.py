@@ -95,7 +95,7 @@ def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
 def _write(finished: list[Row], kernel: TunedKernel, name: str, folder: Path, form: formats.Format) -> list[str]:
     """Writes the table of the last row's kernel and chip: the finished rows, and the newest row of each other shape.
 
-    Only rows of the same compiler, judge and kernel are used: a pass under another of them proves nothing here.
+    Only rows of the same compiler, judge and kernel are used: a pass under any other proves nothing here.
     """
     path = folder / name
     mine = (finished[-1].kernel, finished[-1].chip, finished[-1].compiler)

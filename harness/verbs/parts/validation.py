@@ -127,7 +127,7 @@ def _versions() -> str:
 
 
 def _pack(scratch: Path, archive: Path) -> None:
-    """Packs logs, documents and captures into one file; whole or not at all."""
+    """Packs logs, captures and kernels into one file, which appears whole or not at all."""
     partial = archive.with_name(archive.name + ".partial")
     with tarfile.open(partial, "w:gz") as stream:
         for path, inside in _wanted(scratch):

@@ -8,7 +8,7 @@ _WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
 
 
 def bare(source: bytes) -> bytes | None:
-    """`source` without these lines and comments, a program that behaves alike; None unless it is Python in UTF-8."""
+    """`source` reduced to its code, a program that behaves alike; None unless `source` is Python in UTF-8."""
     try:
         # Python itself reads line ends like this, within strings too.
         text = source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

@@ -13,7 +13,7 @@ from harness.records import TITLE_MOVES, Attempt, Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TitleHolder:
-    """The champion: its attempt, the commit that accepted it (None if only files show this), its kernel's blob."""
+    """The champion: its attempt, its accepting commit (None if only files show the accept), and its kernel's blob."""
 
     attempt: Attempt
     commit: str | None

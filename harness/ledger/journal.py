@@ -20,7 +20,7 @@ def path(place: Place) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A decided attempt on its way into the ledger; every object it names is already stored.
+    """A decided attempt on its way into the ledger; every git object that it names is already stored.
 
     `log_before` is the log's last commit before the attempt (None: no log), `restore_blob` the champion's kernel.py
     that takes the candidate's place (None: kernel.py stays), `guarded` the paths that an ordinary commit must not have

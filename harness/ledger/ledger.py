@@ -112,7 +112,7 @@ class Ledger:
         self._has_begun = True
 
     def restore(self, candidate: Candidate) -> None:
-        """Writes each file of `candidate` atomically, keeping its permissions; the journal gets its hash."""
+        """Writes each file of `candidate` atomically, with its old permissions; the candidate's hash is journalled."""
         begun = self._journal() if self._is_locked else None
         if begun is not None:
             self._note(recording.with_written(self.place, begun, candidate))

@@ -34,8 +34,8 @@ def hold(path: Path, purpose: str) -> Iterator[None]:
         except BlockingIOError as error:
             raise RatchetError(
                 "busy",
-                f"another ratchet is at work in this repository, whose contests share one lock: {_holder(descriptor)}. "
-                "Wait for it, then run again",
+                f"expected the lock {path} to be free, but another ratchet holds it: {_holder(descriptor)}; wait for "
+                "that process, then run again",
             ) from error
         with refusals_in_words(f"writing the lock {path}"):
             _describe(descriptor, purpose)

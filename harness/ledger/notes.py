@@ -175,8 +175,9 @@ def is_notes(message: str) -> bool:
 def _message(lines: Sequence[str]) -> str:
     notes = [decode(line, "a new note") for line in lines]
     checked = sum(note.kind == "checked" for note in notes)
-    words = [f"{count} {word}" for count, word in ((len(notes) - checked, "timed"), (checked, "checked")) if count]
-    return f"notes: attempts {' and '.join(words)} again\n\n{TRAILER}: {len(lines)}\n"
+    counts = {"timed": len(notes) - checked, "checked": checked}
+    words = [f"{word} again: {count}" for word, count in counts.items() if count]
+    return f"notes: attempts {', '.join(words)}\n\n{TRAILER}: {len(lines)}\n"
 
 
 def _is_ours(line: str) -> bool:

@@ -160,7 +160,7 @@ def read(data: bytes, where: str, shared: Mapping[str, bytes] | None = None) -> 
     together.update(values)
     if len(complaints) > _MOST_COMPLAINTS:
         more = len(complaints) - _MOST_COMPLAINTS
-        complaints[_MOST_COMPLAINTS:] = [RecordError("corrupt-record", f"{where}: {more} more lines cannot be read")]
+        complaints[_MOST_COMPLAINTS:] = [RecordError("corrupt-record", f"{where}: further damaged lines: {more}")]
     return Packed(
         data=data,
         records=tuple(records),

@@ -117,7 +117,7 @@ def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
         else:
             strange += 1
     if strange:
-        left.append(f"left where it is: {place.experiments}/{notes_of.FILE_NAME}: {strange} of its lines are not notes")
+        left.append(f"left where it is: {place.experiments}/{notes_of.FILE_NAME}: lines that are not notes: {strange}")
     return list(notes), not strange
 
 

@@ -124,8 +124,8 @@ def _move_log(place: Place, begun: Journal, recording: Recording) -> None:
             undo(place, begun)
             raise RatchetError(
                 "ref-moved",
-                f"attempt {recording.number} was not recorded: the log {place.log_ref} moved while it was judged "
-                "(another worktree, or a fetch). kernel.py is as you left it; run again",
+                f"attempt {recording.number} was not recorded: the log {place.log_ref} moved meanwhile (another "
+                "worktree, or a fetch). kernel.py is as you left it; run again",
             ) from error
 
 
@@ -227,8 +227,8 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
     overwritten = would_lose(place, champion)
     if overwritten:
         return [
-            f"{', '.join(overwritten)} of the champion would overwrite a file that no attempt and no commit has, so "
-            f"kernel.py stays the candidate's; attempt {recording.number} holds the text that was judged"
+            f"{', '.join(overwritten)} of the champion would overwrite a text that HEAD does not have, so kernel.py "
+            f"stays the candidate's; attempt {recording.number} holds the text that was judged"
         ]
     write_files(place, champion)
     _unstage_candidate(place, recording)

@@ -1,4 +1,4 @@
-"""JSON values to a short form and back: keys and repeated items are written once, numbers in base 85, values by name.
+"""JSON values to a short form and back: repeated keys and items once, numbers in base 85, shared values by name.
 
 The short form is JSON again. In it, a string that begins with one `$` is a sign; a string of the original value that
 begins with `$` gets one more `$`.
@@ -75,7 +75,7 @@ def name_of(short_text: bytes) -> str:
 
 
 def shorten(value: Any, depth: int = 0) -> Any:
-    """The short form of a JSON value, without names. Raises ValueError if it is nested too deep."""
+    """The short form of a JSON value, without names. Raises ValueError if the value is nested too deeply."""
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} deep")
     if isinstance(value, dict):

@@ -73,7 +73,7 @@ def _program_of(hint: Hint, evidence: Evidence) -> Evidence:
 
 
 def _with_copied_arrays(hint: Hint, evidence: Evidence, contest: Path) -> Hint:
-    """A hint about copies, which now names the arrays that are copied around the kernel of `evidence`.
+    """`hint`, which is about copies, with the names of the arrays copied around the kernel of `evidence`.
 
     If every copy changes the layout, the remedy for copies that keep it is left out.
     """
@@ -113,7 +113,7 @@ def _copied_columns(moved: Sequence[Copy], problem: Statement) -> Array | None:
 
 
 def _sweep_words(sizes: Sequence[tuple[str, int]], candidate: Candidate, longest: int, who_tried: Known) -> str:
-    """The command that sweeps over half and twice these `sizes`; "" if all of that was tried.
+    """The command that sweeps over half and twice these `sizes`; "" if all these settings were tried.
 
     Sizes above `longest`, the problem's longest axis, are left out, unless the present size is above it as well: then
     the constant sets no block.

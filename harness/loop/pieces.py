@@ -119,9 +119,9 @@ def companions(
 
 
 def accepts(ledger: Ledger) -> Pieces:
-    """The change of each accepted attempt since the baseline that changed the text.
+    """The changes of the text by accepted attempts since the baseline.
 
-    Raises RatchetError `no-champion`, `nothing-to-ablate`, and as reading a kernel does.
+    Raises RatchetError `no-champion`, `nothing-to-ablate`, and the errors of reading a kernel.
     """
     chain = _title_chain(ledger)
     candidates = [history.candidate(ledger.place, attempt.number) for attempt in chain[:-1]] + [
@@ -152,7 +152,7 @@ def accepts(ledger: Ledger) -> Pieces:
 def hunks(ledger: Ledger, number: int) -> Pieces:
     """The hunks of the change that attempt `number` made.
 
-    Raises RatchetError `not-accepted`, `unknown-attempt`, and as `accepts`.
+    Raises RatchetError `not-accepted`, `unknown-attempt`, and the errors of `accepts`.
     """
     history.attempt(ledger.place, number)
     made = accepts(ledger)
@@ -179,7 +179,7 @@ def _title_chain(ledger: Ledger) -> list[Attempt]:
     chain = [champion]
     for attempt in champions.all_before(ledger.place, champion.number):
         replaced = chain[-1].champion
-        # An attempt of a merged branch that is no part of the champion has a number in between and is skipped.
+        # An attempt that came with a merge and is no part of the champion has a number in between: it is skipped.
         if replaced is None or attempt.number <= replaced.attempt:
             chain.append(attempt)
     return chain[::-1]

@@ -30,7 +30,7 @@ from harness.records import (
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     """Evaluates and judges attempt `number` of the contest again, whatever its outcome was.
 
-    It is checked on fresh inputs, and on the inputs of its recorded checks, drawn again from their seeds. Its kernel.py
+    It is checked on fresh inputs, and on those of its recorded checks, drawn again from their seeds. Its kernel.py
     comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
     touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
     ones, and the differences are reported. A simulated latency is judged against the champion that the attempt had,
@@ -122,7 +122,7 @@ def _fraction(check: Check) -> float | None:
 def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evidence | None:
     """The evidence about the attempt's champion; None if there is none, or if only a paired benchmark can decide."""
     champion = attempt.champion
-    # A first attempt, an adopted text and an undo were compared with nobody.
+    # A baseline, a rebaseline and an undo were not compared with a champion.
     if attempt.kind != "experiment" or champion is None or key.source != "simulated":
         return None
     if attempt.key.counts_for(key):
@@ -172,7 +172,7 @@ def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgem
 
 
 def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement) -> tuple[str, ...]:
-    """The differences since the attempt was judged, a sentence each."""
+    """The differences since the attempt was judged, a phrase each."""
     differences = [
         f"{field.name} {getattr(attempt.key, field.name) or 'none'} -> {getattr(key, field.name) or 'none'}"
         for field in fields(Key)

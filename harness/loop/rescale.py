@@ -164,7 +164,7 @@ def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str |
     their number is not to be named.
     """
     if not (rescaled.notes or rescaled.skipped) and attempts is not None:
-        why = f"all {attempts} have a time under key {rescaled.key_digest}" if attempts else "no attempts yet"
+        why = f"no time is missing under key {rescaled.key_digest} ({attempts})" if attempts else "no attempts yet"
         return (f"nothing to do: {why}", *_left(left))
     timed = [note for note in rescaled.notes if note.seconds is not None]
     failed = [note for note in rescaled.notes if note.seconds is None]

@@ -67,7 +67,7 @@ def resimulated(
 def _run(
     champion: Path, candidate: Path, contest: Contest, policy: Policy, ours: Evidence, theirs: Evidence
 ) -> tuple[Resimulation, ...] | Failure:
-    """The runs of each program that differs; a suite's runs are put together from those of its members."""
+    """The runs of both programs; for a suite, put together from those of the members whose programs differ."""
     runs_of: dict[str, tuple[Resimulation, ...]] = {}
     for (name, new), (_, old) in members.pairs(ours, theirs):
         if name and members.is_same_program(new, old):

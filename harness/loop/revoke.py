@@ -41,7 +41,7 @@ from harness.units import percent, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeResult:
-    """The result of judging the champion again.
+    """The result of judging the champion again, by `outcome`.
 
     - `passes` and `undecided`: the title stays and nothing is recorded.
     - `revoked`: another attempt holds the title.
@@ -108,10 +108,10 @@ def revoke(
     """Judges the champion again under the present judge, and takes its title if it fails.
 
     The title then goes to the latest accepted attempt that passes. All of it is recorded as one attempt of kind
-    `revoke`, with a commit on the branch that holds that attempt's kernel.py. If none passes, the commit holds
-    kernel.py as it is, and the contest has no champion. If the champion passes, nothing is recorded. `draws` are inputs
-    on which a champion failed: every attempt is checked on them, and on those of later recorded failures of the same
-    kernel.py. kernel.py in the working tree becomes the holder's if it is the champion's; another candidate stays.
+    `revoke`, whose commit on the branch holds the new holder's kernel.py. If none passes, the commit holds kernel.py as
+    it is, and the contest has no champion. If the champion passes, nothing is recorded. `draws` are inputs on which a
+    champion failed: every attempt is checked on them, and on those on which later attempts with the champion's
+    kernel.py failed. In the working tree, the champion's kernel.py becomes the new holder's; any other kernel.py stays.
 
     Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a failure
     that may be the machine's, without `force`), and the errors of an attempt that cannot be recorded; files are then as
@@ -303,7 +303,7 @@ def _attempt(
     rejudged_attempts: tuple[RejudgedAttempt, ...],
     started: str,
 ) -> Attempt:
-    """The record: evidence and kernel of the new title holder, or of the failed champion."""
+    """The record: evidence and kernel of the new title holder; if there is none, of the failed champion."""
     champion, shown = first.attempt, holder or first
     revocation = Revocation(
         champion=champion.number,
@@ -346,8 +346,8 @@ def _attempt(
 def record(ledger: Ledger, attempt: Attempt, candidate: Candidate, purpose: str) -> tuple[str, ...]:
     """Records a revoke or an undo, with its commit of `candidate` on the branch, and returns messages for the user.
 
-    The lock is held. kernel.py in the working tree is replaced by `candidate`'s if it is the kernel.py of the champion
-    that loses its title. Raises RatchetError as recording an attempt does; files are then as before, or the next
+    The caller holds the lock. kernel.py in the working tree is replaced by `candidate`'s if it is the kernel.py of the
+    champion that loses its title. Raises the errors of recording an attempt; files are then as before, or the next
     command finishes the work, which it calls `purpose`.
     """
     original = ledger.candidate_here()

@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.candidate import names, rewrite
 from harness.errors import RatchetError
 
-# The templates of an operator lie in its folder; the template of no operator lies in `templates`.
+# The templates of an operator lie in its folder; the template without an operator lies in `templates`.
 OPERATORS = Path(__file__).parents[1] / "operators"
 # The template whose prepare.py states a problem itself, by a formula.
 FORMULA = "formula"

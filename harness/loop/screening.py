@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The evidence, or the known error that prevented it."""
+    """The evidence, or the kind and the text of the RatchetError that prevented it."""
 
     evidence: Evidence | None
     error_kind: str = ""
@@ -92,7 +92,7 @@ class Places:
 
 
 def local(asked: int | None) -> Places:
-    """`asked` processes of this machine, by default one for each core."""
+    """`asked` processes of this machine, by default one for each core, at most 16."""
     return Places(count=asked or cores_to_use(), open=Process)
 
 

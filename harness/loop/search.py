@@ -31,8 +31,8 @@ Settings = tuple[Setting, ...]
 Method = Literal["tpe", "random"]
 # How many of the fastest settings of an earlier run are screened again, so that they can be judged.
 _FASTEST = 3
-# A space has some hundred settings and a search tries some dozen. So only a few are drawn at random; each later setting
-# is the best of many candidates.
+# A space has hundreds of settings, and a search tries dozens. So only a few are drawn at random; each later setting is
+# the best of many candidates.
 _AT_RANDOM, _WEIGHED = 6, 96
 # The exceptions that Optuna raises for a journal with lines that it did not write.
 _DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -173,7 +173,7 @@ class Study:
         return None if left is None else self._drawn(left)
 
     def _drawn(self, settings: Settings) -> Settings:
-        """A trial of the study for these settings."""
+        """These settings, for which the study has begun a trial."""
         places = {name: values.index(value) for (name, values), (_, value) in zip(self._grid, settings, strict=True)}
         with self._writing():
             self._study.enqueue_trial(places)

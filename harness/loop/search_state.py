@@ -40,7 +40,7 @@ class SearchInputs:
 
 
 def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
-    """The state of the search, with the newest `limit` attempts; advises to stop after `plateau` without a win."""
+    """The state of the search, with the newest `limit` attempts; `plateau` attempts without a win advise to stop."""
     champion_now = _standing(seen)
     # A CPU's time says nothing about the distance to the chip's floor.
     on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None
@@ -87,7 +87,7 @@ def is_attempt(row: Row) -> bool:
 
 
 def revoked_by(rows: Sequence[Row], number: int) -> str:
-    """The sentence on how accepted attempt `number` lost its title because it fails; "" if it did not."""
+    """The sentence on the revoke that took the title of attempt `number`; "" if none did."""
     for row in reversed(rows):
         if row.is_on_branch is not False and number in row.revokes:
             again = f"attempt {row.holder} holds the title again" if row.holder else "no accepted attempt passes"

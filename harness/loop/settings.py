@@ -28,8 +28,8 @@ def parse(text: str) -> tuple[str, str]:
         return name, f'"{value}"'
     raise UsageError(
         "bad-setting",
-        f"--set {name}: expected a Python literal such as 2048, 0.5, True or text, or arithmetic such as 100*2**20, "
-        f"got {value!r}",
+        f"--set {name}: expected a literal such as 2048, 0.5 or True, one word, other text in quotes, or arithmetic "
+        f"such as 100*2**20, got {value!r}",
     )
 
 

@@ -27,7 +27,7 @@ def keep(evidence: Evidence, contest: Path, name: str) -> str:
             write(in_problem_names(timeline, program.problem), chip(program.chip), capture_name, contest)
             (dumps / TIMELINE).unlink()
         except (OSError, msgspec.MsgspecError, RatchetError) as error:
-            return f"{name} leaves no capture of its simulated run: {error}"
+            return f"no capture of the simulated run of {name} was written: {error}"
     return ""
 
 

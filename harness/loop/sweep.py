@@ -335,7 +335,7 @@ def _why_none(screened: Sequence[ScreenedSetting]) -> str:
     if any(setting.seconds is not None for setting in screened):
         numbers = sorted({setting.same_as for setting in screened if setting.same_as is not None})
         return (
-            f"every setting with a latency was judged before (attempts {', '.join(map(str, numbers))}); nothing was "
+            f"every setting with a latency was judged before (attempt {', '.join(map(str, numbers))}); nothing was "
             "recorded. To judge the best again, add --again"
         )
     if not screened:

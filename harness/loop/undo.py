@@ -15,7 +15,7 @@ from harness.records import Champion, Policy, Verdict
 
 
 def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
-    """Puts the kernel.py of attempt `number` into the working tree, and reports it; the index stays as it is.
+    """Puts the kernel.py of attempt `number` into the working tree and returns messages; the index stays as it is.
 
     Raises RatchetError `unknown-attempt`, `no-kernel`, or, unless `force`, `unsaved-kernel` if a file would be
     overwritten whose text is nowhere else: a kernel.py that neither HEAD nor an attempt has, or a helper unlike HEAD's.
@@ -56,7 +56,7 @@ def _left_out(ledger: Ledger, number: int) -> tuple[str, ...]:
 def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
     """Takes the last accept back: a commit with the previous champion's kernel.py, and an attempt that records it.
 
-    Raises RatchetError `nothing-to-undo`, `unsaved-kernel`, or as an attempt does if it cannot be recorded.
+    Raises RatchetError `nothing-to-undo`, `unsaved-kernel`, and the errors of recording an attempt.
     """
     ledger = Ledger.open(contest.directory)
     with ledger.lock("undo"):

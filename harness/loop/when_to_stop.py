@@ -41,8 +41,8 @@ def go_on_or_stop(
     if floor.gap_fraction <= FLOOR_REACHED:
         sentence = (
             f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
-            f"{seconds(floor.seconds)} [{label}], at most {percent(FLOOR_REACHED, 0)}; the best published kernels "
-            "get no nearer"
+            f"{seconds(floor.seconds)} [{label}]; the best published kernels get no nearer than "
+            f"{percent(FLOOR_REACHED, 0)}"
         )
         return Advice(do="stop", why="floor reached", sentence=sentence)
     if last is not None:

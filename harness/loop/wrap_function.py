@@ -44,7 +44,7 @@ def wrap(contest: Contest, target: ExistingFunction, settings: Settings, progres
     A way of calling that the compiler refuses is not checked any further; a program that failed is not judged again.
     Packages that `target` imports but that cannot be imported are named in STUBS of the contest's prepare.py. Raises
     RatchetError `does-not-trace` if no way traces, `helper-name` if a copied file has the name of a module,
-    `missing-option` if the function needs an option that neither problem nor `settings` state, and `is-suite` if the
+    `missing-option` if the function needs an option that neither problem nor `settings` states, and `is-suite` if the
     contest needs several functions.
     """
     try:
@@ -131,7 +131,7 @@ def _does_not_trace(target: ExistingFunction, refused: list[Failure], lacking: d
         )
     return RatchetError(
         "does-not-trace",
-        f"{target.name} does not take the problem's arrays: {first.message}{stand_ins}"
+        f"{target.name} does not trace with the problem's arrays: {first.message}{stand_ins}"
         f"{existing.other_jax_pinned(target)}; nothing was written. What to do: {step}",
     )
 

@@ -263,7 +263,7 @@ def test_two_values_of_one_name_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch
 def test_a_file_of_damaged_lines_is_told_in_a_few() -> None:
     lines = packed.read(b"x\n" * 1000, "here")
     assert len(lines.complaints) == 21
-    assert str(lines.complaints[-1]) == "here: 980 more lines cannot be read"
+    assert str(lines.complaints[-1]) == "here: further damaged lines: 980"
 
 
 def test_a_newer_file_is_left_alone(ledger: Ledger) -> None:
@@ -300,7 +300,7 @@ def test_notes_move_along_and_are_read(ledger: Ledger) -> None:
     notes.write_text(f"{NOTE}\nmine\n")
     git(ledger.place.root, "checkout", "-q", "attempts.jsonl")
     packing = pack(ledger.place)
-    assert "1 of its lines are not notes" in packing.left[0]
+    assert "lines that are not notes: 1" in packing.left[0]
     assert notes.exists()
 
 

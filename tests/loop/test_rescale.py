@@ -95,7 +95,7 @@ def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: 
     assert audit(Ledger.open(contest)).findings == ()
     # There is nothing left to do, and under the old judge there never was.
     again = ratchet(contest, "rescale", expect=0, environment=slower)
-    assert again.stdout.startswith("nothing to do: all 2 accepted attempts have a time under key ")
+    assert again.stdout.startswith("nothing to do: no time is missing under key ")
     assert ratchet(contest, "rescale", expect=0).stdout.startswith("nothing to do: ")
     assert notes(contest) == kept
 
@@ -187,6 +187,6 @@ def test_the_words_for_a_rescale_that_leaves_attempts() -> None:
         "attempt 3 was not timed: why",
     )
     nothing = rescale.RescaleResult(key_digest="0123456789ab", notes=(), skipped=())
-    sentence = "nothing to do: all 3 attempts have a time under key 0123456789ab"
+    sentence = "nothing to do: no time is missing under key 0123456789ab (3 attempts)"
     assert rescale.sentences(nothing, attempts="3 attempts") == (sentence,)
     assert rescale.sentences(nothing, attempts="") == ("nothing to do: no attempts yet",)

@@ -134,7 +134,7 @@ def test_a_helper_with_the_name_of_a_module_is_to_be_renamed_or_moved(tmp_path: 
 
 def test_the_first_of_several_outputs_is_converted(tmp_path: Path) -> None:
     words = new(tmp_path, kernel(tmp_path, output=".astype(jnp.float32)[:, None], jnp.zeros(3)"), Stages())
-    assert "the first of its 2 outputs, the output reshaped from [256, 1, 1024] to [256, 1024], the output conv" in words
+    assert "the first of its 2 outputs, the output reshaped from [256, 1, 1024] to [256, 1024], the output con" in words
     assert "; it is right at small shapes" in words
 
 

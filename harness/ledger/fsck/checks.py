@@ -63,7 +63,7 @@ def numbers(
         yield finding(
             "missing-attempt",
             place.name,
-            f"attempts {_listed(missing)} are neither in the log nor in a file",
+            f"attempt numbers that neither the log nor a file has: {_listed(missing)}",
             fetch(place),
         )
 

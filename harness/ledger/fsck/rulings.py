@@ -16,7 +16,7 @@ from harness.ledger.fsck.checks import NOT_COMPUTED, equal
 from harness.ledger.fsck.inventory import HeldAttempt, finding
 from harness.records import Attempt, Evidence, Finding, Key, Policy, Simulation, Verdict
 
-# Since this schema a simulated gain is accepted only with the recorded runs on other machines.
+# Since this schema a simulated gain is accepted only with recorded runs under changed constants of the simulator.
 _RESIMULATED_SINCE = 2
 # Since this schema, `problem` in a record's key is the hash of its statement; older statements had fewer fields.
 _STATED_SINCE = 9
@@ -71,8 +71,8 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
             yield finding(kind, record.where, f"attempt {record.attempt.number} {what}", _remedy(record))
     if early:
         notes.append(
-            f"{early} accepts are older than the rule that a gain must hold in runs on other machines: they were "
-            "ruled again without these runs"
+            f"accepts older than the rule that a gain must hold under changed constants of the simulator: {early}; "
+            "they were ruled again without such runs"
         )
 
 

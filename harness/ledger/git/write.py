@@ -25,7 +25,7 @@ _PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untracked
 
 
 def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
-    """Stores `data`, with `path` as `git add` would there (line endings, clean filters), and returns the blob's id."""
+    """Stores `data` and returns the blob's id; `path`: with its line endings and clean filters, as `git add` does."""
     form = f"--path={path}" if path is not None else "--no-filters"
     return run(repository, "hash-object", "-w", "--stdin", form, stdin=data).decode().strip()
 

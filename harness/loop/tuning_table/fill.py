@@ -99,7 +99,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> TunedKer
             target = find_function.target(kernel.function)
         except RatchetError as error:
             if error.kind == "not-installed" and name.startswith("tokamax"):
-                newer = "Python 3.12 or newer (./ratchet.sh --python 3.12 status), then "
+                newer = "use Python 3.12 or newer (./ratchet.sh --python 3.12 status), then "
                 needs = newer * (sys.version_info < (3, 12)) + f"{shlex.quote(sys.executable)} -m pip install tokamax"
                 raise RatchetError("not-installed", f"expected the package tokamax, found none: {needs}") from error
             raise
@@ -324,7 +324,7 @@ def _screened(
     beside = [fallback]
     asked: dict[Candidate, Settings] = {}
     evidence_of: dict[Settings, Evidence] = {}
-    # If the search does not ask for the fallback, it is counted in addition.
+    # A fallback outside the grid is counted in addition.
     search_progress = SearchProgress(study.total + (not is_in_grid))
 
     def ask() -> Candidate | None:
@@ -413,7 +413,7 @@ def _latency(evidence: Evidence) -> float | None:
 
 
 def _range(evidence: Evidence) -> Ends | None:
-    """The ends of the range of a program without a latency, because the SparseCore does a part of it."""
+    """The range of times of a program that has no latency because the SparseCore does a part of it; None of others."""
     if evidence.failure or evidence.simulation is None or _latency(evidence) is not None:
         return None
     return evidence.simulation.mean_range_seconds

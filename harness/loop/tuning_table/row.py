@@ -26,10 +26,10 @@ class Row:
     - `checks` is the number of checks that the best setting passed; 0 if it is unchecked. The reason is in `unchecked`:
       the three fastest fail, or the machine failed.
     - `tried` of the `possible` settings were tried; `looked_at` of their programs had a latency.
-    - `search` is a digest of everything that the row depends on: judge, compiler, kernel, settings, their number.
+    - `search` is a digest of everything that the row depends on: judge, compiler, kernel, grid, number of trials, seed.
     - `trials` are the tried settings in the order of asking; for a continued search, only those with a latency.
     - `refused` are settings that were judged and fail. `kernel_digest` is a digest of the kernel's text and its judge.
-    - `range_seconds` and `fallback_range_seconds` are the least and the most time of a setting without a latency,
+    - `range_seconds` and `fallback_range_seconds` are the least and the most time of a setting that has no latency
       because the SparseCore does a part of it. `is_best_at_both_ends`: no other setting takes less at either end.
 
     Raises ValueError for impossible numbers: settings that passed without a check or a time, more tried than possible.
@@ -55,7 +55,7 @@ class Row:
     compiler: str
     search: str
     finished: str
-    # Older rows have none.
+    # Older rows lack the fields from here on.
     trials: tuple[ScreenedSetting, ...] = ()
     refused: tuple[RefusedSetting, ...] = ()
     kernel_digest: str = ""

@@ -43,10 +43,10 @@ class Shape:
 def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]:
     """The shapes in this JSON file for problems of `operation`, whose template has the constants `names`.
 
-    The file holds a list: `{"name": "prefill", "heads": 32, "kv_heads": 8, "sequence": 4096, ...}`, each word a
-    constant in small letters, or a model, `{"model": "Llama 3.1 8B", "heads": 32, "kv_heads": 8, "head_dim": 128,
-    "sequences": [2048, 8192]}`, see `of_model`. Raises UsageError `bad-shapes` that names the entry, and RatchetError
-    `too-large`.
+    The file holds a list of shapes, whose keys are constants in lower case (`{"name": "prefill", "heads": 32,
+    "kv_heads": 8, "sequence": 4096, ...}`), and of models (`{"model": "Llama 3.1 8B", "heads": 32, "kv_heads": 8,
+    "head_dim": 128, "sequences": [2048, 8192]}`, see `of_model`). Raises UsageError `bad-shapes`, which names the
+    entry, and RatchetError `too-large`.
     """
     try:
         entries = json.loads(reading_limits.read(path, reading_limits.RECORD), object_pairs_hook=_once)

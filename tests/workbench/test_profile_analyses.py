@@ -127,7 +127,7 @@ def test_scopes_are_a_tree_with_the_longest_first(one_device: Capture) -> None:
     assert table.column("depth") == (1, 2, 2, 2, 2, 1)
     (large,) = scopes(one_device, depth=1, at_least=0.5)
     assert large.column("scope") == ("jit(train_step)",)
-    assert any("1 scopes below 50.0%" in note for note in large.notes)
+    assert any("less than 50.0% of the time: 1." in note for note in large.notes)
 
 
 def test_source_lines(one_device: Capture) -> None:

@@ -313,7 +313,7 @@ def test_nothing_ran_is_said_and_no_zero_is_shown() -> None:
     assert len(tables) == 23
     assert all("holds no device and no XLA operation" in table.why_empty for table in tables)
     (table,) = ops(capture(device([])))
-    assert "shows TPU:0 but no operation on it" in table.why_empty
+    assert "shows TPU:0 but no operation there" in table.why_empty
 
 
 @pytest.mark.long

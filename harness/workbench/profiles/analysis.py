@@ -30,8 +30,8 @@ class Analysis:
     shown.
 
     `rows` is the noun for the rows; only an analysis that shows just its first `$top` rows has it. Every analysis has
-    the figure `origin` (measured or simulated); an analysis with `rows` also has `known`, the number of all rows, and
-    `more`, the number left out.
+    the figure `origin` (measured or simulated); an analysis with `rows` also has `known` and `more`, the numbers of all
+    rows and of those left out (NULL if none is), and `cut`, a sentence on them. The function `more` adds figures.
 
     If `is_optional`, an analysis without rows makes no table.
     """
@@ -57,7 +57,7 @@ def tables(
     is_about_devices: bool = True,
     **parameters: Any,
 ) -> tuple[Table, ...]:
-    """Tables of several analyses. `why` is shown if they cannot be made: it names the data that the capture lacks."""
+    """Tables of several analyses; with `why`, empty ones that show it: it names the data that the capture lacks."""
     database = of if isinstance(of, Database) else database_of(of)
     capture = database.capture
     if is_about_devices and not why and not op_times.devices(capture):

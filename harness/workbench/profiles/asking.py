@@ -1,4 +1,4 @@
-"""SQL queries on a capture that nobody trusts: its tables and columns, and answers to read-only queries in limits."""
+"""Untrusted SQL queries on a capture: its tables and columns, and answers, within limits, to queries that only read."""
 
 import re
 import threading
@@ -44,7 +44,7 @@ def schema() -> tuple[Table, ...]:
 def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
     """The answer to each statement of `query`, at most `top` rows of each.
 
-    The statements see only the tables: no file, no network, no setting. They may use one processor, 512 MiB of memory
+    The statements see only the tables: no file, no network, no setting. Each may use one processor, 512 MiB of memory
     including DuckDB's tables, and `reading_limits.SECONDS` seconds. Raises UsageError `bad-query` or RatchetError
     `too-large`.
     """
@@ -98,7 +98,7 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
 
 
 def _distinct_names(names: list[str]) -> Iterator[str]:
-    """The names, with a number behind each name that is repeated."""
+    """The names, with a number behind each repetition of a name."""
     seen: dict[str, Iterator[int]] = {}
     for name in names:
         number = next(seen.setdefault(name, count(1)))

@@ -63,7 +63,7 @@ def _peaks(database: Database) -> str:
     return " and ".join(words)
 
 
-# The four-way reading. It is left open if it would change when all time without a FLOP count is counted at the peak.
+# The four-way reading. It is left open if counting all time without a FLOP count at the peak would change it.
 READING = f"""
     case when tc is null or hbm is null then 'unknown'
         when tc < {_LOW} and hbm < {_LOW} then 'both low: bubbles or overhead'

@@ -21,8 +21,8 @@ _RESULT = re.compile(r"%?\S+ = (\w+\[[\d,]*\](?:\{[^}]*\})?) ")
 _FUSION_KIND = re.compile(r"kind=k(\w+)")
 _FUSIONS = {"Loop": "loop fusion", "Input": "input fusion", "Output": "output fusion", "Custom": "custom fusion"}
 _COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast"
-# How XLA names them (`all-gather-start.3`), how JAX does (`all_to_all.9`), and the halves of a continuation fusion
-# (`async-collective-done`, libtpu 0.0.50).
+# Names of collectives: XLA's (`all-gather-start.3`), JAX's (`all_to_all.9`), and those of the halves of a continuation
+# fusion (`async-collective-done`, libtpu 0.0.50).
 _COLLECTIVE_NAME = re.compile(rf"^({_COLLECTIVE}|async-collective)\b|^({_COLLECTIVE.replace('-', '_')})\b")
 _HOST_MEMORY = "S(5)"
 # The opcodes that captures of a CPU have as categories in place of XProf's `non-fusion elementwise`.
@@ -153,7 +153,7 @@ def framework_category(operation: Operation) -> str:
 
 
 def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name", ""]]:
-    """Forward or backward, and the source of that: the tf_op first, the name second (protocol, section 6)."""
+    """The direction, and its source: the tf_op first, the name second, "" if neither tells it (protocol, section 6)."""
     if re.search(r"transpose\((?:\w+\()*jvp\(", operation.framework_name):
         return "backward", "tf_op"
     if "jvp(" in operation.framework_name:

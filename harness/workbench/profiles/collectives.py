@@ -18,11 +18,10 @@ from harness.workbench.profiles.views import meets, overlap_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveFacts:
-    """One execution of a collective.
+    """A collective operation.
 
-    `array_bytes` is the whole array (gathered, not yet scattered), `size` the number of devices of a group.
-
-    A field is None if the capture's HLO does not state it.
+    `array_bytes` is the whole array (gathered, not yet scattered), `size` the number of devices of a group. A field is
+    None if the capture's HLO does not state it; `pairs` are those of a permutation.
     """
 
     kind: Collective | None

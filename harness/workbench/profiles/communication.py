@@ -155,7 +155,8 @@ _COLLECTIVES = Analysis(
                 when of_axis >= {_HALF} then 'look' else 'far below' end
         from means order by coalesce(waited, 0) * count desc, place""",
     notes=(
-        "Bus bandwidth: the array times 2 (n-1)/n for all-reduce, (n-1)/n for the others, over the time in flight.",
+        "Bus bandwidth: the array times 2 (n-1)/n (all-reduce), 1 (collective-permute) or (n-1)/n (others), over the "
+        "time in flight.",
         "Link bandwidth unknown: no published figures for the links of {unpublished} are known here.",
         "An axis of {chip}: {both_ways} in both directions of a ring, half of that if the slice does not close "
         "the ring; {axes} axes. Source: {source}.",
@@ -187,8 +188,8 @@ _AXES = Analysis(
     notes=(
         "Means over devices. `a device`: bytes that cross the links of a device, by the bus factor of each kind. `of "
         "the link`: the time that one axis of the torus needs, divided by the time in flight.",
-        "No mesh fits the groups: name its axes with --mesh data=4,model=2 (the last axis varies fastest).{no_mesh:?}",
-        "The mesh is guessed from the groups: {made_up}. Name its axes with --mesh.",
+        "No mesh fits the groups: name the axes with --mesh data=4,model=2 (the last axis varies fastest).{no_mesh:?}",
+        "The mesh is guessed from shardings or groups: {made_up}. Name its axes with --mesh.",
         "Dimensions of the torus along each axis, if the devices are numbered along the torus: {torus}.",
     ),
     empty=_NONE,
@@ -282,7 +283,10 @@ _LARGE = Analysis(
         select s.name, s.axes, s.array_bytes, (select sum(waited_seconds) from collectives c
         where c.module = s.module and c.name = s.pair)
             / (select devices from step_counts), used_by from spared s order by place""",
-    notes=("Collectives that send at least a tenth of a module's bytes are shown; exposed is the mean over devices.",),
+    notes=(
+        "Shown: all-gathers with a tenth or more of the bytes that a module's collectives send, and such all-reduces "
+        "that a sharding constraint may avoid; exposed is the mean over devices.",
+    ),
     is_optional=True,
 )
 _SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCHAR, array_bytes DOUBLE, used_by VARCHAR"
@@ -377,7 +381,7 @@ def _members(facts: CollectiveFacts) -> tuple[int, ...]:
 
 
 def _large_collectives(database: Database) -> Iterator[tuple[str, LargeCollective]]:
-    """The large collectives of the modules that ran, with the sharding constraint that would avoid each."""
+    """The large collectives of the modules that ran, each after its module's name."""
     # The chip affects only times, and these are not shown: any chip will do if the capture names none.
     target, mesh = op_times.chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
     ran = {module for (module,) in database.rows("select distinct module from collectives")}

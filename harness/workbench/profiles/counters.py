@@ -27,7 +27,7 @@ _WHY = (
 
 
 def _tool_rows(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
-    """The rows of a tool that has no answer for most captures."""
+    """The rows of a tool's answer; none if it has no answer, as for most captures."""
     for path in sources(database.capture):
         try:
             yield from conversion.ask((path,), tool)[0].rows
@@ -97,7 +97,7 @@ _UNITS = Analysis(
         "Figures are of the whole capture, idle time between kernels included: a short kernel in a long capture looks "
         "idle here, whatever it does while it runs. The busiest sample says more about it.",
         "XProf computes achieved and possible from the chip's counters and its clock (xprof 2.24 knows "
-        f"{_WITH_UNITS}). {{idle}} units are left out, because all their counters are 0: idle, or not counted.",
+        f"{_WITH_UNITS}). Units left out because all their counters are 0 (idle, or not counted): {{idle}}.",
     ),
     empty="{why}",
 )

@@ -176,7 +176,7 @@ def on_demand(name: str) -> TableOf:
 
 @dataclass(slots=True)
 class Database:
-    """The tables of one capture; those of ON_DEMAND are made when `need` names them."""
+    """The tables of one capture; those of ON_DEMAND are made when a query first names them."""
 
     capture: Capture
     connection: "duckdb.DuckDBPyConnection" = field(init=False)
@@ -209,7 +209,7 @@ class Database:
         self._fill(name, kinds, [_objects(column) for column in zip(*rows, strict=True)])
 
     def rows(self, query: str, **parameters: Cell) -> list[tuple[Any, ...]]:
-        """Rows of a query; the `parameters` that it names are passed on."""
+        """Rows of a query; of the `parameters`, the query gets those that it names."""
         return [tuple(map(_plain, row)) for row in self.find(query, parameters).fetchall()]
 
     def find(self, query: str, parameters: Mapping[str, Cell]) -> "duckdb.DuckDBPyConnection":

@@ -16,9 +16,9 @@ _AGREE_PS = 1_000_000
 class DeviceClock:
     """Times of a device's events by the device's own clock, aligned with the capture's clock at the first operation.
 
-    A TPU's operations carry that clock's time (`device_offset_ps`, `device_duration_ps`) as well as the adjusted
-    time. In the only whole TPU capture available here, the adjusted clock stands still in one operation and jumps in
-    the next, by up to 130 ms.
+    A TPU's operations carry the time of this clock (`device_offset_ps`, `device_duration_ps`) as well as the time
+    adjusted to the host's clock. In the only whole TPU capture available here, the adjusted clock stands still in one
+    operation and jumps in the next, by up to 130 ms.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class DeviceClock:
 
     @property
     def spread_ps(self) -> int:
-        """The largest amount by which the difference of the two clocks changes."""
+        """The range of the difference between the two clocks."""
         return self._most - self._least
 
     def learn(self, event: Event) -> tuple[int, int]:
-        """Start and length of an operation, which is kept so that `span` can place other events."""
+        """Start and length of an operation by the device's clock; kept, so that `span` can place other events."""
         device_span = device_span_of(event.stats)
         if device_span is None:
             return event.start_ps, event.duration_ps

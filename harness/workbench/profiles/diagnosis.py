@@ -1,4 +1,4 @@
-"""Diagnoses a capture: the costliest findings in seconds, each with its rule, its evidence and one remedy."""
+"""Diagnosis of a capture: the costliest findings, in seconds, each with its rule, its evidence and one remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -120,7 +120,7 @@ RULES = (
                     group by 1),
             took as (select d.name as device, sum(r.seconds) as seconds from runs r join devices d using (device)
             group by 1),
-            -- Transfers may fill what no bundle does: the time that the bytes need is no bubble's.
+            -- Transfers may run while no bundle issues: the time that the bytes need counts as no bubble.
             least_time as (
                 select d.name as device, sum(w.hbm_bytes) / any_value(bandwidth) as floor
                 from work w join devices d using (device), peaks where w.is_work group by 1)

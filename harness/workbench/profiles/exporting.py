@@ -130,7 +130,7 @@ def _slice(event: Event, where: Mapping[str, int], zero: int) -> dict[str, objec
 
 
 def _plain(stats: Mapping[str, Value]) -> Iterator[tuple[str, str | int | float]]:
-    """The statistics except bytes; numbers that JSON cannot express as words."""
+    """The statistics except bytes; numbers that JSON cannot express become words."""
     for name, value in stats.items():
         if not isinstance(value, bytes):
             # NaN, infinity, and integers that a viewer in a browser would round.

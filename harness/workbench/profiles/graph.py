@@ -29,7 +29,7 @@ _COLUMNS = columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One instruction, `distance` away: below 0 it produces for the chosen operation, above 0 it consumes its result.
+    """One instruction, `distance` away from the chosen operation: below 0 a producer, above 0 a consumer.
 
     `instruction` is None for an operand of which the capture has only the name.
     """
@@ -40,7 +40,7 @@ class Node:
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The names of its operands."""
+        """The names of the instruction's operands."""
         return tuple(operand.name for operand in self.instruction.operands) if self.instruction else ()
 
 
@@ -48,8 +48,8 @@ class Node:
 class Neighbourhood:
     """The operation `name` of `module` and the instructions around it, by distance; `left_out` more are not kept.
 
-    `took` are the rows of the view `times` by the names of operations. `is_whole`: the module's proto is in the
-    capture; without it there are only the operations that ran.
+    `took` are the module's rows of the view `times`, by operation. If `is_whole`, the capture has the module's proto;
+    otherwise only the operations that ran are known.
     """
 
     module: str
@@ -155,7 +155,7 @@ def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, .
 
 
 def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
-    """The modules of the capture as graphs, and True if they are whole."""
+    """The modules of the capture as graphs, and True if they come from protos: otherwise only operations that ran."""
     protos = hlo_protos(sources(capture))
     if protos:
         return {name: Graph(proto.module(data, name)) for name, data in protos.items()}, True
@@ -168,7 +168,7 @@ def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
 
 
 def _place(graph: Graph, name: str) -> str | None:
-    """The computation with the instruction: one that runs by itself rather than the inside of a fusion."""
+    """The computation with the instruction, preferably one that runs by itself; None if there is none."""
     places = [computation for computation, instruction in graph.instructions if instruction == name]
     return min(places, key=lambda place: place not in graph.runs, default=None)
 

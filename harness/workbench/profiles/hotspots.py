@@ -92,7 +92,7 @@ _FRAMEWORK_OPS = Analysis(
 
 
 def framework_ops(capture: Capture, categories: str, top: int | None) -> tuple[Table, ...]:
-    """Time by framework category, then by tf_op; only of `categories`, separated by commas, unless that is empty.
+    """Time by framework category; time by tf_op, only in `categories` (separated by commas; "": in all).
 
     Raises UsageError `unknown-category`.
     """
@@ -170,7 +170,7 @@ SCOPES = Analysis(
     notes=(
         "Each scope's time includes that of the scopes in it; the last segment is the operation itself. At the "
         "roofline: the scope's share if every operation with a prediction took just the predicted time.",
-        "{few} scopes below {at_least:%} of the time are left out.",
+        "Scopes left out because they take less than {at_least:%} of the time: {few}.",
     ),
     empty="no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata",
 )
@@ -212,7 +212,7 @@ CHAINS = Analysis(
 
 
 def segments(framework_name: str) -> tuple[str, ...]:
-    """The scopes of a tf_op from the outside in. A slash inside parentheses does not separate; a colon ends it."""
+    """The scopes of a tf_op from the outside in. A slash inside parentheses does not separate; a type is cut off."""
     parts, depth, start = [], 0, 0
     # XProf writes `path:type`, and the type is mostly empty.
     text = framework_name.rsplit(":", 1)[0] if ":" in framework_name else framework_name

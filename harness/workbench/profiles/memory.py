@@ -30,8 +30,8 @@ _NO_MODULES = (
 )
 # From the published analysis: more padding than this is worth a look.
 _PADDING_BYTES = 500 * (1 << 20)
-# A temporary counts as kept long if it lives for the first share of the schedule; as critical if it lives for the
-# second share and has at least this size.
+# Shares of the schedule: a temporary that lives for the smaller one counts as kept long; one that lives for the larger
+# one, and has at least this size, as critical.
 _LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
 _SPIKES = 3
 # Our choices, because the published analysis states none. A step frees what it allocates, so growth by a tenth of the
@@ -112,7 +112,7 @@ MEMORY = (
         notes=(
             "`stack` (the programs' workspace) and `unused preallocated` are memory that no single allocation "
             "explains.",
-            "{more} smaller allocations are left out (--top).",
+            "Smaller allocations left out (--top): {more}.",
         ),
         empty=_NO_EVENTS,
     ),
@@ -164,7 +164,7 @@ MEMORY_PLANNED = (
             order by rowid""",
         rows="buffers",
         facts="select in_bytes(sum(bytes)) as together from (from answer offset $top)",
-        notes=("{more} smaller buffers, {together} together, are left out (--top).",),
+        notes=("Smaller buffers left out (--top): {more}, together {together}.",),
     ),
     _roll_up("by_opcode", "Alive at the planned peak, by opcode", "opcode", _OPCODE),
     _roll_up("by_op_name", "Alive at the planned peak, by operation", "operation", "op_name"),
@@ -223,8 +223,8 @@ _READING = f"""
             || ' times the median level; see what is alive at the peak' end,
         case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || in_percent(fragmentation)
             || '; use fewer sizes, or donate buffers' end), ''), 'in order')"""
-# Activations in both halves of a training step; the first buffer of the backward pass separates the halves. A buffer
-# exists from the change `first`, which allocates it, until the change after `last`.
+# Activations in both halves of a training step; the first buffer of the backward pass separates the halves. The changes
+# `first` and `last` of `lives` are counted from 0, the places of `heap_levels` from 1, after the start.
 _HALVES = """
     begins as (select min(first + 1) as at_ from lives where heap = $heap and is_backward),
     changed as (

@@ -214,7 +214,7 @@ LIFE_TABLE = TableOf(
     shape VARCHAR          with its layout
     op_name VARCHAR        where in the program it comes from
     bytes DOUBLE           as stored
-    first INTEGER          the change that allocates it
+    first INTEGER          the change that allocates it, counted from 0
     last INTEGER           the change that frees it
     is_activation BOOLEAN* whether the forward pass makes it, or recomputation for the backward pass
     is_backward BOOLEAN*   whether the backward pass makes it

@@ -52,7 +52,7 @@ class Modules:
             self.names.setdefault(int(match[1]), name)
 
     def name(self, program: Value | None, plain: str) -> str:
-        """The module's name with its number, as XProf's tools call it; `plain` if the number is unknown."""
+        """The module's name with its number, as XProf's tools call it; `plain` if `program` is no number."""
         if not isinstance(program, int):
             return plain
         return self.names.get(program) or (f"{plain}({program})" if plain else "")
@@ -95,7 +95,7 @@ def xspace(path: Path) -> bytes:
         raise RatchetError(
             "bad-hlo",
             f"expected a serialized HloProto, a module with its buffer assignment, in {path}, got something else. A "
-            "module without one says nothing about memory; `ratchet.sh hlo` explains it",
+            "module alone says nothing about memory; `ratchet.sh hlo` explains such a module",
         )
     space, names = new_space(path.name.partition(".")[0]), Names()
     plane = space.planes.add(name=text(_METADATA))

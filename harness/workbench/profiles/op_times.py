@@ -22,7 +22,7 @@ def is_sparse_core(device: Device) -> bool:
 
 
 def device_label(device: Device, devices: Sequence[Device]) -> str:
-    """The device's name; if `devices` are on several hosts, after the host's name, because each host has a `TPU:0`."""
+    """The device's name; if `devices` are on several hosts, with the host's in front: each host has a `TPU:0`."""
     return f"{device.host}/{device.name}" if len({other.host for other in devices}) > 1 else device.name
 
 
@@ -46,7 +46,7 @@ def why_nothing_ran(capture: Capture) -> str:
         return "the capture holds no device and no XLA operation: nothing ran on a device while it was taken"
     names = ", ".join(device.name for device in capture.devices)
     return (
-        f"the capture shows {names} but no operation on it: nothing ran while it was taken, or only the host was traced"
+        f"the capture shows {names} but no operation there: nothing ran while it was taken, or only the host was traced"
     )
 
 

@@ -32,7 +32,7 @@ _CORRECTED = (
     "XProf counts {:.2f} times the time that the devices show, because it adds the time at which the capture's lines "
     "begin: its times, rates and shares are corrected here, but not on XProf's own pages."
 )
-# If XProf's time exceeds the devices' by more than this factor, XProf is wrong: it is not rounding.
+# If XProf's time exceeds the devices' by more than this factor, rounding does not explain it: XProf is wrong.
 _SAME_TIME = 1.01
 
 _DEVICES = Analysis(
@@ -180,7 +180,7 @@ def _summary(capture: Capture, scale: float) -> Table:
             (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
             *((title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN),
         ]
-    notes = ["- stands for a figure for which XProf has no counters and prints 0.0 %."]
+    notes = ["- stands for a figure that XProf does not know, and prints as 0.0 %."]
     for answer in answers:
         if answer.columns == ("severity", "message"):
             notes += [f"XProf, {str(row['severity']).lower()}: {row['message']}" for row in answer.rows]

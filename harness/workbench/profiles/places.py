@@ -37,7 +37,7 @@ class CaptureFiles:
     """One run of a profiler: its files, one for each host, and the log directory that XProf needs to list it.
 
     `attempt` is the number of the attempt that the run shows, if the run's name has one. For a run on an XProf server
-    the hosts stand for their files, and the log directory is unknown.
+    the hosts stand for their files, and `log_directory` is the server's address.
     """
 
     name: str
@@ -150,7 +150,7 @@ def _in_cloud(what: str, base: str) -> tuple[str, str]:
 
 
 def of_attempt(number: int, profile_data: Path, source: str | None = None) -> CaptureFiles:
-    """The capture of an attempt: one taken when it was judged rather than one that `profile` took of its kernel later.
+    """The capture of an attempt, preferably one from its judgement, not one that `profile` took of its kernel later.
 
     With `source`, only captures from that source count; of several measured ones the latest. Raises RatchetError
     `no-profile`, UsageError `which-member`.

@@ -85,8 +85,8 @@ _LINES = Analysis(
         "{top} of {known} lines are shown, devices first.",
     ),
 )
-# Data that analyses need, the condition that shows them in the tables, the analyses, and the way to get the data into a
-# capture.
+# Data that analyses need, the condition in SQL that the capture has them, the analyses, and the way to get the data
+# into a capture.
 _NEEDS = (
     ("operations of a device", "exists (from executions)", "all but host and planes",
      "run something during the capture"),

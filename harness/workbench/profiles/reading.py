@@ -213,7 +213,7 @@ class _Host:
             events = sum(self._unread_lines.pop(line) for line in simulated)
             yield (
                 f"{name}: drawn by the simulator: {quantity(len(simulated), 'line')} (units, transfers, stalls; "
-                f"{quantity(events, 'event')}), shown by the trace viewer but in no table"
+                f"{quantity(events, 'event')}), shown by the trace viewer and in the table `lanes` of `xprof sql`"
             )
         if self._unread_lines:
             yield f"{name}: lines of devices that are not read: {_count_words(self._unread_lines)}"
@@ -231,7 +231,7 @@ class _Host:
             )
         if self._modules.not_understood:
             unread = quantity(self._modules.not_understood, "module")
-            yield f"{name}: {unread} could not be read; their operations have no source line"
+            yield f"{name}: {unread} could not be read; operations there have no source line"
         for sentence in (*self._space.errors, *self._space.warnings):
             yield f"{name}: the profiler reported: {sentence}"
 
@@ -354,7 +354,7 @@ class _Host:
             )
 
     def _thunk(self, event: Event, kernel: str) -> Operation:
-        """The HLO operation that a CPU or GPU ran an event for; the module's proto gives its origin."""
+        """The HLO operation to which an event of a CPU or GPU belongs; the module's proto gives its origin."""
         stats = event.stats
         module = self._modules.name(stats.get("program_id"), _word(stats, "hlo_module"))
         name = _word(stats, "hlo_op") or kernel

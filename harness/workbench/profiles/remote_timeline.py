@@ -43,7 +43,7 @@ _SIMULATED = "simulated "
 class _Traced(msgspec.Struct):
     """One event of the trace viewer; the last event of a trace is empty.
 
-    `args` hold the name of a process or thread.
+    `args` hold its statistics; in an event that names a process or thread, the name.
     """
 
     pid: int = 0

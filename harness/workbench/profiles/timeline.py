@@ -306,6 +306,6 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
 
 
 def idle_in_steps(capture: Capture) -> float | None:
-    """The share of the steps in which all devices are idle together; None if the capture shows no steps."""
+    """The share of the steps' time in which all devices are idle together; None if the capture shows no steps."""
     value: float | None = database_of(capture).facts(STEPS[-1].facts, is_simulated=capture.is_simulated)["idle"]
     return value

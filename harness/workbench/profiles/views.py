@@ -84,7 +84,7 @@ create view transfers as
     from numbered s join numbered d on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
     where s.half = 'start' and d.half = 'done';
 create view whole as
-    -- `uncounted` is the share of kernels whose FLOPs nobody counted.
+    -- `uncounted` is the share of the time in kernels whose FLOPs nobody counted.
     select sum(self_seconds) as whole,
         sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as uncounted
     from times;
@@ -188,7 +188,8 @@ VIEWS = {
     "peaks": "one row: peak FLOP/s and HBM bytes/s of one device, as the capture states, and the number of devices",
     "busy_times": "busy seconds of each device, and the span from its first operation to its last",
     "step_median": "one row: the median time of the main devices' steps, their number, and what a step is",
-    "part_times": "idle time and kernel time of each part of a device's time: all runs, fill, steady, drain, between",
+    "part_times": "idle time, and share in kernels, of each part of a device's time: all runs, fill, steady, drain, "
+    "between runs",
     "step_times": "the steps of the main devices with their own work, without collectives, and their idle time",
     "step_summary": "one row a device: its steps, their median, spread, own work and idle fraction",
     "together": "spans of the steps in which all devices are idle",

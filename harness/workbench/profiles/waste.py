@@ -72,7 +72,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
         "the padding's share (by bytes) counts; this is an upper bound."
     ]
     if not options["is_whole"]:
-        notes.append("The capture holds no modules: the inside of a fusion, such as a cast, is not known.")
+        notes.append("Without the capture's modules, the inside of a fusion, such as a cast, is not known.")
     notes += [options["unread"]] if options["unread"] else []
     if any(item.kind == HOST_WAIT for item in wasted):
         notes.append(
@@ -110,5 +110,5 @@ def _waste_of(
 
 
 def _place(graph: Graph, name: str) -> str | None:
-    """The computation that runs by itself and has an instruction of that name."""
+    """The computation that runs by itself and has an instruction of that name; None if there is none."""
     return next((run for run in graph.runs if (run, name) in graph.instructions), None)

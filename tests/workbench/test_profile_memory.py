@@ -286,7 +286,7 @@ def test_a_module_without_its_buffers_says_where_it_is_explained(
     path = tmp_path / "broken.hlo_proto.pb"
     path.write_bytes(b"no proto")
     assert main(["xprof", "memory", str(path)]) == 4
-    assert "`ratchet.sh hlo` explains it [bad-hlo]" in capsys.readouterr().err
+    assert "`ratchet.sh hlo` explains such a module [bad-hlo]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["host.trace.json.gz", "memory_viewer.json", "op_profile.json"])

@@ -99,12 +99,12 @@ class Candidate:
 
     @property
     def constants(self) -> Settings:
-        """The constants that `set` can change and their literals, in their order; empty if it is not Python."""
+        """The constants that `set` can change and their literals, in their order; empty if the text is not Python."""
         return constants(self.text)
 
     @property
     def tunable(self) -> Settings:
-        """The constants without words for people and names of environment variables."""
+        """The constants, except words for people and names of environment variables."""
         return tuple(
             (name, value)
             for name, value in self.constants
@@ -159,7 +159,7 @@ def constants(source: bytes) -> Settings:
 
 
 def names(source: bytes) -> frozenset[str]:
-    """Everything that is assigned at the top level; empty if `source` is not Python."""
+    """The names that are assigned at the top level; empty if `source` is not Python."""
     try:
         return frozenset(_assigned(ast.parse(source)))
     except (SyntaxError, ValueError):

@@ -114,7 +114,8 @@ class _Writer:
         self.main = _Frame([], None)
         self._kinds: dict[str, str] = {}
         self._texts: list[str] = []
-        # The names of sums of floats, of their computations' instructions, and of those that make larger numbers.
+        # The names of sums of floats, of the instructions that add in them, and of instructions that make larger
+        # numbers.
         self._sums, self._adders, self._larger = set[str](), set[str](), set[str]()
 
     def module(self, root: str, kind: str) -> str:

@@ -143,11 +143,11 @@ class Computation:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
+    """A whole module, or pasted computations or instructions (`is_pasted`); loose instructions form one computation.
 
-    `devices` is the number of devices it is split over (num_partitions times replica_count), `mesh` their layout, if
-    known. `in_place` pairs the index of a result (0 if there is only one) with the number of the parameter whose memory
-    the result reuses. `not_understood` holds a sentence with a line number for each part that could not be read.
+    `devices` is the module's number of devices (num_partitions times replica_count), `mesh` their layout, if known.
+    `in_place` pairs the index of a result (0 if there is only one) with the number of the parameter whose memory the
+    result reuses. `not_understood` holds a sentence with a line number for each part that could not be read.
     """
 
     name: str

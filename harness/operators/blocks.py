@@ -64,9 +64,9 @@ def spans(edges: Sequence[int]) -> Iterator[range]:
 
 
 def empty_block(length: int, least: int, random: np.random.Generator, *, is_last: bool = True) -> range:
-    """A block of rows to be made zero: `least` times a power of two, aligned, up to a quarter of the rows or `least`.
+    """A block of rows to be made zero: `least` times a power of two, aligned, at most a quarter of the rows or `least`.
 
-    A kernel's own block of at most that size lies within it. No rows if there are fewer than two blocks of `least`.
+    It contains a whole block of any kernel whose blocks are no larger. No rows if two blocks of `least` do not fit.
     `is_last`: the block may be the last one.
     """
     if length < 2 * least:

@@ -37,7 +37,7 @@ class Controlled(Protocol):
 
 
 def require_strong(problem: Problem | Suite) -> None:
-    """Raises RatchetError `weak-contest` if a null kernel or a control of a problem passes all of its checks."""
+    """Raises RatchetError `weak-contest` if a null kernel or a control passes with every family of inputs."""
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
     for member in members:
         passing = _known_weaknesses(member.problem)  # type: ignore[arg-type]  # a frozen dataclass can be hashed

@@ -9,7 +9,7 @@ from harness.operators.blocks import BLOCK
 
 Sizes = NDArray[np.int32]
 
-# The most tiles of the group of `whole_tiles` that begins inside a tile, and the fewest groups with one in between.
+# In `whole_tiles`: the most tiles of the group that begins inside a tile, and the fewest groups that allow one.
 _LONGEST, _FEWEST = 4, 3
 
 
@@ -51,10 +51,11 @@ def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def whole_tiles(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """Sizes of whole tiles, of groups that begin inside a tile; some groups begin or end where a tile does.
+    """Sizes with which groups begin inside a tile and still have whole tiles; some begin or end where a tile does.
 
-    One group that begins inside a tile has a power of two of rows: half of them, or as many as `_LONGEST` tiles if that
-    is less. So it has whole tiles whatever their size. Where there are too few groups or rows, groups may end anywhere.
+    One group that begins inside a tile is as long as a power of two of tiles: the largest that is at most half of all
+    and at most `_LONGEST`. So it has whole tiles, also those of a kernel whose tiles are up to half as long as the
+    group. If there are too few groups or rows, groups may end anywhere.
     """
     tiles = rows // BLOCK
     if groups < _FEWEST or tiles < 2:

@@ -54,7 +54,7 @@ def _installed() -> Iterator[str]:
 
 
 def restore(source: bytes, path: str, pickled: bytes) -> Any:
-    """The problem that was pickled. Runs `source`, the bytes of the prepare.py at `path`, first: it has the classes."""
+    """The problem that was pickled. First runs `source`, the bytes of the prepare.py at `path`, for its classes."""
     run(source, path)
     return pickle.loads(pickled)
 

@@ -55,7 +55,7 @@ class Recipes:
         raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:
-        """The recipe of a drawn family with this seed, or in the family's name. Raises ValueError for other names."""
+        """The recipe in the family's name, or of a drawn family with this seed. Raises ValueError for other names."""
         if family.startswith(RECIPE):
             return family
         return text(self.drawn_record(family.removeprefix(DRAWN), recipe_generator(family, seed)))

@@ -30,7 +30,7 @@ class Member:
 class Suite:
     """The problems of a contest over several shapes. Its time is the weighted geometric mean of its members' times.
 
-    A candidate is accepted if that mean gains enough and no member takes more than `1 + may_lose` of the champion's
+    A candidate is accepted if that mean gains enough and no member takes more than `1 + may_lose` times the champion's
     time. Members may be different operations, each computed by its own function of kernel.py.
     """
 

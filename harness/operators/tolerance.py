@@ -40,9 +40,9 @@ RMS_FACTOR = 1.5
 FORBIDDEN_SHARE = 0.5
 # The smallest such size for which shares count. The limit is then 6 times what the share of an honest kernel may be.
 _LEAST_FORBIDDEN = (6 / FORBIDDEN_SHARE) ** 2
-# The limit for the relative error of whole rows or columns, in relative roundings: it is 1 in the root mean square if
-# their factor is rounded to the output's dtype. If the factor is exact, rounding N elements of a row makes it about
-# 1 / sqrt(N).
+# The limit for the relative error of whole rows or columns, in relative roundings: the error is 1 in the root mean
+# square if their factor is rounded to the output's dtype. If the factor is exact, rounding N elements of a row makes
+# the error about 1 / sqrt(N).
 _FACTOR_SHARE = 0.5
 # The mean square of so many rows or columns exceeds its expectation by this factor once in 10^7 times.
 _LEAST_SLICES, _BY_CHANCE = 16, 4.0
@@ -56,7 +56,7 @@ class Forbidding(Protocol):
     """A problem that forbids roundings whose errors are too small to exceed the tolerance."""
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
-        """The error that each of these roundings alone would make, `[len(rows), columns]`, by the value's name."""
+        """The error that each such rounding alone would make, `[len(rows), columns]`, by the rounded value's name."""
 
 
 @runtime_checkable
@@ -64,7 +64,7 @@ class Scaling(Protocol):
     """A problem that multiplies whole rows or columns of its output by factors, which must not be rounded to bfloat16.
 
     The error of such a rounding is as small as that of rounding the output, but all elements of a row or column share
-    it, in whatever unit the factor is rounded.
+    it, whatever the unit in which the factor is rounded.
     """
 
     def factors(self) -> dict[str, Literal[0, 1]]:
@@ -242,7 +242,7 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
 def with_shared(
     problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, output_errors: Errors
 ) -> Errors:
-    """These errors, with the errors that many rows may share if the root mean square is outside its tolerance."""
+    """These errors; if their root mean square is outside its tolerance, with the errors that many rows may share."""
     if not isinstance(problem, Sharing) or output_errors.rms_ratio <= 1:
         return output_errors
     return replace(output_errors, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))
@@ -259,8 +259,8 @@ def check(
 ) -> tuple[Check, Failure | None]:
     """The check of one call's outputs (flat, in order; a bare array is one output) and, unless it passed, a Failure.
 
-    Kinds: `wrong-structure`, `wrong-dtype`, `wrong-shape`, `non-finite`, `wrong-result`, in this order; the first that
-    applies ends the check.
+    Kinds: `wrong-structure`, `wrong-shape`, `wrong-dtype` and `non-finite`, which end the check; `wrong-result`,
+    `wrong-state`.
     """
     expected = problem.statement().outputs
     arrays = as_read(problem, inputs, (outputs,) if isinstance(outputs, np.ndarray) else tuple(outputs))

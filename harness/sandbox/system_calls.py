@@ -102,7 +102,7 @@ _ARCH_PRCTL = (0x1021, 0x1022, 0x1023)
 # asm-generic/ioctls.h: TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2: isatty(), open().
 _IOCTL = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)
 # linux/fcntl.h: DUPFD, GETFD, SETFD, GETFL, SETFL, GETLK, SETLK, SETLKW, OFD locks, DUPFD_CLOEXEC. Not SETOWN and
-# SETSIG, which send signals, and not SETPIPE_SZ, memory that belongs to no process.
+# SETSIG, which send signals, and not SETPIPE_SZ, which takes memory that belongs to no process.
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x54, 0x15, 0x35, 0x06  # BPF_LD|W|ABS, ALU|AND|K, JEQ, JGE, RET

@@ -41,8 +41,8 @@ PRELOADED = (
 )
 # Modules that are never forked: a fork shares memory with another process, which could change the measured times.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)
-# Variables that nothing has read when a fork begins: libtpu is not loaded, XLA has not started, and the rest is set for
-# each child.
+# Variables that nothing has read when a fork begins, because libtpu is not loaded and XLA has not started; the folders
+# of PYTHONPATH are added in each child.
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PJRT_NPROC", "XLA_FLAGS", "PYTHONPATH")
 # The time for importing JAX on a busy machine, and the time for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
@@ -121,8 +121,8 @@ def fork(
 ) -> Forked | None:
     """A confined child that serves `module` on the descriptor `channel`, or None if a new process must be started.
 
-    Call it while this process adopts orphans: the fork is then its own child, and ends when it does. A child that is
-    not fully confined is never forked, because it could reach the process that forks.
+    Call it while this process adopts orphans: the fork is then a child of this process, and ends when it does. A child
+    that is not fully confined is never forked, because it could reach the process that forks.
     """
     global _failures
     if confinement is None or module in _TIMED or not _is_possible():

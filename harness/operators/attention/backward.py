@@ -29,7 +29,7 @@ _FAR_GRADIENTS = "far-gradients"
 _LIGHT_KEYS = "light-keys"
 _FAR_SCORES = "far-scores"
 # With equal keys dq consists only of the rounding of o, so equal keys are no family here. With scores far below zero
-# the residuals would lose the digits that weights depend on; far-scores are nearer.
+# the residuals would lose the digits that weights depend on; far-scores are nearer to zero.
 _LEFT_OUT = ("equal-keys", attention_inputs.FAR_BELOW)
 _FAMILIES = (
     *(kind for kind in attention_inputs.FAMILIES if kind not in _LEFT_OUT),
@@ -40,15 +40,15 @@ _FAMILIES = (
 # Each check draws one recipe of each of these kinds; `attack` draws from all kinds.
 _DRAWN = ("rises", "scales", "mixture")
 _OFFSETS = (96.0, 104.0)
-# What all scores of a query have in common in far-scores, above or below zero: it moves no weight.
+# The range of the number that all scores of a query have in common in far-scores, with either sign: it moves no weight.
 _SCORES = (50.0, 300.0)
-# The number of bfloat16's fractions between two powers of two, and the pairs of them that `_exact_when_scaled` draws.
+# The number of bfloat16's fractions between two powers of two, and of the pairs that `_exact_when_scaled` draws from.
 _FRACTIONS, _PAIRS = 128, 4
 # The powers of two that scale `do`: of a whole input, and of single rows. Gradients of a loss that is averaged over
 # many tokens are as small.
 _POWERS, _POWERS_OF_ROWS = (-30, 10), (-16, 0)
-# The scores of all other keys are this much higher than those of the light keys. Rounding a query once gives all of
-# them the same error, which `rounding` does not model: with 24 instead of 12, an honest kernel was off by 8.4
+# The scores of all other keys are this much higher than those of the light keys. Rounding a query once gives all the
+# raised scores the same error, which `rounding` does not model: with 24 instead of 12, an honest kernel was off by 8.4
 # deviations, and 10 are allowed.
 _RAISED = 12.0
 _LIMITS = {**attention_space.LIMITS, "logit": (-_RAISED, _RAISED), "distinct": (0, 0)}
@@ -174,9 +174,9 @@ class AttentionBackward(Operator, Recipes):
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """q, k, v of the named family or recipe as in Attention, their residuals, and do N(0, 1). Raises ValueError.
 
-        Where a recipe makes queries zero in all heads, do is zero too, and so is do in a share of the other rows of
-        each head. The same holds for the composite. There, in drawn inputs and in far-scores, do is multiplied by a
-        power of two from 2^-30 to 2^10, and half of its rows by another one from 2^-16 to 1 (not in the composite).
+        Where a recipe or the composite makes queries zero in all heads, do is zero too, and so is do in a share of the
+        other rows of each head. In the composite, in drawn inputs and in far-scores, do is multiplied by a power of two
+        from 2^-30 to 2^10; except in the composite, half of its rows are also multiplied by one from 2^-16 to 2^-1.
 
         far-gradients: do is N(c, 1) with c near 100, different in every column, so that sums grow evenly and dp - delta
         is small compared with dp and delta.

@@ -137,9 +137,9 @@ class Attention(Operator, Recipes):
     def work(self) -> Work:
         """The useful work of one call.
 
-        It counts as published for this contest: 2 FLOPs for each multiply-add of two matmuls (Q K^T and P V) over
+        Counted as published for this contest: 2 FLOPs for each multiply-add of two matmuls (Q K^T and P V) over
         head_dim, 5 for each pair for the softmax (scale, subtract, exponential, sum, divide), and 2 more for a soft cap
-        (tanh, multiply). Masked pairs do not count. At least, Q, K and V are read once and the output is written once.
+        (tanh, multiply). Masked pairs do not count. At least, every input is read once and the output is written once.
         """
         pairs = self.pairs * self.heads * self.batch
         query = self.batch * self.heads * self.sequence * self.head_dim
@@ -349,7 +349,7 @@ class Attention(Operator, Recipes):
         return result
 
     def controls(self) -> dict[str, Answer]:
-        """Wrong answers by name: each leaves out one use of the mask, the cap, the scale, the heads or the softmax."""
+        """Wrong answers by name: without mask, cap or maximum, with a wrong scale or head, with sums cut or rounded."""
 
         def otherwise(**changes: Any) -> Answer:
             return lambda inputs, rows: replace(self, **changes).reference(inputs, rows)

@@ -199,7 +199,7 @@ class AllGather(ExactAnswers, _Collective):
             return (np.where(np.isfinite(x), x, made[0]),)
 
     def exact(self) -> tuple[str, ...]:
-        """y is copied."""
+        """The name of y, which is copied."""
         return ("y",)
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:

@@ -65,7 +65,7 @@ class CacheRows(Formula):
         return Work(matmul_flops=0, vector_flops=elements, minimum_hbm_bytes=moved)
 
     def exact(self) -> tuple[str, ...]:
-        """Y is copied, so nothing may be rounded."""
+        """The name of Y, which is copied without rounding."""
         return ("y",)
 
     def tables(self, family: str, random: np.random.Generator) -> dict[str, Values]:

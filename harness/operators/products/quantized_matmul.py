@@ -186,8 +186,8 @@ class QuantizedMatmul(Operator, Borrowed):
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
         """The error `[len(rows), n]` of rounding the products of the scales of rows and of columns to bfloat16.
 
-        It is about as large as the error of rounding the output once, so the tolerance lets it through. Empty for
-        float32, where the tolerance refuses this error, because it is hundreds of deviations, and without row scales.
+        It is about as large as the error of rounding the output once, so the tolerance lets it through. Empty without
+        row scales, and for float32, where the error is hundreds of deviations and the tolerance refuses it.
         """
         if self.dtype == "float32" or not self._has_row_scales:
             return {}

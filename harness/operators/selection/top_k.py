@@ -80,7 +80,7 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         )
 
     def exact(self) -> tuple[str, ...]:
-        """The values: they are copied."""
+        """The name of the values, which are copied."""
         return ("values",)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:

@@ -52,7 +52,7 @@ def _blocks(ablation: Ablation) -> Iterator[Block]:
     )
     if ablation.reworded:
         names = _listed([f"attempt {number}" for number in ablation.reworded])
-        yield Words(f"taken out of the text before {names}, which changed only words, not the program")
+        yield Words(f"taken out of the text before {names}, which changed only text, not the program")
     yield from (GAP, _table(ablation), GAP)
     for ablated in ablation.changes:
         yield from (Words(f"{ablated.name}: {note}", rest="  ") for note in _notes(ablated))

@@ -106,7 +106,7 @@ def compilers(gate: Gate) -> Iterator[str]:
 
 
 def annotations(gate: Gate) -> Iterator[str]:
-    """Workflow commands: an error for a wrong kernel, warnings on the lines that take more cycles than before."""
+    """Workflow commands: errors for wrong kernels, warnings for slower and inconclusive ones and on costlier lines."""
     for contest in gate.contests:
         if contest.outcome not in _FAILS:
             continue

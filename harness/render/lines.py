@@ -37,10 +37,9 @@ _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 def listing(
     run: Simulation, breakdown: CycleBreakdown, files: Files, title: str, width: int, *, colour: bool = False
 ) -> str:
-    """Every line of kernel.py from the first to the last with cycles, then the cycles that belong to no line.
+    """The lines of kernel.py from the first to the last with cycles, then lines of other files and cycles of no line.
 
-    `files` are the candidate's files and those of packages: lines of files other than kernel.py are shown with their
-    text.
+    `files` are the candidate's files and those of packages: the text of each line comes from there.
 
     `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` are the bytes that it saves to VMEM
     and restores from there in an average grid step (in the whole run, if the steps are not known); `units` names the

@@ -1,4 +1,4 @@
-"""Pictures as PNG: progress, roofline and time of a group, and the share of the chip's limit of several contests."""
+"""Pictures as PNG: progress, roofline and time of a group, and several contests' shares of the chip's limit."""
 
 import io
 import math

@@ -28,7 +28,7 @@ STAGE_WORDS = {
     "correctness": "full shape on the CPU, against float64",
     "reduced shapes": "on the CPU, against float64",
     "interpret": "step by step: races, bounds, unwritten memory",
-    "checks left out": "the compiler checks that the kernel switches off",
+    "checks left out": "the compiler's checks that the kernel switches off",
     "measure": "on the device",
 }
 

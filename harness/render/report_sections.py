@@ -16,7 +16,7 @@ _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
 # An error of more tolerances than this is printed with three digits.
 _MANY_TIMES = 1e4
-# If the honest error times this factor is at most the tolerance, the honest error is no measure of a kernel's.
+# If the honest error times this factor is at most the tolerance, the honest error is no measure of a kernel's error.
 _NEARLY_EXACT = 10
 # The number of units that are shown, the fullest first: the unit that limits, and units that are nearly as full.
 _UNITS_SHOWN = 4
@@ -258,7 +258,7 @@ def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Bloc
     # Tampering is found after the last check, so no check was left out.
     if evidence.failure is not None and evidence.failure.kind != "tampered":
         verb = verb if failed else f"{quantity(len(done), 'check')} passed"
-        verb += ", those after the failure were not run"
+        verb += ", the checks after the failure were not run"
     if evidence.unchecked:
         verb += f" and {len(evidence.unchecked)} were not run, because {_too_slow(evidence, verdict)}"
     bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism", "state", "exact"))
@@ -358,7 +358,7 @@ def _closeness(check: Check) -> float:
 
 
 def _nearest(check: Check) -> str:
-    """The error that is nearest to its tolerance, or furthest beyond it, over the error of the honest computation.
+    """Words on the error nearest to its tolerance, as a multiple of the honest error, or furthest beyond its tolerance.
 
     An honest kernel has about the honest error, so its share of the tolerance would be the same for every good kernel.
     The share is shown only if the honest computation of these inputs is nearly exact, as sums of few numbers are.

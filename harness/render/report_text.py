@@ -141,15 +141,15 @@ def _recorded(
 
 
 def _certificates(evidence: Evidence) -> Iterator[str]:
-    """A sentence for each certificate: the checked program is the compiled program, and its number of operations."""
+    """A sentence for each certificate: checked and compiled program are the same; digest, numbers of operations."""
     for name, program in evidence.programs:
         if (certificate := program.certificate) is not None:
             operations = quantity(sum(count for _, count in certificate.primitives), "operation")
-            primitives = quantity(len(certificate.primitives), "primitive")
+            primitives = quantity(len(certificate.primitives), "JAX primitive")
             of_member = f"{name}: " if name else ""
             yield (
                 f"{of_member}the checked program is the program compiled for {certificate.platform}, "
-                f"{certificate.sha256[:16]}: {operations} of {primitives} of JAX"
+                f"{certificate.sha256[:16]}: {operations}, {primitives}"
             )
 
 

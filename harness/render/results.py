@@ -255,7 +255,7 @@ def gain_words(gain: Gain) -> str:
     last = cell(gain.champion_seconds, "ms")
     peak = f"; {peak_words(gain)}" if gain.peak_share is not None else ""
     if gain.factor is None or gain.first_seconds is None:
-        alone = "" if gain.is_whole else "; the first is not timed"
+        alone = "" if gain.is_whole else "; earlier accepted kernels have no time on this scale"
         return f"{last} ms {label}, {counts}{peak}{alone}"
     way = f"{cell(gain.first_seconds, 'ms')} -> {last} ms {label}, {gain.factor:.2f} times, in {counts}{peak}"
     if gain.is_whole:

@@ -1,4 +1,4 @@
-"""The state of the search on at most one screen: advice, champion, floor, past attempts, hints."""
+"""The state of the search on about one screen: advice, champion, floor, past attempts, hints."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,7 +33,7 @@ def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
     if state.tried:
         yield from (GAP, *_attempts(state, checks))
         if len(state.tried) > _SHOWN:
-            yield Line(f"  ({len(state.tried) - _SHOWN} earlier: results)")
+            yield Line(f"  (earlier: {len(state.tried) - _SHOWN}; `results` lists them)")
     if state.constants:
         yield from (GAP, named_items("Constants", list(map(_constant, state.constants)), room=SHORT_FIELD))
     is_over = state.advice.do == "stop"

@@ -39,7 +39,7 @@ class Against:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One attempt with all data that pages and pictures show; None or empty: not known in this clone.
+    """An attempt with all data that pages and pictures show; None or empty: not known in this clone.
 
     - `row` has the times of the scale, `then` the recorded ones (None: the same); `why_unknown` says why there is no
       time on the scale. `recheck` are the words on the run of checks of an unchanged champion, if the attempt belongs
@@ -50,8 +50,8 @@ class Entry:
     - `deviations` is the number of the simulator's standard deviations by which the best of its search has to win.
     - `is_undone`: a later undo took this accept back. `is_revoked`: it lost its title because it fails. `again` is, for
       an undo or a revoke, the id of the champion that holds the title again.
-    - `compared` are the figures to compare two attempts by: name, unit, value; the same ones for every entry that has
-      any.
+    - `compared` are the figures by which two attempts are compared: name, unit, value; the same figures for every entry
+      that has any.
     """
 
     id: str
@@ -101,8 +101,8 @@ class Entry:
 class Step:
     """The champion's latency and score from attempt `number` on; `entry` is the champion's id.
 
-    `report` is the champion's report under this key, None if unknown; `was_before` is True for the champion of another
-    key, evaluated again.
+    `report` is the champion's report under this key, None if unknown. `was_before` is True for a champion that won its
+    title earlier and is evaluated again: one from another key, or the new holder after a revoke.
     """
 
     number: int

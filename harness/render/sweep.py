@@ -60,7 +60,7 @@ def _judged(swept: SweepResult) -> Words:
     failed = len(swept.sweep.refused)
     after = f", after {quantity(failed, 'faster one')} failed" if failed and swept.outcome != "failed" else ""
     if failed > 1 and swept.outcome == "failed":
-        after = f"; it fails, as do the {failed - 1} next best that would be faster than the champion"
+        after = f"; it fails, and so does each of the next best ({failed - 1}) that would be faster than the champion"
     return Words(f"judged as attempt {swept.attempt}: {best}{after}")
 
 

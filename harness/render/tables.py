@@ -15,12 +15,12 @@ _CUT = "…"
 def text(tables: Sequence[Table], width: int) -> str:
     """The tables one under the other, each with its title, origin and notes; long words are cut to fit `width`.
 
-    Tables that follow each other and are empty for the same reason share the sentence that gives it. Where a word was
-    cut, a last line says so.
+    Tables that follow each other and are empty for the same reason share the sentence that gives it. If a word was cut,
+    a last line says so.
     """
     printed = screen(_blocks(tables), width)
     return (
-        f"{printed}\n\n({_CUT} was cut to fit {width} columns: --json prints it whole)" if _CUT in printed else printed
+        f"{printed}\n\n({_CUT}: cut to fit {width} columns; --json has the whole text)" if _CUT in printed else printed
     )
 
 

@@ -288,7 +288,7 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     text = ablation_text(ablation(PAYS, COSTS, TIED, WRONG, replace(row(), effect="superseded")), 140)
     assert "4*      700.000 us  +100.000 us  12.000 us       14.3%  +30.000 us        -500  pays" in text
     assert "(attempt 9, 600.000 us) [simulated v5e]" in text
-    assert "taken out of the text before attempts 7 and 8, which changed only words, not the program" in text
+    assert "taken out of the text before attempts 7 and 8, which changed only text, not the program" in text
     assert "2       700.000 us  +100.000 us  12.000 us       14.3%                    -500" in text
     assert "5       580.000 us   -20.000 us  12.000 us       -3.4%                    -500  costs" in text
     assert "attempt 4: entangled with attempts 5 and 7, which later changed the same lines" in text

@@ -152,7 +152,7 @@ def test_settings_that_were_judged_and_fail_are_said() -> None:
     assert "judged now, fails: wrong-result: 2.0 times the tolerance" in line
     assert text.splitlines()[-1] == "judged as attempt 3: BQ=128 BKV=512, after 1 faster one failed"
     all_fail = replace(result, sweep=replace(result.sweep, refused=refused * 2), outcome="failed")
-    assert "it fails, as do the 1 next best" in sweep_text(all_fail, 120, False)
+    assert "it fails, and so does each of the next best (1)" in sweep_text(all_fail, 120, False)
 
 
 def test_a_grid_where_nothing_compiles_says_so() -> None:
@@ -279,7 +279,7 @@ def test_where_every_setting_faster_than_the_champion_fails_the_best_of_them_is_
         trial for trial in record["sweep"]["screened"] if trial["seconds"] is not None and trial["seconds"] < theirs
     ]
     assert 2 <= len(refused) == len(faster)
-    assert f"as do the {len(refused) - 1} next best" in done.stdout
+    assert f"so does each of the next best ({len(refused) - 1})" in done.stdout
     assert f"{refused[0]['failure']['kind']}: " in done.stderr
     assert (forgetful / "kernel.py").read_text() == champion
     assert (forgetful / "profile_data" / "0002" / "dumps").is_dir()

@@ -30,7 +30,7 @@ def test_long_words_are_cut_to_the_page_and_that_is_said() -> None:
     printed = tables.text([runs(is_whole=False)], 50).splitlines()
     assert all(len(line) <= 50 for line in printed[:4])
     assert "…" in printed[3]
-    assert printed[-1] == "(… was cut to fit 50 columns: --json prints it whole)"
+    assert printed[-1] == "(…: cut to fit 50 columns; --json has the whole text)"
     assert LONG in figures([runs(is_whole=False)])[0].rows[0].values()
 
 

@@ -163,8 +163,8 @@ def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over
     failure = failed().failure
     assert failure is not None
     bad = replace(passing, failure=failure, checks=(passing.checks[0], replace(passing.checks[1], passed=False)))
-    assert "1 check failed, 1 passed, those after the failure were not run" in printed(bad)
-    assert "2 checks passed, those after the failure were not run" in printed(replace(bad, checks=passing.checks))
+    assert "1 check failed, 1 passed, the checks after the failure were not run" in printed(bad)
+    assert "2 checks passed, the checks after the failure were not run" in printed(replace(bad, checks=passing.checks))
     tampered = replace(passing, failure=replace(failure, kind="tampered"))
     assert "all 2 checks passed" in printed(tampered)
 

@@ -287,7 +287,7 @@ def test_the_summary_names_source_window_files_and_what_was_left_out() -> None:
     lines = summary(timeline(), Path("a.json.gz"), profile, "./ratchet.sh -C d {}".format).splitlines()
     assert lines[0] == "20.067 us [simulated v5e]: 30,101 cycles at 1.50 GHz"
     assert lines[1] == "  15 spans; bundle by bundle from 2.667 us to 2.675 us (cycles 4,000 to 4,013)"
-    assert lines[2] == "  left out to keep the files small: 7 of core 0 VALU"
+    assert lines[2] == "  spans left out to keep the files small: 7 of core 0 VALU"
     assert lines[3] == "Perfetto:  a.json.gz"
     assert lines[6] == "  without a browser: ./ratchet.sh -C d xprof overview run"
     assert lines[7] == "  ./ratchet.sh -C d serve /d"

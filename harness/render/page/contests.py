@@ -30,7 +30,7 @@ def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequ
             ("contests", count(len(rows)), ""),
             ("attempts", count(attempts), "rejected ones as well"),
             ("champions faster than the first", f"{len(faster)} of {len(rows)}", ""),
-            ("the largest gain", f"{max(faster, default=1):.2f}x", "each on its own scale"),
+            ("the largest gain", f"{max(faster, default=1):.2f}x", "each contest on its own scale"),
         ],
         "rows": [_row(number, row) for number, row in enumerate(rows, 1)],
         "has_peers": any(row.peer for row in rows),

@@ -189,7 +189,7 @@ def _figures(entry: Entry, report: Report) -> list[Figure]:
         line("bandwidth used", lambda r: r.bandwidth_util, percent),
         line("compute-only", lambda r: r.compute_only_seconds, seconds),
         line("memory-only", lambda r: r.memory_only_seconds, seconds),
-        line("gap to the larger of the two", lambda r: r.gap_fraction, percent),
+        line("gap to the largest bound", lambda r: r.gap_fraction, percent),
         line("VMEM", lambda r: r.vmem_bytes, kibibytes),
         *(line(f"latency at {member.name}", _at(member.name), seconds) for member in report.members),
         line("device time, median", lambda r: r.device_median_seconds, seconds),
@@ -248,7 +248,7 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
 
 
 def _time_note(entry: Entry) -> str:
-    """A sentence on the time that the bars show, which for a measured attempt is not the judged latency."""
+    """Words on the time that the bars show, which for a measured attempt is not the judged latency."""
     shares = entry.report.cycle_shares if entry.report else None
     spilling = (
         f" Bundles that only spill count as issuing: {percent(shares.spill_fraction)} of the time."
@@ -256,7 +256,7 @@ def _time_note(entry: Entry) -> str:
         else ""
     )
     if entry.row.source == "simulated":
-        return f"Simulated; the parts add up to the latency.{spilling}"
+        return f"Simulated; the parts add up to the time of the run.{spilling}"
     contrast = f"the latency of this attempt is {entry.row.source} and is not this sum"
     return f"Simulated, for the same program; {contrast}.{spilling}"
 

@@ -1,4 +1,4 @@
-"""A search on a page: the best so far, times against each constant, every trial with its reason."""
+"""A search on a page: the best so far, times against each constant, every trial with a remark."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -101,7 +101,7 @@ def diff_lines(diff: str) -> tuple[DiffLine, ...]:
 
 
 def visible(text: str) -> str:
-    """`text` with tabs expanded, and with invisible characters and those that reverse text as `<U+202E>`."""
+    """`text` with tabs expanded; invisible characters, also those that reverse text, are written as `<U+202E>`."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     if text.isascii() and text.replace("\n", "").isprintable():
         return text

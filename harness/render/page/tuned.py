@@ -23,8 +23,8 @@ _KIND = Kind(
 class TunedRow:
     """A row's content on the page, in addition to its cells in the table.
 
-    `ratio` is the fallback's time over the best setting's; `is_certain` is True if it exceeds the simulator's
-    uncertainty. `facts` are names with their texts. `searched` is None if the trials were not kept.
+    `ratio` is the fallback's time over the best setting's; `is_certain` is True if the fallback is the best, or slower
+    by more than the uncertainty. `facts` are names with their texts. `searched` is None if the trials were not kept.
     """
 
     shape: str

@@ -23,7 +23,7 @@ def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable
         at = f"{seconds(first / timeline.clock_hz)} to {seconds(last / timeline.clock_hz)}"
         shown += f"; bundle by bundle from {at} (cycles {count(first)} to {count(last)})"
     lines.append(f"  {shown}")
-    lines += [f"  left out to keep the files small: {count(spans)} of {row}" for row, spans in timeline.left_out]
+    lines += [f"  spans left out to keep the files small: {count(spans)} of {row}" for row, spans in timeline.left_out]
     # LOGDIR/plugins/profile/RUN/HOST.xplane.pb
     logdir, run = profile.parents[3], profile.parent.name
     return "\n".join(

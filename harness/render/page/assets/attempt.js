@@ -29,7 +29,7 @@ function timeParts(bars, note) {
   });
   rows.push(["total", own.total, "", champion ? champion.total : "", ""]);
   return [
-    make("p", { class: "faint" }, `${note}${champion ? ` Below it ${champion.name}.` : ""}`),
+    make("p", { class: "faint" }, `${note}${champion ? ` Second bar: ${champion.name}.` : ""}`),
     chart, trimmed(["part", "time", "share", champion ? champion.name : "", "share"], rows, [1, 2, 3, 4], "parts"),
   ];
 }
@@ -112,7 +112,7 @@ function contents(detail) {
   return [
     known ? section("Verdict", make("ul", {}, detail.reasons.map((reason) => make("li", {}, reason))),
       failure ? make("p", {}, make("strong", {}, `${failure.stage}, ${failure.kind}: `), failure.message) : null,
-      failure && failure.detail ? folded("the last output of the child", make("pre", { tabindex: "0" }, failure.detail)) : null) : null,
+      failure && failure.detail ? folded("details of the failure", make("pre", { tabindex: "0" }, failure.detail)) : null) : null,
     known ? section("Expected and actual", expectation(detail)) : null,
     detail.missing.length ? section("Not known", make("ul", {}, detail.missing.map((text) => make("li", {}, text)))) : null,
     known ? section("Change of kernel.py", diffLines(detail)) : null,

@@ -19,7 +19,7 @@ function asChartText(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-// Times as people write them, at 1, 2 and 5 of each decade: the ticks of a logarithmic axis between two values.
+// The ticks of a logarithmic axis between two values: at 1, 2 and 5 of each decade, written as people write them.
 function ticks(low, high, units) {
   const all = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) for (const step of [1, 2, 5]) all.push(step * 10 ** power);
@@ -37,7 +37,7 @@ function between(low, high, units) {
   return { tickvals, ticktext: tickvals.map((value) => written(value, units)) };
 }
 
-// The next step of 1, 2, 5 or 10 in its decade.
+// The least of 1, 2, 5 and 10, in the decade of `rough`, that is not below `rough`.
 function niceStep(rough) {
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);

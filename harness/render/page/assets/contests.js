@@ -53,7 +53,7 @@ function drawTable() {
 byId("heading").textContent = overview.title;
 byId("about").textContent = overview.about;
 byId("tiles").append(...tilesOf(overview.tiles));
-byId("table-words").textContent = `Arrow keys move between contests, Enter opens the page of a contest. The times of a contest are under one key: the champion's, or, if only one accepted kernel has a time under that key, the key with the most attempts. The chip's limit is the least time that its units or its memory need for the useful work; the mark in the bar is the first champion's share. The small charts run from the first champion's time at the top to ${(100 * LEAST).toFixed(1)}% of it at the bottom, logarithmically, over the attempts. A dash means not known.`;
+byId("table-words").textContent = `Arrow keys move between contests, Enter opens the page of a contest. The times of a contest are under one key: the champion's, or, if at most one attempt has a time under that key, the key with the most times. The chip's limit is the least time that its units, memory or links need for the useful work; the mark in the bar is the first champion's share. The small charts run from the first champion's time at the top to ${(100 * LEAST).toFixed(1)}% of it at the bottom, logarithmically, over the attempts. A dash means not known.`;
 byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
 startTheme(() => {});
 startRows((id) => { location.href = rowsById.get(id).page; });

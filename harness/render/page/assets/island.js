@@ -29,7 +29,7 @@ const rowsById = new Map(overview.rows.map((row, place) => [row.id, { ...row, pl
 
 const unpacked = new Map();
 
-// The details of a row, unpacked when first asked for, with its neighbours.
+// The details of a row, unpacked when first asked for, together with those of its neighbours.
 async function detailOf(id) {
   const number = Math.floor(rowsById.get(id).place / overview.chunk);
   if (!unpacked.has(number)) unpacked.set(number, unpack(`chunk-${number}`).then(JSON.parse));

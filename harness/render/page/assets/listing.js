@@ -52,7 +52,7 @@ function showRows(table, head, bodies) {
   table.append(...bodies);
 }
 
-// One row at a time is in the tab order; the arrow keys move it.
+// Only one row is in the tab order; the arrow keys choose another row.
 function focusRow(id) {
   const link = byId(`row-${id}`)?.querySelector("a");
   if (!link) return;

@@ -20,7 +20,7 @@ async function drawGroup() {
   byId("tiles").replaceChildren(...tilesOf(group.tiles));
   const timed = rows.filter((row) => row.values.seconds !== null).length;
   const placed = rows.filter((row) => row.intensity !== null && row.flops !== null).length;
-  byId("progress-words").textContent = `${group.label}: ${timed} of ${attempts(rows.length)} with a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for accepted attempts only)" : ""}; the line is the champion.${rows.some((row) => row.undone) ? " Open squares are undos, the attempts that they took back, and revokes." : ""}${rows.some((row) => row.revoked) ? " Open crosses were accepted and fail under a later judge: their titles are revoked." : ""}`;
+  byId("progress-words").textContent = `${group.label}: ${timed} of ${attempts(rows.length)} with a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for accepted attempts only)" : ""}; the line is the champion.${rows.some((row) => row.undone) ? " Open squares are undos, the attempts that they took back, and revokes." : ""}${rows.some((row) => row.revoked) ? " Open crosses are accepted attempts that fail under a later judge and lost their title." : ""}`;
   byId("roofline-words").textContent = `${group.label}: ${placed} of ${attempts(rows.length)} in the chart: those with a latency and known traffic.`;
   byId("progress").setAttribute("aria-label", `Latency and score of ${attempts(timed)}, ${group.label}; the table below has every figure.`);
   byId("roofline").setAttribute("aria-label", `Roofline of ${attempts(placed)}, ${group.label}: compute roof ${group.roof.flops_text}, memory roof ${group.roof.bytes_text}, ridge ${group.roof.ridge_text}.`);

@@ -96,7 +96,7 @@ function drawSearch(dialog, search) {
   }), PERFORMED)];
   for (const element of dialog.querySelectorAll("[data-constant]")) {
     const place = Number(element.dataset.constant);
-    // Places, not the values themselves: words and numbers stand evenly, in the order of the grid.
+    // Places, not the values themselves: words and numbers stand evenly, in rising order.
     const at = new Map(search.values[place].map((value, index) => [value, index]));
     const names = search.values[place].map((value) => asChartText(value.length > 14 ? `${value.slice(0, 13)}…` : value));
     const every = Math.ceil(names.length / 8);

@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "date", title: "begun, UTC" },
 ];
 
-// A table with more rows shows the newest, and the rest on demand: most rows are never looked at.
+// A table with more rows than this shows the newest, and the rest on demand: most rows are never looked at.
 const MOST_ROWS = 200;
 const isLong = overview.rows.length > MOST_ROWS;
 const order = { key: "n", down: isLong };

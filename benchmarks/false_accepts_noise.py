@@ -13,7 +13,7 @@ Random = np.random.Generator
 
 DATA = Path(__file__).parent / "data" / "cpu_pairs.tsv"
 # Published device times (data/measured_attention.tsv) repeat, as (max - min) / median of five samples, within 0.16 %
-# at the median and 0.34 % at the third quartile. Here it is the standard deviation, so five samples spread by 0.7 %.
+# at the median and 0.34 % at the third quartile. Here 0.3 % is the standard deviation, so five samples spread by 0.7 %.
 PUBLISHED_SPREAD = 0.003
 # The number of rounds that are replayed together, so that slowdowns longer than a round stay together.
 BLOCK = 20
@@ -81,7 +81,7 @@ def _cold_start(random: Random, rounds: int) -> Array:
 
 
 def recorded(path: Path = DATA) -> Machine:
-    """The noise of this machine's CPU under load: shuffled blocks of rounds of paired benchmarks of equal programs."""
+    """The noise of this machine's CPU under load: blocks of recorded rounds, in which all three programs are equal."""
     with path.open() as file:
         lines = list(csv.DictReader(file, delimiter="\t"))
     names = ("champion_seconds", "control_seconds", "candidate_seconds")
@@ -112,11 +112,11 @@ MACHINES = (
     Machine(name="clock that ticks in steps of 5 %", slowdown=spread(PUBLISHED_SPREAD), tick=0.05),
 )
 
-# Detected by the control.
+# Machines that the control detects.
 SLOWER_CHAMPION = Machine(name="champion's slot 5 % slower", slowdown=spread(PUBLISHED_SPREAD), slots=(0.05, 0.0, 0.0))
 SLOWER_CONTROL = Machine(name="control's slot 5 % slower", slowdown=spread(PUBLISHED_SPREAD), slots=(0.0, 0.05, 0.0))
 
-# A slowdown that no number of calls in one process can reveal.
+# Slowdowns that no number of calls in one process can reveal.
 LUCK_OF_THE_LOAD = tuple(
     Machine(
         name=f"loads of one program differ by {100 * width:g} %", slowdown=spread(PUBLISHED_SPREAD), load_spread=width

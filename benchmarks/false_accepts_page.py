@@ -21,7 +21,8 @@ _INTRO = """# How often a change without a gain is accepted
 A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here the
 same code decides on noise: the loop that asks for more samples, the control, the interval
 (`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/compare_measured.py`,
-`harness/judge/verdict/sign_test.py`). Only the times are invented, or replayed from records. This command repeats it:
+`harness/judge/verdict/sign_test.py`). Only the times are invented, or replayed from records. This command repeats
+everything:
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/false_accepts.py --write
 
@@ -36,41 +37,41 @@ same code decides on noise: the loop that asks for more samples, the control, th
 
 Each round times the champion, a second copy of the champion (the control) and the candidate once, in random order, on
 the same fresh inputs. If two programs take the same time, each round favours one of them like a fair coin, whatever the
-noise is; so the interval between two order statistics of the ratios (that of the sign test) is exact without any other
+noise is; so the interval between two order statistics of the ratios (the sign test's) is exact without any other
 assumption. The judge looks at the samples after {looks} rounds, until
 
 - the control fires, because the champion differs from itself by more than a tenth of the minimum effect: inconclusive;
-- the interval lies at or below {limit:.2f}: accept; or above it: reject;
+- the interval lies at or below {limit:.2f}: accept; or above {limit:.2f}: reject;
 - the rounds or the {budget:.0f} s are used up: inconclusive.
 
-Every look and every attempt is a chance to be lucky, and the total chance is at most the sum. A rate of {rate:.1%}
-for everything between two accepts is divided among the attempts: the k-th since the last accept, repeats under
-`--again` included, gets rate / (k (k + 1)), in equal parts on the {count} looks: {first:.4%} for each look of the first
-attempt (at least 14 rounds before there is an interval at all), {thousandth:.1e} for the thousandth (33 rounds). The
-sum over all attempts is the rate.
+Every look and every attempt is a chance to be lucky, and the total chance is at most the sum. All attempts between two
+accepts share an error rate of {rate:.1%}: the k-th since the last accept, repeats under `--again` included, gets
+rate / (k (k + 1)), in equal parts for the {count} looks. That is {first:.4%} for each look of the first attempt (which
+has no interval before round 14) and {thousandth:.1e} for each look of the thousandth (round 33). These shares add up to
+the rate.
 """
 
 _NULLS = """## Attempts that change nothing
 
 {attempts:,} attempts on each machine, each with the largest error rate of the rule, that of the first attempt since an
-accept. The last two columns judge the same noise by common rules: one time each, compared by `<`; the medians of three
-times each, at least 1 % less.
+accept. The last two columns have the rates of accepts by two common rules on the same noise: `<` compares one time of
+each program; the other accepts if the candidate's median of three times is at least 1 % less than the champion's.
 """
 
-_LEDGER = """If attempts are counted as in the ledger, with the machines in turn, {accepted} of {attempts:,} are
-accepted.
+_LEDGER = """If the attempts are made in one ledger, on the machines in turn, {accepted} of {attempts:,} are accepted.
 
-A change that gains exactly the minimum effect is at the border: either answer is right, and an accept by luck is most
-likely. Of {attempts:,} such attempts, {edge_rate:.3%} ({edge}) are accepted; the rule allows {allowed:.3%}."""
+A change that gains exactly the minimum effect is at the border: either answer is right, and no smaller
+gain is as likely to be accepted. Of {attempts:,} such attempts, {edge_rate:.3%} ({edge}) are accepted; the rule allows
+{allowed:.3%}."""
 
 _SLOTS = """## A slower slot, and loads that differ
 
 Here, too, the candidate changes nothing. But one slot is slower than the others, whatever runs in it; or each load of a
-program is slower or faster by luck while the process lives (it depends on where its buffers lie), with the standard
-deviation in the table. The control is a separate load of the champion, so it detects such a machine. No number of
-rounds in one process shows how much the candidate's own load gains by luck: if loads differ by {worst}, more attempts
-than the goal allows are accepted. A few repeats under `--again`, each of which loads anew, tell whether a machine is
-like that.
+program is slower or faster by luck while the process lives (it depends on where its buffers lie). The table has the
+standard deviation of that. The control is a separate load of the champion, so it often detects such a machine. No
+number of rounds in one process shows how much the candidate's own load gains by luck: if loads differ by {worst}, more
+attempts than the goal allows are accepted. A few repeats under `--again`, each of which loads anew, tell whether a
+machine is like that.
 """
 
 _POWER = """## True gains of {gain:.0%}
@@ -83,8 +84,8 @@ _RECORDED = """## This machine
 The whole ratchet made {count} attempts that change nothing with `--on cpu --again` (one more comment in kernel.py each
 time; `benchmarks/false_accepts_loop.py`), on two cores with other work on them: {outcomes}.
 The {rounds:,} rounds are in `benchmarks/data/cpu_pairs.tsv`; a call took {low:.2f} to {high:.2f} ms (5th to 95th
-percentile). The tables above replay them in blocks of {block} rounds, with the three times of each round in a new
-random order.
+percentile). The tables above replay them (`this CPU, recorded`) in blocks of {block} rounds, with the three times of
+each round in a new random order.
 """
 
 
@@ -124,7 +125,7 @@ def _page(results: Results) -> str:
         ),
         _SLOTS.format(worst=" or ".join(lucky) or "more than that") + "\n" + _plain((*results.slots, *results.loads)),
         _POWER.format(gain=replays.GOAL_GAIN) + "\n" + _powers(results),
-        "Each as a first attempt, on every machine:\n\n" + _plain(results.other_powers),
+        "First attempts since an accept, on every machine:\n\n" + _plain(results.other_powers),
         _recorded(),
     ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
@@ -222,6 +223,6 @@ def _plot(results: Results) -> None:
 
 
 def _fewest(attempts_since_accept: int) -> int:
-    """The rounds after which there is an interval, if all of them favour the candidate."""
+    """The fewest rounds whose interval lies below 1, if all rounds favour the candidate."""
     error = sign_test.look_error(POLICY, attempts_since_accept)
     return next(n for n in range(1, 1000) if sign_test.paired_ratio((1.0,) * n, (0.5,) * n, error)[2] < 1)

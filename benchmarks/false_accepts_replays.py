@@ -54,7 +54,7 @@ class Tally:
 def attempt(
     machine: Machine, random: Random, ratio: float, attempts_since_accept: int
 ) -> tuple[PairedBenchmark, Ruling]:
-    """One paired benchmark on that machine, with looks until it is settled, and its ruling."""
+    """One paired benchmark on that machine, with looks until it is decided, and its ruling."""
     seconds = machine.seconds(random, POLICY.looks[-1], ratio)
 
     def rule(paired: PairedBenchmark) -> Ruling:
@@ -81,7 +81,7 @@ def _always(attempts: int) -> Callable[[int], int]:
 def tally(
     machine: Machine, attempts: int, *, ratio: float = 1.0, since_accept: Callable[[int], int] = lambda number: 1
 ) -> Tally:
-    """The tally of that many attempts; `since_accept(number)` gives each attempt's place since the last accept."""
+    """The tally of that many attempts; `since_accept(number)` is the place of each since the last accept."""
     random = np.random.default_rng(SEED)
     counts = dict.fromkeys(("accept", "reject", "too noisy", "inconclusive"), 0)
     pairs = []
@@ -115,7 +115,7 @@ def ratcheted(machines: Sequence[Machine], attempts: int) -> int:
 
 
 def naive(machine: Machine, attempts: int) -> tuple[float, float]:
-    """The accept rates of two usual rules on this noise: one time each, compared by `<`; medians of three, 1 % less."""
+    """The accept rates of two common rules on this noise: `<` of one time each; medians of three, at least 1 % less."""
     random = np.random.default_rng(SEED)
     single = threes = 0
     for _ in range(attempts):
@@ -147,7 +147,7 @@ class Results:
 
     @property
     def reaches_its_goals(self) -> bool:
-        """Both goals, at every number of attempts since the last accept."""
+        """True if both goals are reached, the second at every number of attempts since the last accept."""
         return self.false_rate <= GOAL_FALSE and all(power.rate >= GOAL_POWER for _, power in self.powers)
 
 
@@ -168,7 +168,7 @@ def run(attempts: int) -> Results:
 
     print("candidates that gain nothing, each as the first attempt since an accept")
     nulls = tuple(announce(tally(machine, attempts)) for machine in machines)
-    print("candidates that gain exactly the minimum effect (at the border: either is right)")
+    print("candidates that gain exactly the minimum effect (at the border: either verdict is right)")
     edge = announce(tally(noise.QUIET, attempts, ratio=1 - POLICY.minimum_effect))
     print("candidates that gain nothing, with a slower slot, and with loads that differ")
     slots = tuple(announce(tally(machine, few)) for machine in (noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL))

@@ -4,11 +4,11 @@
 
 in an environment with Python 3.12 or newer. Results are kept in benchmarks/.cache (or `--cache DIR`), so that a stopped
 run can be continued: all rows take many hours on an idle core. `--each 5` compiles the five cheapest rows of each
-operation, chip and purpose, `--only WORD` the rows with this word in their name; without a validation row no page is
-written. `--add` keeps the pages' rows that the cache lacks, if the chip's other rows have the same times as before.
-`--dry` only uses what the cache has. `--predict` writes down the simulated times of validation rows before their
-published times are read: commit them, then `--write`. `--check` compiles and simulates twenty rows anew, and compares
-them with the page.
+operation, chip and purpose, `--only WORD` the rows with this word in their name; if none is a validation row, no page
+is written. `--add` keeps the pages' rows that the cache lacks, if the chip's other rows have the same times as before.
+`--dry` compiles nothing and uses what the cache has. `--predict` writes down the simulated times of validation rows
+before their published times are read: commit them, then `--write`. `--check` compiles and simulates twenty rows anew,
+and compares them with the page.
 """
 
 import argparse
@@ -56,7 +56,7 @@ _AS_PREDICTED = 1e-3
 class Outcome:
     """A simulated row: its seconds, or None with the reason first in `unknown`; and where the time goes.
 
-    `calls` are the HLO operations that run, `waits_...` shares of the time.
+    `calls` counts the HLO operations that run; `waits_...` are shares of the time.
     """
 
     seconds: float | None
@@ -191,7 +191,7 @@ _HEAD = (
 
 
 def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Row, str]]]:
-    """All rows with a latency and their published times; and the rows without a latency, with the reason."""
+    """The rows with a latency (validation rows only if predicted), and the rows without one, with the reason."""
     row_points, without = [], []
     for row in rows:
         outcome = simulated(row, cache)
@@ -244,10 +244,10 @@ def with_kept(row_points: list[Point]) -> list[Point]:
     for chip in dict.fromkeys(point.chip for point in more):
         again = [point for name, point in anew.items() if point.chip == chip and name in kept]
         if not again:
-            raise SystemExit(f"expected some rows of {chip} in the cache: whether the others have changed is not known")
+            raise SystemExit(f"expected some rows of {chip} in the cache, got none: nothing shows if its times changed")
         if not all(_is_same(point, kept[point.row]) for point in again):
             left = sum(point.chip == chip for point in more)
-            print(f"{chip} has changed: {left} rows that the cache lacks are left out", file=sys.stderr)
+            print(f"the times of {chip} have changed: {left} rows that the cache lacks are left out", file=sys.stderr)
             more = [point for point in more if point.chip != chip]
     return [*row_points, *more]
 
@@ -257,7 +257,7 @@ def _is_same(anew: Point, shown: Point) -> bool:
 
 
 def _turn(row_points: list[Point], by_name: dict[str, Row]) -> Callable[[Point], tuple[int, int]]:
-    """A sort key that puts the cheapest row of each operation first, then the second ones."""
+    """A sort key that puts the cheapest row of each operation first, then the second cheapest."""
     by_operation = statistics.grouped(row_points, lambda point: point.operation).values()
     places = {
         point.row: place
@@ -281,7 +281,9 @@ def check() -> int:
         for point in cheap:
             outcome = simulated(by_name[point.row], Path(scratch))
             seconds = outcome.seconds if outcome else None
-            change = "none" if seconds is None else f"{100 * (seconds / point.simulated_seconds - 1):+.2f} %"
+            change = (
+                "unknown (no latency)" if seconds is None else f"{100 * (seconds / point.simulated_seconds - 1):+.2f} %"
+            )
             differing += seconds is None or abs(seconds / point.simulated_seconds - 1) > _SAME
             measured = f"{1e3 * point.measured_seconds:.3f} ms"
             print(f"{point.row:70} measured {measured}, error {point.error:+.1%}, change {change}")
@@ -290,16 +292,16 @@ def check() -> int:
 
 
 def main() -> int:
-    """Runs everything and prints the page; with --write also writes page, figures and plot into benchmarks/."""
+    """Prints FIDELITY.md from new results, unless an option says otherwise. Returns 1 if --check finds a new time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
-    parser.add_argument("--each", type=int, default=10**6, help="the number of rows per operation, chip and purpose")
-    parser.add_argument("--only", default="", help="rows with this in their name")
+    parser.add_argument("--each", type=int, default=10**6, help="most rows of each operation, chip and purpose")
+    parser.add_argument("--only", default="", help="only rows with this text in their name")
     parser.add_argument("--add", action="store_true", help="keep the rows of the pages that the cache lacks")
     parser.add_argument("--dry", action="store_true", help="compile nothing: use only what the cache has")
-    parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="number of compilers at a time")
     parser.add_argument("--predict", action="store_true", help="write down predictions of validation rows")
-    parser.add_argument("--check", action="store_true", help="compile and simulate twenty rows anew")
+    parser.add_argument("--check", action="store_true", help="simulate twenty rows anew, and compare with the page")
     parser.add_argument("--pages", action="store_true", help="write both pages and the plot from the kept figures")
     parser.add_argument("--write", action="store_true", help="write the pages, their figures and the plot")
     options = parser.parse_args()
@@ -344,7 +346,7 @@ def main() -> int:
 
 
 def pages() -> None:
-    """Writes both pages and the plot from the kept figures, and prints README.md's text on them."""
+    """Writes both pages and the plot from the kept figures, and prints README.md's sentences on the errors."""
     row_points, others = statistics.points(), statistics.others()
     texts = {
         "FIDELITY.md": fidelity_page.page(row_points, others.compiler),

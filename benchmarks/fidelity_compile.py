@@ -63,7 +63,7 @@ def environment(directory: Path, library: Path | None = None, flags: str = "") -
 
 
 def write_for_older_compilers() -> None:
-    """Makes jax write Mosaic programs as older releases of libtpu read them. Found with jax 0.12.0.1, libtpu 0.0.42.1.
+    """Makes jax write Mosaic programs as older releases of libtpu read them: jax 0.12.0.1 for libtpu 0.0.42.1.
 
     The program is written as text, because older releases do not know all of today's bytecode; in an older version of
     the TPU dialect; and without the table of source lines, for which they have no field.
@@ -215,7 +215,7 @@ def _device(topology: str) -> Any:
 def _main(into: Path, until: float, rows: list[Row]) -> None:
     if "TPU_LIBRARY_PATH" in os.environ:
         write_for_older_compilers()
-    # The compiler dumps where its flags say from its start on; each row's files are moved away.
+    # The compiler reads the folder from its flags once, so each row's files are moved out of it.
     scratch = Path(os.environ["LIBTPU_INIT_ARGS"].partition("--xla_jf_dump_to=")[2].partition(" ")[0])
     for row in rows:
         if time.time() > until:

@@ -62,8 +62,8 @@ _LAYOUT_DIGITS = ("q_layout", "k_layout", "v_layout")
 
 Purpose = Literal["fit", "validation", "untouched"]
 _STRICTNESS: tuple[Purpose, ...] = ("fit", "validation", "untouched")
-# Problems that differ only in these, or in what follows from them, compile to nearly the same program: they are twins.
-# `out` and `dout` of a loss follow from its reduction.
+# Problems that differ only in these fields, or in what follows from them, compile to nearly the same program: they are
+# twins. `out` and `dout` of a loss follow from its reduction.
 _VARIANTS = frozenset({"reduction", "return_residuals", "residuals", "out", "dout", "group_sizes"})
 # Rows read for a calibration before twins were grouped, without a prediction: they no longer validate anything.
 _READ_EARLY = (
@@ -104,7 +104,10 @@ class Row:
 
     @property
     def cost(self) -> int:
-        """The approximate amount of unrolled code of the row's kernel, from its blocks; compile time grows with it."""
+        """The approximate amount of unrolled code of the row's kernel, from its blocks; compile time grows with it.
+
+        0 if nothing is known.
+        """
         config = json.loads(self.config)
         if "block_kv_compute" in config:
             return int(config["block_q"] * config["block_kv_compute"] * _turns(config, ""))
@@ -118,7 +121,8 @@ class Row:
     def purpose(self) -> Purpose:
         """The use that the row may have: the strictest of those given by the digits of its problem and of its twins.
 
-        The attention rows that were published here before are for fitting, whatever their twins are.
+        The attention rows that were published here before are for fitting, whatever their twins are. Rows of
+        `_READ_EARLY` are not used.
         """
         if self.operation == _FLASH and (
             _identity(json.loads(self.key), json.loads(self.config), self.chip_dir) in _known_attention()
@@ -136,8 +140,8 @@ class Row:
         For chunked cross-entropy with residuals the compiler makes two loops, one for the loss and one for the
         residuals, each with all the matmuls; the published times are those without residuals. For gated linear units of
         bfloat16, libtpu 0.0.50.1 writes the product twice, as bfloat16 and as float32, and 0.0.42.1 writes it once: on
-        v5p, at the published bandwidth, the bytes of either program take longer than the published time. Both compile
-        float32 units alike.
+        v5p, even at the specified bandwidth, the bytes of either program take longer than the published time. Both
+        compile float32 units alike.
         """
         key = json.loads(self.key)
         if self.operation == _GATED:
@@ -147,14 +151,14 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The published time of a row: the median of its samples and how far apart they lie, as a fraction of it."""
+    """The published time of a row: the median of its samples; `spread` is (maximum - minimum) / median."""
 
     seconds: float
     spread: float
 
 
 def rows(*, chip: str = "", operation: str = "") -> Iterator[Row]:
-    """All published rows of OPERATIONS, without their times; of one chip, of one operation."""
+    """All published rows of OPERATIONS, without their times; only those of `chip` and `operation` if given."""
     for chip_dir, name in CHIPS.items():
         for stem in OPERATIONS:
             if chip in ("", name) and operation in ("", stem):

@@ -19,7 +19,7 @@ OTHERS = Path(__file__).parent / "data" / "fidelity_others.json"
 # The shares within one and two standard deviations of a normal distribution.
 ONE_DEVIATION = 0.6827
 TWO_DEVIATIONS = 0.95
-# Kinds of operations, as the goals name them: the first word that an operation's name contains decides.
+# Kinds of operations, as the goals name them: the first of these words that an operation's name contains decides.
 KINDS = {
     "attention_vjp": "attention backward",
     "attention": "attention forward",
@@ -60,7 +60,7 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Simulated over measured time, less one; predicted over measured for a validation row."""
+        """Predicted over measured time, less one; without a prediction, simulated over measured time."""
         return (self.predicted_seconds or self.simulated_seconds) / self.measured_seconds - 1
 
     @property
@@ -111,7 +111,7 @@ def write(row_points: Iterable[Point]) -> None:
 class Others:
     """The pages' figures on rows without a point: how many have each purpose, and why some have no latency.
 
-    `without`: operation, chip, reason and number of rows. `compiler`: the one that compiled all rows.
+    `without`: operation, chip, reason and number of rows. `compiler`: the versions that compiled all rows.
     """
 
     compiler: str
@@ -150,14 +150,14 @@ class StatedErrors:
 
 
 def sealed() -> list[StatedErrors]:
-    """Errors of the simulator of 2026-11-22 on times that it predicted before the comparison, all rows first."""
+    """Errors of the simulator of 2026-11-22 on times that it predicted before the comparison: first all rows."""
     lines = [line for line in SEALED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [StatedErrors(**line) for line in csv.DictReader(lines, delimiter="\t")]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Absolute errors of some rows: median, 90th percentile and worst; their bias."""
+    """Median, 90th percentile and worst of some rows' absolute errors; their bias is the median error with its sign."""
 
     rows: int
     median: float
@@ -195,7 +195,7 @@ class Spread:
     operation_seconds: float
 
     def of(self, point: Point) -> float:
-        """The scale of the row's error, as a logarithm."""
+        """The scale of the row's logarithmic error."""
         return float(np.hypot(self.by_chip[point.chip], self.operation_seconds / point.operation_seconds))
 
 
@@ -244,7 +244,7 @@ def scores(row_points: Iterable[Point]) -> Vector:
 def left_out(row_points: Iterable[Point]) -> list[tuple[Point, bool, bool]]:
     """Each row, and whether its error is within the 68 and 95 % bounds that the rows of all other operations give.
 
-    Rows of a chip's only operation are left out, because no other rows say what to expect.
+    Rows of a chip's only operation are omitted, because no other rows say what to expect.
     """
     rows = list(row_points)
     within = []
@@ -276,7 +276,7 @@ def expected(scored: Vector, fraction: float) -> float:
 
 
 def covered(row_points: Iterable[Point], claimed: Callable[[Point], float]) -> float:
-    """The share of the rows whose error is within the interval claimed for them."""
+    """The share of the rows whose logarithmic error is within the bound claimed for them."""
     return float(np.mean([abs(log_error(point)) <= claimed(point) for point in row_points]))
 
 
@@ -292,7 +292,7 @@ FEW = 10
 def unfitted(row_points: Iterable[Point]) -> list[Point]:
     """The rows that show the error to expect of a new row, with today's errors.
 
-    These are the rows that no constant was fitted to, and all rows of a chip with few of these.
+    These are the rows that no constant was fitted to; of a chip with fewer than FEW such rows, all rows.
     """
     rows = as_of_today(row_points)
     free = Counter(point.chip for point in rows if point.purpose != "fit")

@@ -1,11 +1,11 @@
-"""Shows which edits make `ci` fail: neutral ones must not, planted regressions of 2 % and wrong results must.
+"""Shows which edits make `ci` fail: neutral ones must not, planted regressions of 2 to 4 % and wrong results must.
 
     .venv/bin/python benchmarks/gate.py [--write] [--small]
 
 A repository is made with a contest for every edit; one commit makes all edits, and one `ci --base` judges them. The
-regressions do needless work, whose amount is raised until the kernel takes 2 % more simulated time. Then some of the
-contests are judged again in another clone, with another home, folder, locale and number of CPUs: the findings must be
-the same to the last digit. Times are simulated, so the result does not depend on the machine; it takes about 20
+regressions do needless work, whose amount is chosen so that the kernel takes 2 to 4 % more simulated time. Then some of
+the contests are judged again in another clone, with another home, folder, locale and number of CPUs: the findings must
+be the same to the last digit. Times are simulated, so the result does not depend on the machine; it takes about 20
 minutes. `--write` writes GATE.md beside this file; `--small` takes three edits of each sort.
 """
 
@@ -249,9 +249,10 @@ def page(planned_edits: Sequence[Edit], gate: Gate, again: int, differ: Sequence
         [
             "# The edits that `ci` reports, and those that it does not",
             "",
-            f"By `benchmarks/gate.py`, jax {here.jax}, libtpu {here.libtpu}; times are simulated for v5e. One run of",
-            "`ci` with the default threshold of 1 % judged edits of the templates of attention, matmul and RMSNorm.",
+            f"Made by `benchmarks/gate.py` with jax {here.jax}, libtpu {here.libtpu}; times are simulated for v5e.",
+            "One `ci` run with the default threshold (1 %) judged edits of the attention, matmul and RMSNorm templates.",
             '"Elsewhere" is another clone with another home, locale and time zone, on one CPU of the same machine.',
+            'In the second table, "is" has the effect of the edit, and "outcome" the one that `ci` reports.',
             "",
             tabulate(table, ["what", "count"], "pipe"),
             "",

@@ -1,4 +1,4 @@
-"""Edits of a kernel.py: those that change nothing, those that cost a little time, those that make it wrong."""
+"""Edits of a kernel.py: those that change nothing, and those that cost a little time."""
 
 import ast
 import random

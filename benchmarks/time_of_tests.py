@@ -1,4 +1,4 @@
-"""Wall clock, CPU seconds and results of the project's test runs, repeated: the figures of benchmarks/TESTS.md.
+"""Wall clock, CPU seconds and results of the project's test runs: the figures of benchmarks/TESTS.md.
 
 Run with the project's Python: .venv/bin/python benchmarks/time_of_tests.py quick|default|collect [--runs 3]
 The tests that took more than --over CPU seconds (default 0.25) follow the table, the longest first.
@@ -88,7 +88,7 @@ def main() -> int:
     """Prints a table with one row for each run. Exit code 1 if a run failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RUNS, help="the tests to run")
-    parser.add_argument("--runs", type=int, default=1, help="how often each is run (default 1)")
+    parser.add_argument("--runs", type=int, default=1, help="how often to run them (default 1)")
     parser.add_argument("--over", type=float, default=0.25, help="list tests of more CPU seconds (default 0.25)")
     options = parser.parse_args()
     print(HEAD, flush=True)
@@ -97,8 +97,8 @@ def main() -> int:
         timed_run = timed(options.name)
         failed |= timed_run.exit_code != 0
         print(timed_run.row, flush=True)
-    # The costs are those of the last run. The first test that imports a library, or makes what others share, takes
-    # longer.
+    # The costs are those of the last run. The first test that imports a library, or makes what others share, bears the
+    # cost.
     for seconds, test_id in timed_run.costs:
         if seconds > options.over:
             print(f"{seconds:7.2f} {test_id}")

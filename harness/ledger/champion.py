@@ -21,7 +21,7 @@ class TitleHolder:
 
 
 def holder(place: Place) -> TitleHolder | None:
-    """The champion on this branch, or None before the first accept.
+    """The champion on this branch, or None if no accept holds a title.
 
     It is the newest accept in HEAD's history that no undo or revoke took the title from. If several merged branches
     have such an accept, it is the one with HEAD's kernel.py. If the history lacks the accepts (a shallow clone, a

@@ -39,7 +39,7 @@ class Accepted:
 
 
 def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """The rows of the newest `limit` attempts (None: all), newest last, and sentences about skipped records.
+    """The rows of the newest `limit` attempts (None: all), newest last, and sentences about skipped or doubtful ones.
 
     The rows are the union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. A row's
     `commit` is the branch commit of an accept, if a branch has it, or else the log commit, or else empty.

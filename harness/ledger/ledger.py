@@ -37,7 +37,7 @@ class Ledger:
     # --- reading ---
 
     def champion(self) -> Attempt | None:
-        """The attempt whose kernel is the champion on this branch, or None before the first accept."""
+        """The attempt whose kernel is the champion on this branch, or None if there is no champion."""
         holder = champions.holder(self.place)
         return holder.attempt if holder else None
 
@@ -46,7 +46,7 @@ class Ledger:
         holder = champions.holder(self.place)
         if holder is None:
             raise RatchetError(
-                "no-champion", f"no attempt of contest {self.place.name} has been accepted on this branch yet"
+                "no-champion", f"expected a champion of contest {self.place.name} on this branch, got none"
             )
         if holder.blob is None:
             return history.candidate(self.place, holder.attempt.number)

@@ -38,7 +38,7 @@ def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -
 
 
 def on_scale(rows: Sequence[Row], notes: Sequence[Note], scale: Scale) -> tuple[ScaledRow, ...]:
-    """Every row with its time on the scale; the figures of failed attempts stay empty."""
+    """Every row with its time on the scale; failed attempts, and those of another chip or source, stay as recorded."""
     times = _times(rows, notes, scale.key_digest)
     why = {
         note.kernel_sha256: f"{note.failure_kind}: {note.reason}"

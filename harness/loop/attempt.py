@@ -27,8 +27,8 @@ from harness.units import percent, seconds
 class AttemptResult:
     """The result of an attempt.
 
-    `recorded` is False if the champion's own kernel was evaluated again. `noted` is True if that result was kept as a
-    note on the champion.
+    `recorded` is False if the champion's own kernel was evaluated again. `noted` is True if that new result was kept as
+    a note on the champion.
     """
 
     attempt: Attempt

@@ -44,7 +44,7 @@ TIME_LIMITS = Limit(counts="times the time limits of a judgement", most=1, varia
 def policy_here() -> Policy:
     """The policy of judgements on this machine: `Policy`, with time limits multiplied by RATCHET_TIME_LIMITS.
 
-    Raises UsageError `bad-limit` if the variable holds no whole number.
+    Raises UsageError `bad-limit` if the variable holds no whole number above 0.
     """
     policy, times = Policy(), TIME_LIMITS.value
     return replace(

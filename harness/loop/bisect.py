@@ -283,7 +283,7 @@ class _Search:
         """The comparison of the first bad kernel with the last good one; None if undecided kernels lie between."""
         if bad - good > 1:
             return None
-        # With cycles by line, which need a checked judgement.
+        # Cycles by line need a checked judgement.
         before, after = (
             ComparedSide(
                 name=f"{step.name} ({step.title})",

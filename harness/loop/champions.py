@@ -54,7 +54,7 @@ def _check_contest(
 ) -> CheckedChampion:
     ledger = Ledger.open(folder)
     if ledger.champion() is None:
-        return CheckedChampion(folder=name, is_due=False, why_not="no attempt was accepted yet")
+        return CheckedChampion(folder=name, is_due=False, why_not="there is no champion")
     contest = load(folder)
     if contest.chip.platform != "tpu":
         return CheckedChampion(folder=name, is_due=False, why_not=f"{contest.chip.name} is not simulated")
@@ -64,7 +64,7 @@ def _check_contest(
         preconditions.refuse_dirty_judge(contest)
         champion = ledger.champion()
         if champion is None:
-            return CheckedChampion(folder=name, is_due=False, why_not="no attempt was accepted yet")
+            return CheckedChampion(folder=name, is_due=False, why_not="there is no champion")
         note = None if again else _earlier_note(ledger, contest, champion)
         if note is None:
             note, why_not = _note(ledger, contest, champion, name, progress)

@@ -45,7 +45,7 @@ class ExistingFunction:
 
     @property
     def importable(self) -> str:
-        """The module to import the function from; if it is a file, only code beside that file can import it."""
+        """The module to import the function from; the module of a file can be imported only by code beside the file."""
         return self.home if self.helpers else self.module
 
 

@@ -293,7 +293,7 @@ def candidate_at(repository: Repo, commit: str, folder: str) -> Candidate | None
 
 
 def _prepare(change: ProposedChange, was: str, folder: str) -> tuple[bytes | None, PrepareState]:
-    """The prepare.py to judge under (the base's, or the change's own if the base has no such contest), its state."""
+    """The prepare.py to judge under, and its state: the base's, or the change's own if the base has no such contest."""
     before = _file(change.repository, change.base, was, "prepare.py")
     after = _file(change.repository, change.head, folder, "prepare.py")
     if before is None:

@@ -4,8 +4,8 @@ Afterwards nobody can tell who changed a file, and a person may commit, fetch or
 two rules:
 
 - The files of the judge and of the ledger, git's configuration and hooks (which can name programs) and the log belong
-  to the attempt while its lock is held. A change is undone, its content is set aside, and the attempt fails. A
-  committed change stays; of the judge's files it makes the attempt fail too.
+  to the attempt while its lock is held. A change is undone, its content is set aside, and the attempt fails. A change
+  that a commit made stays; if it is in the judge's files, the attempt fails too.
 - Branches, tags, HEAD and the index are the person's and are never moved back. Confined children cannot have touched
   them, and an accept checks the branch when it commits (`branch-moved`). If the children were not confined, any
   change makes the attempt fail, with a sentence on how to undo it.

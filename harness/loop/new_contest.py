@@ -28,13 +28,13 @@ def new(
     around: str | None = None,
     base: Path | None = None,
 ) -> tuple[str, ...]:
-    """Makes a contest in `directory` like the template called `like`, and commits exactly the contest's files.
+    """Makes a contest in `directory` like the template called `like`, commits exactly its files, and returns messages.
 
     `around` names a function for a thin kernel.py to call: one of an installed package (`package.module:function`), or
     one of a file (`file.py:function`, a path relative to `base`), which is copied beside kernel.py. Makes a git
     repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
 
-    - as `scaffold.scaffold` and `existing` do, and if a commit cannot be made;
+    - as `find_function.target`, `scaffold.scaffold` and `wrap_function.wrap` do, and if a commit cannot be made;
     - `formula-from` if `around` is combined with the template `formula`, which states no operation;
     - `bad-prepare` if the constants make no problem;
     - `weak-contest` if their problem cannot tell right from wrong;

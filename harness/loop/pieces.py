@@ -173,8 +173,8 @@ def _title_chain(ledger: Ledger) -> list[Attempt]:
     if champion is None:
         raise RatchetError(
             "no-champion",
-            f"expected accepted attempts, got none of contest {ledger.place.name} on this branch: "
-            './ratchet.sh "experiment: baseline" makes the first',
+            f"expected a champion of contest {ledger.place.name} on this branch, got none: "
+            './ratchet.sh "experiment: baseline" makes one',
         )
     chain = [champion]
     for attempt in champions.all_before(ledger.place, champion.number):

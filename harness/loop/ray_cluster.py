@@ -43,7 +43,7 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
 
     `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere, and None for Ray on this machine.
     There are `workers` places, by default one for each CPU that Ray offers. Raises RatchetError `no-ray` if Ray is not
-    installed, `no-cluster` if no cluster answers, or the cluster has another version of Ray or Python.
+    installed, `no-cluster` if no cluster answers, or if it has another version of Ray or Python.
     """
     if importlib.util.find_spec("ray") is None:
         raise RatchetError(

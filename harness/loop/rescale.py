@@ -37,7 +37,7 @@ class RescaleResult:
 
 
 def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool = False) -> RescaleResult:
-    """Times the accepted attempts of a contest under today's timing key; with `everything` all attempts with a time.
+    """Times the accepted attempts of a contest under today's timing key; `everything`: all that did not fail.
 
     Kernels with a time under the key are not timed again; kernels that failed under it are tried once more. Effects:
     notes in experiments/ and, if there is a log, one commit on it. Raises RatchetError `busy`, `no-simulator` for a
@@ -160,8 +160,8 @@ def _logged(ledger: Ledger) -> Iterator[None]:
 def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str | None = None) -> tuple[str, ...]:
     """The result of a rescale in words.
 
-    `attempts` names the attempts that may need a time (8 accepted attempts); it is "" if there are none, and None if
-    their number is not to be named.
+    `attempts` names the attempts that may need a time, such as "8 accepted attempts"; it is "" if there are none, and
+    None if their number is not to be named.
     """
     if not (rescaled.notes or rescaled.skipped) and attempts is not None:
         why = f"no time is missing under key {rescaled.key_digest} ({attempts})" if attempts else "no attempts yet"

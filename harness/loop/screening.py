@@ -92,7 +92,7 @@ class Places:
 
 
 def local(asked: int | None) -> Places:
-    """`asked` processes of this machine, by default one for each core, at most 16."""
+    """`asked` processes of this machine; by default one for each core, up to 16."""
     return Places(count=asked or cores_to_use(), open=Process)
 
 

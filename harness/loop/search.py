@@ -150,7 +150,7 @@ class Study:
         }
         fit = [settings for settings in self.earlier if self._is_allowed(settings)]
         self._first = sorted(fit, key=lambda settings: (self.earlier[settings], settings))[:_FASTEST]
-        # In a search counted as a whole, settings that are asked for again are not counted twice.
+        # With `in_all`, settings that are asked for again are not counted twice.
         again = len(self._first) if in_all else 0
         self.total = min(size(grid) if allowed is None else len(allowed), self._left + again)
         if first is not None and first not in self._seconds_of and self._is_allowed(first):
@@ -190,7 +190,7 @@ class Study:
 
     def forget(self, settings: Settings) -> None:
         self._forgotten.add(settings)
-        # The journal records a failed trial, which is asked for again when the search is continued.
+        # The journal records a failed trial, whose settings a continued search may ask for again.
         self._end(self._asked.pop(settings), None)
 
     def _begun(self, settings: Settings, trial: "optuna.Trial") -> Settings:
@@ -233,7 +233,7 @@ class SearchProgress:
         self._total, self._done, self._best, self._began = total, 0, inf, time.monotonic()
 
     def after(self, seconds: float | None, why: str) -> str:
-        """The next setting's result (`why` it has no latency), the best so far, and the estimated time left."""
+        """The result of one more setting (`why` it has no latency), the best so far, and the estimated time left."""
         self._done += 1
         latency = why if seconds is None else in_seconds(seconds)
         best = f"best so far {in_seconds(self._best)}, " if self._best < inf else ""

@@ -40,7 +40,10 @@ class SearchInputs:
 
 
 def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
-    """The state of the search, with the newest `limit` attempts; `plateau` attempts without a win advise to stop."""
+    """The state of the search, with the newest `limit` attempts.
+
+    Its advice is to stop after `plateau` attempts without a win.
+    """
     champion_now = _standing(seen)
     # A CPU's time says nothing about the distance to the chip's floor.
     on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None

@@ -335,8 +335,8 @@ def _why_none(screened: Sequence[ScreenedSetting]) -> str:
     if any(setting.seconds is not None for setting in screened):
         numbers = sorted({setting.same_as for setting in screened if setting.same_as is not None})
         return (
-            f"every setting with a latency was judged before (attempt {', '.join(map(str, numbers))}); nothing was "
-            "recorded. To judge the best again, add --again"
+            f"every setting with a latency was judged before (attempt{'s' if len(numbers) > 1 else ''} "
+            f"{', '.join(map(str, numbers))}); nothing was recorded. To judge the best again, add --again"
         )
     if not screened:
         return "no setting was screened: there was no time, or nothing is left to try; nothing was recorded"

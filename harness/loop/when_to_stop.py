@@ -54,7 +54,7 @@ def go_on_or_stop(
     if len(since) >= SAME_IDEA_ATTEMPTS:
         numbers = {row.number for row in since}
         kinds = sorted({kind for attempt in past if attempt.attempt in numbers for kind in attempt.kinds or ()})
-        spent = f", all of them changes of {' and '.join(kinds)}" if kinds else ""
+        spent = f", with changes of {' and '.join(kinds)}" if kinds else ""
         sentence = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
         return Advice(do="change the kind of idea", why="same kinds", sentence=sentence)
     return Advice(do="go on", why="room left", sentence=f"go on: {left}")

@@ -190,7 +190,7 @@ def _reasons(lacking: dict[str, Failure]) -> str:
     missing = [package for package, failure in lacking.items() if existing.is_not_installed(failure)]
     reasons = []
     for package, failure in lacking.items():
-        where = "in the sandbox, which has no other processes, no network and no files to write"
+        where = "in the sandbox with no other processes, no network and no files to write"
         if jax_names.lacks(failure.message):
             where = "with this JAX"
         elif _OF_A_STAND_IN.search(failure.message):

@@ -198,7 +198,7 @@ def test_it_reads_on_one_screen_advice_first(width: int) -> None:
     lines = search_state_text(losing(9), width).splitlines()
     assert lines[0].startswith("change the kind of idea: 9 attempts in a row brought")
     text = " ".join(" ".join(lines).split())
-    assert "brought nothing, all of them changes of constants; up to 67.4% of the time is left above" in text
+    assert "brought nothing, with changes of constants; up to 67.4% of the time is left above" in text
     assert "Floor: compute 704.473 us, least memory traffic 20.485 us; compute decides" in text
     assert "constants: 9 tried, 0 accepted, best: 10.0% more time" in text
     assert all(len(line) <= width for line in lines)

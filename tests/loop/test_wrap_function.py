@@ -189,7 +189,7 @@ def test_a_package_that_the_sandbox_cannot_import_gets_a_stand_in(tmp_path: Path
     words = new(tmp_path, kernel(tmp_path, imports="import git"), Stages())
     assert "; it is right at small shapes" in words
     assert (
-        "git, which cannot be imported in the sandbox, which has no other processes, no network and no files to write"
+        "git, which cannot be imported in the sandbox with no other processes, no network and no files to write"
         in words
     )
     assert "Bad git executable" in words

@@ -131,7 +131,7 @@ def kernels(
     findings: list[Finding],
     notes: list[str],
 ) -> int:
-    """Checks the hash of each attempt's kernel.py, from its log commit or rebuilt; returns the number of texts."""
+    """Checks the hash of each attempt's kernel.py, from its log commit or rebuilt; returns the number of hashes."""
     blobs = read(place, [f"{record.commit.id}:{KERNEL_NAME}" for record in logged if record.commit])
     hashed = 0
     for record, data in zip(logged, blobs, strict=True):

@@ -241,7 +241,7 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
     # If all judged settings fail, the entry is the fastest, with its failure.
     best, chosen = passed or (judged[0] if judged else (None, None))
     unchecked = _why(chosen) if chosen and not passed else ""
-    # The entry's figures are from this machine: other machines may have screened it.
+    # The entry's figures are from this machine, even if another machine screened the setting.
     timing = chosen if passed else evidence_of.get(best or ())
     failures = [
         words(settings) + ": " + _why(evidence) for settings, evidence in evidence_of.items() if _ends(evidence) is None
@@ -379,7 +379,10 @@ def _is_in(settings: Settings, grid: Grid, allowed: frozenset[Settings] | None) 
 def _judged(
     contest: Contest, ranked: list[Settings], progress: Progress, where: str
 ) -> list[tuple[Settings, Evidence]]:
-    """The fastest settings with their evidence; judges one after the other until one passes every check."""
+    """The fastest settings with their evidence, up to three: one after the other is judged, until one passes.
+
+    A failure that the machine may have caused ends this too.
+    """
     bench = Bench(contest=contest, progress=progress, on="simulated")
     judged: list[tuple[Settings, Evidence]] = []
     for settings in ranked[:_JUDGED]:
@@ -413,7 +416,7 @@ def _latency(evidence: Evidence) -> float | None:
 
 
 def _range(evidence: Evidence) -> Ends | None:
-    """The range of times of a program that has no latency because the SparseCore does a part of it; None of others."""
+    """The range of times of a program that has no latency because the SparseCore does a part of it; else None."""
     if evidence.failure or evidence.simulation is None or _latency(evidence) is not None:
         return None
     return evidence.simulation.mean_range_seconds

@@ -48,7 +48,8 @@ def file_name(kernel: str, chip_name: str, form: Format) -> str:
 def written(rows: Sequence[Row], form: Format) -> str:
     """The rows of one kernel on one chip, at least one, as text.
 
-    Our JSON has all rows, without their trials. The other formats leave out rows without settings and unchecked rows.
+    Our JSON has all rows, without the details of their searches. The other formats leave out rows without settings and
+    unchecked rows.
     """
     if form == "json":
         kept = [
@@ -87,12 +88,12 @@ def remark(row: Row) -> str:
 
 
 def in_words(ends: Ends | None) -> str:
-    """The range of times `ends` of a program that also uses the SparseCore, in words; None: no time."""
+    """The range of times `ends` of a program that also uses the SparseCore, in words; "no time" for None."""
     return "no time" if ends is None else f"only a range of times: {seconds(ends[0])} to {seconds(ends[1])} simulated"
 
 
 def _in_a_comment(text: str) -> str:
-    """The text on one line, without characters that no Python file may have: a kernel's message may have any."""
+    """The text on one line, with `?` for unprintable characters: a kernel's message may have any."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 

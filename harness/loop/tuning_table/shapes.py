@@ -84,10 +84,10 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
 
     - attention: one for each of `sequences`, causal unless `causal` is false.
     - paged_attention: for each length in `sequences`, `batch` sequences of up to that many tokens, in pages of
-      `page_size` (16); if the kernel takes several queries of a sequence, `tokens` queries in all.
-    - grouped_matmul: for each length, the two products of a mixture of experts for `batch` (1) times that many tokens,
-      each of which goes to `experts_per_token` of `experts`. If `expert_parallel` chips share the experts, the shapes
-      are those of one chip, with its share of the tokens.
+      `page_size` (default 16); if the kernel takes several queries of a sequence, `tokens` queries in all.
+    - grouped_matmul: for each length, the two products of a mixture of experts for `batch` (default 1) times that many
+      tokens, each of which goes to `experts_per_token` of `experts`. If `expert_parallel` chips share the experts, the
+      shapes are those of one chip, with its share of the tokens.
 
     `layers` changes no shape.
     """

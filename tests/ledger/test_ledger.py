@@ -89,7 +89,7 @@ def test_an_empty_ledger(ledger: Ledger) -> None:
         with pytest.raises(RatchetError) as caught:
             question()
         assert caught.value.kind == "unknown-attempt"
-    with pytest.raises(RatchetError, match="has been accepted"):
+    with pytest.raises(RatchetError, match="expected a champion of contest"):
         ledger.champion_candidate()
 
 

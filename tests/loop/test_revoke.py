@@ -116,7 +116,7 @@ def test_where_nobody_passes_there_is_no_champion_and_the_next_is_a_baseline(led
     assert (row.kind, row.outcome, row.score, row.is_on_branch) == ("revoke", "failed", None, True)
     assert (row.revokes, row.holder) == ((4, 2, 1), None)
     assert audit(ledger).findings == ()
-    with pytest.raises(RatchetError, match="has been accepted"):
+    with pytest.raises(RatchetError, match="expected a champion of contest"):
         ledger.champion_candidate()
     candidate(contest, 3)
     run_attempt(ledger, "failed")

@@ -67,7 +67,7 @@ room() { df -h --output=avail "$(dirname "$venv")" 2>/dev/null | tail -n 1 | tr 
 
 no_packages() {
     say "ratchet: $1, see above: this needs a network (behind a proxy, set HTTPS_PROXY)"
-    say "         and 1.7 GB at $venv, where $(room) are free. Run again to retry"
+    say "         and 1.7 GB at $venv (free: $(room)). Run again to retry"
     exit 4
 }
 

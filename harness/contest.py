@@ -1,4 +1,4 @@
-"""A contest's folder: loads its prepare.py, and names and hashes the files of its judge."""
+"""A contest's folder: its problem, chip and candidate, the files of its judge, and the key of its evidence."""
 
 import ast
 import hashlib
@@ -25,7 +25,7 @@ from harness.prepare import confined, data
 from harness.records import Key, Source
 
 PACKAGE = Path(harness.__file__).parent
-# The constant of prepare.py that names the modules which are replaced by a stand-in.
+# The constant of prepare.py that names the modules to replace by stand-ins.
 STUBS = "STUBS"
 _ASSUME = "ASSUME"
 # The modules that the judge's own processes import: the harness, JAX, and the packages that JAX needs.
@@ -61,7 +61,7 @@ class Contest:
 
     @property
     def problem_digest(self) -> str:
-        """A hash of the computation as the judge states it."""
+        """A hash of the problem's statement."""
         return keys.statement_digest(self.problem.statement())
 
     def member(self, name: str | None) -> Member:

@@ -1,1 +1,1 @@
-"""Tests the judge: planted candidates, bad and good, go through a real attempt, and each must get its known verdict."""
+"""Tests the judge: planted kernels (in real attempts), callers and wrong answers must each get their known verdict."""

@@ -170,7 +170,7 @@ def _row(name: str, row: str, what: str, caught_by: str, ask: Callable[[], Verdi
 
 
 CALLERS = (
-    _row("not_simulated_again", "33", "A simulated gain that was not simulated again with doubtful constants changed.",
+    _row("not_simulated_again", "33", "A simulated gain without resimulations under changed doubtful constants.",
          "verdict inconclusive", _simulated_gain),
     _row("gain_of_one_constant", "33", "A simulated gain that one doubtful constant takes away.",
          "verdict inconclusive",
@@ -186,9 +186,9 @@ CALLERS = (
          lambda: _decide(_noisy_pairs(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))),
     _row("three_samples", "20", "Three samples of each side.", "verdict inconclusive",
          lambda: _decide(_noisy_pairs(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))),
-    _row("hair_faster", "20", "0.3 % faster, and proven.", "verdict reject",
+    _row("hair_faster", "20", "A proven gain of only 0.3 %.", "verdict reject",
          lambda: _decide(_noisy_pairs(_SECONDS, 0.997 * _SECONDS, _SECONDS))),
-    _row("lucky_rerun", "19", "A hundred attempts that change nothing, five looks each.", "verdict inconclusive",
+    _row("lucky_rerun", "19", "The luckiest of 100 attempts without a change, five looks each.", "verdict inconclusive",
          _lucky_rerun),
     _row("peeking", "19", "Samples looked at after every pair.", "verdict inconclusive",
          lambda: _decide(replace(_noisy_pairs(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))),

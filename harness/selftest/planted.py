@@ -53,7 +53,10 @@ def select(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted,
 
 
 def one_of_each(every: tuple[Planted, ...]) -> tuple[Planted, ...]:
-    """One candidate of each class, in order: the first in the smallest contest; good candidates only from `_QUICK`."""
+    """One candidate of each class, in order: if possible of the contest `plain`, then one with the fewest attempts.
+
+    Good candidates are only those of contests in `_QUICK`.
+    """
     chosen: dict[str, Planted] = {}
     for planted in sorted(every, key=lambda planted: (planted.contest != "plain", planted.attempts)):
         if not planted.is_good or planted.contest in _QUICK:

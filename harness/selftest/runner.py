@@ -77,7 +77,7 @@ def _attempt(candidate: Planted, judge: Path) -> PlantedVerdict:
 
 
 def _answer(home: Path, module: str, *arguments: str) -> PlantedVerdict:
-    """The judgement that `module` of the harness in `home` prints; its outcome is `bug` if nothing is printed."""
+    """The judgement that `module` of the harness in `home` prints; its outcome is `bug` if it prints none in time."""
     try:
         process = subprocess.run(
             [sys.executable, "-P", "-m", module, *arguments],

@@ -1,4 +1,4 @@
-"""A repository of its own for each planted candidate: a copy of the judge, a small contest, and the candidate in it."""
+"""A repository of its own for each planted kernel: a copy of the judge, and a small contest with the kernel."""
 
 import shutil
 from pathlib import Path

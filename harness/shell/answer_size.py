@@ -30,7 +30,7 @@ def fit(answer: dict[str, Any], rest: Rest) -> dict[str, Any]:
 
 
 def part(answer: dict[str, Any], path: str, start: int) -> dict[str, Any]:
-    """The items of a list, or the characters of a text, at `path` of the answer (`/tables/0/rows`) from `start` on.
+    """The list, object, text or value at `path` of the answer (`/tables/0/rows`); all but a value from `start` on.
 
     Raises UsageError `unknown-part`.
     """

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """The command line as a process of its own; a verb that reads strangers' files runs in a watched child process."""
+    """The exit code of the command line that began this process; a verb that reads strangers' files runs in a child."""
     prepare_output()
     if COMPLETING in os.environ:
         from harness.shell import completion
@@ -228,7 +228,7 @@ def _meant(words: Sequence[str]) -> str:
     as_message = f'"{MESSAGE}: {_BASELINE if is_baseline else phrase}"'
     if verb:
         return f"{verb.removesuffix('?')}, or {as_message}?"
-    return f"an attempt is {as_message}; `ratchet.sh --help` lists the verbs"
+    return f"for an attempt: {as_message}; `ratchet.sh --help` lists the verbs"
 
 
 def contests_below(folder: Path) -> str:

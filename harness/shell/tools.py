@@ -21,7 +21,7 @@ _NO_PATHS = frozenset({"message", "reason", "url"})
 CONTEST, PART, START = "contest", "part", "start"
 # The longest text, such as a hypothesis or a path, and the most values in a list of them.
 _LONGEST, _MOST_VALUES = 10_000, 1000
-# The largest integer that every program's numbers hold.
+# Programs whose numbers are doubles hold integers exactly up to this one.
 _LARGEST = 2**53
 
 

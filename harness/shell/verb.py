@@ -68,7 +68,7 @@ class Verb:
     `example` is the command line after `ratchet.sh` there, by default only the name; --help ends with `examples`, or
     with `example` if there are none. `is_watched`: the verb reads files that anyone may have written, so its time
     and memory are limited (harness.shell.watch). `shows_texts`: the output contains the text of files, so
-    `ratchet.sh` in it is not replaced by the command that the user typed. Hints add `-C CONTEST` to this verb;
+    `ratchet.sh` in it is not replaced by the command that the user typed. Hints with this verb get `-C CONTEST`;
     `hints_name_contest` is False for a verb that works on another contest than the current one (`new`).
 
     Programs may call the verb if it has an `effect`, under the name `tool` if that is set. They do not get the

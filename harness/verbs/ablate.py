@@ -23,7 +23,11 @@ class Ablate(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
-            "attempt", nargs="?", type=attempt_number, metavar="N", help="take out the hunks of this accepted attempt"
+            "attempt",
+            nargs="?",
+            type=attempt_number,
+            metavar="N",
+            help="take out the hunks of this accepted attempt, one by one",
         )
         parser.json("the result as JSON")
         parser.quiet()

@@ -22,7 +22,7 @@ class Attack(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.attempt("an attempt instead of kernel.py")
-        parser.add_argument("--minutes", type=minutes, default=5.0, help="how long to search (default: 5)")
+        parser.add_argument("--minutes", type=minutes, default=5.0, help="minutes to search (default: 5)")
         parser.add_argument("--seed", type=int, help="repeat the search that had this seed")
         parser.option("--repeat FILE", "try the input in this file again", type=Path)
         parser.flag("--first", "stop at the first input on which the kernel is wrong")

@@ -65,7 +65,9 @@ class Bisect(Verb):
         from harness.verbs.parts.context import contest_of, progress_of, recovered_ledger, tidy
 
         if not 0 <= arguments.threshold < 100:
-            raise UsageError("usage", f"expected --threshold in percent, from 0 to 100, got {arguments.threshold:g}")
+            raise UsageError(
+                "usage", f"expected --threshold in percent, from 0 to below 100, got {arguments.threshold:g}"
+            )
         ledger, contest = recovered_ledger(arguments), contest_of(arguments)
         ends = (arguments.first, arguments.last)
         if all(re.fullmatch(_NUMBER, end) for end in ends):

@@ -1,4 +1,4 @@
-"""The verb `champions`: check every contest's champion again, in one commit."""
+"""The verb `champions`: check the champions of all contests again."""
 
 from argparse import Namespace
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChampionsDocument:
-    """The champion of each contest, checked again."""
+    """The champion of each contest, and how it fares under today's keys."""
 
     champions: tuple[CheckedChampion, ...]
 
 
 class Champions(Verb):
     place = "machine", 90
-    line = "check every contest's champion again, in one commit"
+    line = "check the champions of all contests again"
     example = "champions --page CHAMPIONS.md --commit"
     description = (
         "Runs all checks of today's judge on the champion of every TPU contest in a folder and below it, and times "

@@ -51,7 +51,7 @@ class Ci(Verb):
         parser.choice(
             "--compilers",
             ["own", "both"],
-            "both: judge with the other locked compiler too, in its own environment (own)",
+            "own: this environment's compiler; both: the other locked compiler too, in an environment of its own (own)",
             default="own",
         )
         parser.option("--markdown FILE", "append a summary to this file", type=Path)

@@ -12,8 +12,8 @@ class Diagnose(Verb):
     line = "findings on what to try next, each with its rule and gain"
     example = "diagnose 3"
     description = (
-        "Says what to try next: each finding with its numbers, the rule behind it, the gain to expect and one change "
-        "to try. Advised edits of one constant are compiled and simulated first, and ranked by their gain."
+        "Says what to try next: each finding with its numbers, the rule behind it, its gain or a bound on it, and one "
+        "change to try. Advised edits of one constant are compiled and simulated first, and ranked by their gain."
     )
     examples = "ratchet.sh diagnose; ratchet.sh diagnose 3"
     document = TABLES

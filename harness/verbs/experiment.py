@@ -25,7 +25,7 @@ class Experiment(Verb):
     place = "loop", 0
     line = "test one change of kernel.py, keep it if it is faster"
     example = '"experiment: raise BQ" --set BQ=2048'
-    description = "Judges kernel.py against the champion and keeps it only if it is really faster."
+    description = "Judges kernel.py and keeps it only if it is correct and faster than the champion."
     examples = 'ratchet.sh "experiment: raise BQ to 2048" --set BQ=2048 --expect 30%'
     document = Document(SCHEMA, AttemptDocument)
     effect = "writes"
@@ -39,7 +39,7 @@ class Experiment(Verb):
             "--expect 5%", "how much less time you expect, as 5%% or x0.95 (for more time -5%% or x1.05); recorded"
         )
         parser.flag("--again", "judge an already judged program again")
-        parser.flag("--record", "if the kernel is unchanged, keep the result as a note")
+        parser.flag("--record", "if the kernel is the champion's, keep the result as a note")
         parser.flag("--rebaseline", "make kernel.py the champion if it is correct, without comparing its time")
         parser.flag("--all-checks", "run every check even if the kernel is slower than the champion")
 

@@ -34,9 +34,9 @@ class Hlo(Verb):
         )
         parser.option("--module NAME", "the module of a capture (default: the module that took most time)")
         parser.option("--op NAME", "explain this operation alone")
-        parser.option("--steps N", "how many times HLO given in quotes runs (1)", type=at_least(1), default=1)
+        parser.option("--steps N", "how many times the HLO in quotes runs (1)", type=at_least(1), default=1)
         add_function_arguments(parser)
-        parser.option("--mesh A=N,B=M", "name the axes of the mesh that splits the module or the function")
+        parser.option("--mesh A=N,B=M", "axes of the mesh over which the module or the function is split")
         parser.chip(
             f"predict for this chip: {', '.join(chips.names())} (default: that of the capture, attempt or "
             f"contest, else {DEFAULT_CHIP})"

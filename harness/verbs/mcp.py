@@ -10,9 +10,9 @@ from harness.shell.verb import Outcome, Verb
 # The text about all tools that a client gives to its model. AGENTS.md is the longer text, for programs that use the
 # command line.
 _INSTRUCTIONS = """\
-A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is right and really faster.
+A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is correct and faster.
 Loop: next says where the search stands and whether to go on; diagnose says what to try. Change one thing in kernel.py;
-run_experiment judges and records it (sweep tries a grid of settings and records the best, tune searches them).
+run_experiment judges and records it (sweep tries all settings of a grid, tune searches; both record the best).
 results shows all attempts. evaluate judges without recording; without a number, diagnose, lines, whatif and hlo are
 about kernel.py as it stands, once evaluate has judged it.
 xprof_* tools read profiles of XLA programs. Numbers are in SI base units; `origin` or `source` says whether they are

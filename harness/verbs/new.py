@@ -22,8 +22,8 @@ class New(Verb):
             "--like",
             default="attention",
             complete=starts(),
-            help=f"what to start from (attention): {', '.join(templates())}; {FORMULA} is for any other operation: its "
-            "prepare.py states the problem as a numpy function",
+            help=f"what to start from (attention): {', '.join(templates())}; {FORMULA}, for any other operation, "
+            "states the problem in prepare.py as a numpy function",
         )
         parser.settings("NAME=VALUE", "rewrite this constant of prepare.py, of kernel.py, or of both")
         parser.option(

@@ -40,7 +40,7 @@ class Profile(Verb):
         parser.choice(
             "--on",
             ["cpu", "tpu", "gpu"],
-            "where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
+            "where kernel.py runs (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
         )
         parser.choice(
             "--mode", TRACE_MODES, "what the profiler records on a TPU (TRACE_COMPUTE); no effect on other devices"

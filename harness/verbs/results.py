@@ -33,7 +33,7 @@ class Results(Verb):
     description = (
         "Prints the attempts of the contest, a line each, with the time of each kernel under the champion's newest "
         "key, so that all times can be compared. Consecutive checks of the champion's unchanged program share one "
-        "line. Sentences below the table name the attempts without a time, the reasons, and the gain from the first "
+        "line. Sentences below the table give the attempts without a time, the reasons, and the gain from the first "
         "accepted kernel to the champion. The filters choose lines of the table; the sentences are about all attempts."
     )
     examples = "ratchet.sh results --accepted; ratchet.sh results --since 12 --grep 'VMEM'; ratchet.sh results --csv"

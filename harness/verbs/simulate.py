@@ -1,4 +1,4 @@
-"""The verb `simulate`: execute the schedules in a directory of compiler dumps."""
+"""The verb `simulate`: execute the schedules of compiler dumps or of a function."""
 
 from argparse import Namespace
 from collections.abc import Sequence

@@ -46,7 +46,7 @@ class Table(Verb):
         )
         parser.choice("--format", ["json", "python", "tokamax"], "the form of the table (json)", default="json")
         parser.option("--out DIR", "the folder to write to (tables)", type=Path, default=Path("tables"))
-        parser.option("--trials N", "settings tried for a row (24)", type=at_least(1), default=24)
+        parser.option("--trials N", "settings tried at most for a row (24)", type=at_least(1), default=24)
         add_seed(parser)
         parser.option(
             "--missing TABLE",

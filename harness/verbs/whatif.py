@@ -1,4 +1,4 @@
-"""The verb `whatif`: the time if the chip had more of each resource."""
+"""The verb `whatif`: the time if one of the chip's resources were faster."""
 
 from argparse import Namespace
 from dataclasses import dataclass, fields
@@ -42,7 +42,7 @@ RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu", "link-
 
 class Whatif(Verb):
     place = "profile", 30
-    line = "the time if the chip had more of each resource"
+    line = "the time if one of the chip's resources were faster"
     example = "whatif --mxu x2"
     description = (
         "Runs the same schedule in the simulator on a chip with scaled resources; without factors, each resource is "

@@ -163,8 +163,8 @@ def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "hint"),
     [
         (["baseline"], 'did you mean `timeline`, or "experiment: baseline"?'),
-        (["raise the block", "--set", "BQ=2"], 'an attempt is "experiment: raise the block"; '),
-        (["larger", "blocks", "--set", "BQ=2"], 'an attempt is "experiment: larger blocks"; '),
+        (["raise the block", "--set", "BQ=2"], 'for an attempt: "experiment: raise the block"; '),
+        (["larger", "blocks", "--set", "BQ=2"], 'for an attempt: "experiment: larger blocks"; '),
         (["frobnicate"], "`ratchet.sh --help` lists the verbs"),
     ],
 )

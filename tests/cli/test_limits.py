@@ -283,4 +283,4 @@ def test_an_operand_whose_header_promises_more_than_its_file_holds_is_refused(en
     process = ran("simulate", str(endless), "--chip", "v5e", "--operand", f"x_ref.1={tmp_path / 'table.npy'}")
     assert process.code == 2
     assert "[bad-operand]" in process.err
-    assert "expected NAME=FILE.npy, got" in process.err
+    assert "expected an array in FILE.npy: " in process.err

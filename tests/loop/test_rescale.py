@@ -109,7 +109,7 @@ def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(
     done = ratchet(contest, *arguments, expect=1, environment=slower)
     assert "another timing key" in done.stderr
     assert "REJECTED" in done.stdout
-    assert done.stderr.index("again, so that the table has one scale") > 0
+    assert done.stderr.index("under the new timing key, so that the table has one scale") > 0
     by_attempt = {note.attempt: note for note in notes(contest)}
     assert {number: note.kind for number, note in by_attempt.items()} == {1: "timed", 2: "checked"}
     assert by_attempt[2].passes

@@ -550,7 +550,7 @@ def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:
     text = (tmp_path / "t.py").read_text()
     assert [name for name in ("early", "other", "new") if f"# {name}: " in text] == ["other", "new"]
     page, words = page_of(tmp_path)
-    assert words == "1 row, 1 of an earlier kernel or judge left out"
+    assert words == "1 row (left out: 1 of an earlier kernel or judge)"
     assert b"early" not in page
 
 

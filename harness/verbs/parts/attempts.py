@@ -25,7 +25,7 @@ from harness.verbs.parts.context import progress_of, with_package_files
 
 
 def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespace) -> tuple[str, ...]:
-    """Times accepted attempts under a new timing key, to keep one scale in the table; returns the result in words."""
+    """Times the accepted attempts that have no time under the attempt's timing key; returns sentences, or ()."""
     if not (judged.recorded or judged.noted) or judged.attempt.key.source != "simulated":
         return ()
     ledger = Ledger.open(contest.directory)
@@ -33,7 +33,7 @@ def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespa
     if not count:
         return ()
     say(
-        f"the timing key is new: timing {quantity(count, 'accepted kernel')} again, so that the table has one scale; "
+        f"timing {quantity(count, 'accepted kernel')} again under the new timing key, so that the table has one scale; "
         "Ctrl-C is harmless"
     )
     with progress_of(arguments) as progress, ledger.lock("rescale"):
@@ -41,7 +41,7 @@ def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespa
 
 
 def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
-    """A sentence on how to get a rejected text back, if the champion's files have replaced it; else ""."""
+    """A sentence on how to get the attempt's text back, if the champion's files have replaced it; else ""."""
     attempt = judged.attempt
     if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
         return ""

@@ -47,7 +47,7 @@ def write_pages(folder: Path, file_of_peers: Path | None, target: Path) -> str:
     data = contests_page(f"Contests of {folder.name}", made, listed.rows, (*untried, *listed.notes))
     write_atomically(target, data)
     wrote = f"wrote {target}: {quantity(len(listed.rows), 'contest')}, {decimal(len(data), 'B')}"
-    return "; ".join([wrote, *untried, "the page of each contest lies next to it"])
+    return "; ".join([wrote, *untried, "the pages of the contests lie in the same folder"])
 
 
 def contests(
@@ -92,7 +92,7 @@ def _is_contest(folder: Path) -> bool:
 
 
 def contest_folders(repository: Repo, folder: Path) -> Iterator[str]:
-    """The folders of the repository that hold a contest, from its top; "" is the top itself."""
+    """The folders in `folder` and below that hold a contest, relative to the repository's top; "" is the top itself."""
     below = git.relative_path(repository, folder)
     paths = git.tracked_paths(repository, [] if below == "." else [below])
     for path in sorted(map(PurePosixPath, paths), key=lambda path: path.parent):

@@ -130,7 +130,7 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
     advice = advice_here(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate, folder)
     notes = (
-        "`at most` states an upper bound of the gain, not the expected gain",
+        "`at most` marks an upper bound of the gain, not the expected gain",
         note,
         *_order(advice),
         *_of_edits(simulated, why),

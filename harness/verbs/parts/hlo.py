@@ -90,8 +90,8 @@ def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figure
     if what is not None and not re.fullmatch(r"\d+", what):
         raise UsageError(
             "no-file",
-            f"expected a file, - for stdin, the number of an attempt, or HLO such as 'f32[3,5]{{1,0:T(2,2)}}', got "
-            f"{what!r}: there is no such file",
+            "expected a file, - for stdin, a capture, an attempt's number, a function (MODULE.py:FUNCTION), or HLO such "
+            f"as 'f32[3,5]{{1,0:T(2,2)}}', got {what!r}: there is no such file",
         )
     chosen = subject(arguments, None)
     texts = (chosen.dumps.parent / "kernel.hlo.txt", *sorted(chosen.dumps.glob("*TLP-hlo.txt")))
@@ -149,7 +149,7 @@ def _of_capture(paths: tuple[Source, ...], name: str | None) -> Module:
                 spent[device.operations[run.operation].module] += run.self_seconds
         chosen = max(matching, key=lambda module: (spent[module], len(protos[module])))
         why = "where most time was spent" if spent[chosen] else "the largest"
-        say(f"this is {chosen}, {why}; --module names another of {len(matching)}: {names}")
+        say(f"this is module {chosen}, {why}; --module names another of {len(matching)}: {names}")
     return proto.module(protos[chosen], chosen)
 
 

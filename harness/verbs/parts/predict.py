@@ -150,7 +150,7 @@ def _axes_known(arrays: list[Spec], mesh: dict[str, int]) -> None:
 def _axis(arguments: Namespace) -> tuple[int, ...]:
     """The lengths of the torus axes over which the collective runs; () if no option gives them."""
     if arguments.axis is not None and arguments.groups is not None:
-        raise UsageError("usage", "expected --axis or --groups, not both")
+        raise UsageError("usage", "expected --axis or --groups, got both")
     if arguments.groups is not None:
         size = sharding.groups(arguments.groups).size
         if size is None:

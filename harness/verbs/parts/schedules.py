@@ -138,5 +138,5 @@ def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
             # The header may promise more than the file holds; mapping the file is refused then.
             contents[name] = np.array(np.load(file, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
-            raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy, got {error}") from error
+            raise UsageError("bad-operand", f"--operand {word}: expected an array in FILE.npy: {error}") from error
     return contents

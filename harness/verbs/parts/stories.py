@@ -94,7 +94,7 @@ def _with_untried(entry: Entry, contest: Path) -> Entry:
 
 
 def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
-    """For each row, words on the run of checks that contains it; "" if no run does, or a run of one check."""
+    """For each row, words on the run of several checks that contains it; "" if none does."""
     rechecks: list[str] = []
     for line in table.lines(scaled):
         if isinstance(line, ScaledRow):
@@ -106,7 +106,7 @@ def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
 
 
 def _ids(rows: Sequence[Row]) -> list[str]:
-    """The number of each attempt; if two clones used it, with a part of the kernel's hash and a position."""
+    """An id of each attempt: its number; if two clones used that number, also part of the kernel's hash and a place."""
     counted = Counter(row.number for row in rows)
     return [
         str(row.number) if counted[row.number] == 1 else f"{row.number}-{row.kernel_sha256[:6]}-{place}"

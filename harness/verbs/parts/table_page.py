@@ -35,7 +35,7 @@ def page_of(folder: Path) -> tuple[bytes, str]:
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     others = len({(row.kernel, row.chip, row.parameters) for row in kept} - newest.keys())
-    left_out = f", {others} of an earlier kernel or judge left out" if others else ""
+    left_out = f" (left out: {others} of an earlier kernel or judge)" if others else ""
     return tuned_page(tuned), f"{quantity(len(rows), 'row')}{left_out}"
 
 

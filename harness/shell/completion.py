@@ -38,7 +38,7 @@ def code(shell: str) -> str:
 def _program_to_ask(shell: str) -> str | None:
     """The program that answers completions, whatever the current folder: a `./ratchet.sh` there may be a stranger's.
 
-    None if this Python is neither installed nor that of the clone's ratchet.sh, or if a shell would split the path.
+    None if neither an installed script nor the clone's environment runs this, or if a shell would split the path.
     """
     program = Path(sys.argv[0]).absolute()
     if program.name not in INSTALLED:

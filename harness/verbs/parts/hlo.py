@@ -90,8 +90,8 @@ def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figure
     if what is not None and not re.fullmatch(r"\d+", what):
         raise UsageError(
             "no-file",
-            "expected a file, - for stdin, a capture, an attempt's number, a function (MODULE.py:FUNCTION), or HLO such "
-            f"as 'f32[3,5]{{1,0:T(2,2)}}', got {what!r}: there is no such file",
+            "expected a file, - for stdin, a capture, an attempt's number, a function (MODULE.py:FUNCTION), or HLO "
+            f"such as 'f32[3,5]{{1,0:T(2,2)}}', got {what!r}: there is no such file",
         )
     chosen = subject(arguments, None)
     texts = (chosen.dumps.parent / "kernel.hlo.txt", *sorted(chosen.dumps.glob("*TLP-hlo.txt")))

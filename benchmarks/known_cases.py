@@ -49,9 +49,9 @@ def cases(origin: str) -> dict[str, Case]:
 
 
 def explained(origin: str, case: str, chip_name: str) -> str:
-    """The reason why a case of a package is refused or has a race, by a reading of the code; "" if none is known.
+    """The reason why a case is refused or has a race or no latency, from reading the package; "" if none is known.
 
-    An explanation under the case and a chip takes precedence over one under the case alone.
+    An explanation for the case on one chip takes precedence over one for the case.
     """
     table = _table(origin, "EXPLAINED")
     text: str = table.get((case, chip_name), table.get(case, ""))
@@ -59,7 +59,7 @@ def explained(origin: str, case: str, chip_name: str) -> str:
 
 
 def assumed(origin: str, case: str) -> Assumption | None:
-    """The assumption about a case's branches on vectors' contents, which its inputs fulfil; None if it has none."""
+    """The assumption, true for the case's inputs, about branches on contents of vectors; None if there is none."""
     assumption: Assumption | None = _table(origin, "ASSUMED").get(case)
     return assumption
 

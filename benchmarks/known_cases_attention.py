@@ -94,7 +94,7 @@ def _flywheel_delta(kind: str, queries: list[int]) -> Program:
         "read_state_indices": integers(range(1, count + 1)),
     }
     if kind == "kda":
-        # It decays each of a key's dimensions by itself.
+        # This rule has a decay for each dimension of a key.
         operands = {("g" if name == "a" else name): operand for name, operand in operands.items()}
         operands |= {"g": of(tokens, 32 * 128), "dt_bias": of(32 * 128, dtype=jnp.float32)}
     module = f"flywheel_tpu.linear_attention.{kind}.wrapper"
@@ -230,20 +230,20 @@ _GUARDED = (
 _NEVER: Assumption = "never"
 ASSUMED = {"flywheel-tpu": dict.fromkeys(_GUARDED, _NEVER)}
 _GUARD = (
-    "a guard of the package: it goes through a block a second time if a sum of exponentials comes near the largest "
-    "float32 (pallas/fwd_pipeline.py line 979)"
+    "a guard of the package: it computes a block a second time if a sum of exponentials comes near the largest float32 "
+    "(pallas/fwd_pipeline.py line 979)"
 )
-_ONLY_0_8_0 = "the package's fault: it asks for any JAX 0.8, and only 0.8.0 has jax.dtypes.bit_width"
+_ONLY_0_8_0 = "the package's fault: it allows any JAX 0.8, but only 0.8.0 has jax.dtypes.bit_width"
 _OLD = (
-    f"{_ONLY_0_8_0}. A libtpu newer than the one of that JAX (0.0.24) compiles it, since 0.0.24 does not write which "
-    "result of a division a schedule takes"
+    f"{_ONLY_0_8_0}. It is compiled by a libtpu newer than that JAX's 0.0.24, whose dumps lack which result of a "
+    "division (quotient or remainder) a schedule uses"
 )
 _OLD_AND_NAMED = (
-    f"{_ONLY_0_8_0}; there it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x (util.py line 43)"
+    f"{_ONLY_0_8_0}; there it knows only chips named `TPU v` and a digit, but v7x is named TPU7x (util.py line 43)"
 )
 _PRODUCTS = (
-    "the package multiplies with XLA around its kernel; no operator's statement allows that yet. The compiler takes "
-    "one minute for v6e and more than eight for v7x"
+    "the package multiplies with XLA outside its kernel, which the judge refuses. The compiler takes one minute for "
+    "v6e and more than eight for v7x"
 )
 # Found by reading the packages.
 EXPLAINED = {
@@ -255,7 +255,7 @@ EXPLAINED = {
         "ragged paged, mixed": _OLD,
         ("ragged paged, mixed", "v7x"): _OLD_AND_NAMED,
     },
-    "maxtext": {"ragged gather": "a kernel of the SparseCore where the chip has one, as v6e and v7x do"},
+    "maxtext": {"ragged gather": "a kernel for the SparseCore on chips that have one (v6e, v7x)"},
 }
 # By package.
 CASES: dict[str, dict[str, Case]] = {

@@ -137,15 +137,15 @@ def _divergence() -> Program:
 
 # Each block of rows has targets, so its branch is taken.
 ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
-_OLD = "the package's fault: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
-_NAMED = "the package's fault: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
-_XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
-_SLOW = "the compiler's fault: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"
+_OLD = "the package's fault: it allows any JAX 0.10, but 0.10.1 is the last with pltpu.repeat"
+_NAMED = "the package's fault: it knows only chips named `TPU v` and a digit, but v7x is named TPU7x"
+_XLA = "the package multiplies with XLA outside any kernel, which the judge refuses"
+_SLOW = "the compiler's fault: it takes one minute for v6e, but many for v7x (cross-entropy: more than nine)"
 # Found by reading the package. A reason that holds on only one chip is under the kernel and the chip.
 EXPLAINED: dict[str | tuple[str, str], str] = {
     "flash causal": _OLD,
-    ("flash causal", "v5e"): f"{_OLD}. A limit of the simulator: the libtpu of 0.10.1 does not write which result of a "
-    "division a copy of XLA's takes, and on v5e one divides",
+    ("flash causal", "v5e"): f"{_OLD}. A limit of the simulator: the dump of 0.10.1's libtpu lacks which result of a "
+    "division (quotient or remainder) XLA's copies use, and on v5e a copy divides",
     "block-sparse causal": _OLD,
     "ragged paged v2, decode": _NAMED,
     "ragged paged v2, mixed": _NAMED,
@@ -153,12 +153,12 @@ EXPLAINED: dict[str | tuple[str, str], str] = {
     "gated delta rule": _XLA,
     "gated delta rule, ragged": _XLA,
     ("gated delta rule, ragged", "v5e"): f"{_XLA}. A limit of the simulator: on v5e the conditions of XLA's loops come "
-    "out of vector registers",
+    "from vector registers",
     "cross-entropy": _SLOW,
     "divergence of logits": _SLOW,
-    "paged prefill": "the package's fault: it starts the first pages of head 0 alone (_pallas_impl_fwd.py line "
-    "331), so that "
-    "the next head waits for ever; both buffers share one semaphore (line 309), so that a wait says nothing of either",
+    "paged prefill": "the package's fault: it starts to fetch the first pages of head 0 only (_pallas_impl_fwd.py line "
+    "331), so the next head waits for ever; both buffers share one semaphore (line 309), so a wait does not tell which "
+    "buffer is filled",
 }
 _MLA = "multi_latent_ragged_page_attention"
 CASES: dict[str, Case] = {

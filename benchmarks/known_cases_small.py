@@ -1,4 +1,4 @@
-"""Kernels of packages that have only a few, called by their interfaces, at sizes of models and ciphers in use."""
+"""Kernels of packages with only a few kernels, called by their interfaces, at sizes of models and ciphers in use."""
 
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ def _whole_numbers() -> Program:
     return called("jaxite.jaxite_lib.polymul_kernel", "i32_matmul", arrays)
 
 
-_NAMED = "the package's fault: it knows only chips named `TPU v` and a digit, and v7x calls itself TPU7x"
+_NAMED = "the package's fault: it knows only chips named `TPU v` and a digit, but v7x is named TPU7x"
 # Found by reading the packages.
 EXPLAINED = {"jaxite": {"product of polynomials": _NAMED}}
 # By package.

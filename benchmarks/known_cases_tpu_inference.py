@@ -62,7 +62,7 @@ def _tables(queries: list[int], *, is_flat: bool = True) -> dict[str, Any]:
 
 
 _DECODE, _MIXED = [1] * _SEQUENCES, [1] * 14 + [300, 198]
-# The limit of the package's tests. By default a v5e kernel gets half of it, which its two buffers of 32 pages fill.
+# The limit in the package's tests. By default a v5e kernel gets half of this, which its two buffers of 32 pages fill.
 _V2_VMEM = 32 << 20
 
 
@@ -87,7 +87,7 @@ def _ragged(
     newest = of(tokens, _KV_HEADS, head_dim)
     # Keys and values of a head lie next to each other if both fit into 128 lanes.
     cache = of(512, _PAGE, _KV_HEADS, 2, _HEAD_DIM) if head_dim == _HEAD_DIM else of(512, _PAGE, _KV_HEADS // 2, 2, 128)
-    # There the keys of a page lie along the lanes.
+    # In a turned cache the keys of a page lie along the lanes.
     cache = of(512, 2 * _KV_HEADS, _HEAD_DIM, 2 * _PAGE) if is_turned else cache
     operands = {"queries": of(tokens, _HEADS, head_dim), "keys": newest, "values": newest, "kv_cache": cache}
     return _called(module, function, operands | _tables(queries), sm_scale=0.088)
@@ -230,13 +230,12 @@ def _mixes(function: str) -> Program:
 
 _IN_OUT = (
     "the race that the judge reports exists: a window that is read and written (BufferedRef.input_output, {}) has "
-    "two buffers, and JAX's "
-    "emit_pipeline (pipeline.py, copy_in before the body, wait_out behind it) fetches into the one that it still stores"
+    "two buffers, and JAX's emit_pipeline (pipeline.py, copy_in before the body, wait_out after it) fetches into a "
+    "buffer that is still being stored"
 )
 _DECODED = (
-    "the race that the judge reports exists: a block's states are fetched (line {}) into the buffer that the block "
-    "before it still stores "
-    "(line {}), and the wait for that store comes one block later (line {})"
+    "the race that the judge reports exists: a block's states are fetched (line {}) into a buffer whose store by the "
+    "block before has not ended (line {}); the wait for that store comes one block later (line {})"
 )
 _COLUMNS_V5E = (
     "the compiler's fault: on v5e, which has no vector arithmetic in bfloat16, it cannot turn a vector of "
@@ -244,31 +243,29 @@ _COLUMNS_V5E = (
 )
 _ROWS_V5E = (
     "the package's fault: it asks for no more VMEM than a kernel gets by default, 16 MiB on v5e (causal_conv1d.py "
-    "line 542); "
-    "its buffers of 64 rows take 14 MiB, and what else lies in VMEM does not fit"
+    "line 542); its buffers of 64 rows take 14 MiB, and the rest of its data does not fit"
 )
 # Found by reading the package. A reason that holds on only one chip is under the kernel and the chip.
 EXPLAINED: dict[str | tuple[str, str], str] = {
-    "quantized matmul by blocks, int8": "the package's fault: sums of int32 do not fit its scratch buffer of bfloat16 "
-    "(blockwise_kernel.py lines 110 and 214), and where it has no tuned blocks it computes none (line 130)",
+    "quantized matmul by blocks, int8": "the package's fault: it stores sums of int32 in a scratch buffer of bfloat16 "
+    "(blockwise_kernel.py lines 110 and 214), and for a shape without tuned blocks it computes no block (line 130)",
     "quantized matmul by blocks, fp8": "the package's fault: for a shape without tuned blocks it fetches 128 "
-    "columns at a "
-    "time, a half of a block, and so computes none (blockwise_kernel.py line 130)",
+    "columns at a time, which is half a block, so it computes no block (blockwise_kernel.py line 130)",
     "ragged paged, stacked": _IN_OUT.format("decode/non_sliding_window/kernel.py line 450"),
-    ("ragged paged, batched", "v5e"): "ours: the compiler was stopped on a machine that had other work to do",
+    ("ragged paged, batched", "v5e"): "our limit: the compiler was stopped on a machine that was busy with other work",
     ("ragged paged, stacked", "v5e"): "a limit of the simulator: on v5e the conditions by which the package chooses "
-    "between its kernels come out of vector registers",
+    "between its kernels come from vector registers",
     ("gated delta rule v2, decode", "v5e"): _COLUMNS_V5E,
     ("gated delta rule v2, scan", "v5e"): _COLUMNS_V5E,
     "latent attention v1": "a limit of the simulator: XLA's loop over the cache reads its trip count inside another "
     "loop",
-    "latent attention v1, cache update": "the package's function is XLA's alone; its loop reads its trip count inside "
-    "another loop, which the simulator does not follow",
+    "latent attention v1, cache update": "the package's function calls no kernel, only XLA; XLA's loop reads its trip "
+    "count inside another loop, which the simulator does not follow",
     "gated delta rule v1, decode": _DECODED.format(202, 326, 314),
     "gated delta rule v2, decode": _DECODED.format(285, 410, 397),
-    "gated delta rule v2, scan": "the race that the judge reports exists: recurrent_scan_impl.py line 854 writes "
-    "the state that the copy "
-    "of two tokens before still stores; the wait for it stands behind, at line 872",
+    "gated delta rule v2, scan": "the race that the judge reports exists: recurrent_scan_impl.py line 854 "
+    "overwrites the state that a copy, started two tokens before, still stores; it waits for that copy only "
+    "afterwards, at line 872",
     "gated delta rule v3, fused": _IN_OUT.format("gdn/v3/memory_ref.py line 534"),
     ("causal convolution", "v5e"): _ROWS_V5E,
     "rope": _IN_OUT.format("rope.py line 243"),

@@ -1,4 +1,4 @@
-"""Contests for the rows of known_kernels.py whose operation is an operator's: the statement, and a thin kernel.py."""
+"""Contests for the rows of known_kernels.py whose operation is stated: the statement, and a thin kernel.py."""
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module

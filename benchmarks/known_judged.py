@@ -5,9 +5,9 @@
 
 The rows are those of known_kernels.py. If a row's operation is that of an operator, or is stated in known_problems,
 known_contests.py makes a contest of it: the template or the statement at a small shape, and a kernel.py of a few lines
-around the package's function. It is judged with all checks, as by `judge`; nothing is recorded. Contests and the
-judge's documents are kept in `--cache`; a contest is judged anew if it or the judge has changed, or with `--again`. A
-kernel that the JAX of this environment does not trace, or whose package needs a newer Python, is judged by each
+around the package's function. The contest is judged with all checks, as by `judge`; nothing is recorded. Contests and
+the judge's documents are kept in `--cache`; a contest is judged anew if it or the judge has changed, or with `--again`.
+A kernel that the JAX of this environment does not trace, or whose package needs a newer Python, is judged by each
 `--also`, the interpreter of another environment with the same project in it.
 """
 
@@ -42,8 +42,9 @@ _MADE_BY = (
     "operation at a small shape (`benchmarks/known_contests.py`) has a thin kernel.py that calls the unchanged "
     "kernel, and is judged with all checks for v6e, or for the chip named after the operation. *right*: accepted. "
     "*refused rightly*: the package has a fault, in the file and line that are named. *refused wrongly*: the "
-    "kernel is right, or nothing shows that it is wrong. Times are simulated, at these small shapes. With "
-    "`--keep` and words after `--only`, only those rows are judged anew; an earlier judge judged the others."
+    "kernel is right, or nothing shows that it is wrong. *not tried*: the last column says why. Times are simulated, "
+    "at these small shapes. With `--keep` and words after `--only`, only the rows with these words are judged anew; an "
+    "earlier judge judged the others."
 )
 _NOT_TRIED = ("not stated", "not tried")
 _LONGEST = 300
@@ -51,9 +52,10 @@ _JUDGED_NOW: set[Path] = set()
 
 
 def environment_of(origin: str, cache: Path, python: str) -> Path:
-    """The interpreter of an environment with the packages and everything in the environment of `python`.
+    """The interpreter of an environment that has the package and everything in the environment of `python`.
 
-    The judge only admits imports of packages that are installed next to JAX, so this environment is a copy by links.
+    The judge admits only imports of packages that are installed next to JAX, so this environment is a copy, made of
+    links.
     """
     packages = known_kernels.installed(origin, cache, python)
     folder = packages.parent.with_name(packages.parent.name.replace("packages", "environment"))
@@ -107,7 +109,7 @@ def make(contest: Contest, folder: Path, stubs: tuple[str, ...]) -> None:
 
 
 def judge(folder: Path, python: Path, seconds: float) -> dict[str, Any]:
-    """The judge's document; if there is none, a document with the reason as `error`."""
+    """The judge's document, or a document with the reason why there is none as `error`."""
     command = [str(python), "-m", "harness", "judge", "-C", str(folder), "--on", "simulated", "--json", "--quiet"]
     variables = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     try:
@@ -151,7 +153,9 @@ def _judged_by(origin: str, contest: Contest, options: argparse.Namespace, pytho
 
 
 def judge_digest(prepare: Path, chip: str) -> str:
-    """A hash of what the judge's document on a contest depends on: the code that checks and times it, and its chip."""
+    """A hash of what the judge's document on a contest depends on: prepare.py, the code that checks and times, the
+    chip.
+    """
     names = sorted({*timing_modules("simulated"), *checks_modules(prepare), f"harness.chips.{chip}"})
     specs = [find_spec(name) for name in names]
     sources = [prepare, *(Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None)]
@@ -159,7 +163,10 @@ def judge_digest(prepare: Path, chip: str) -> str:
 
 
 def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str, str]:
-    """The judgement in words, the simulated time, and the reason by the judge and by a reading of the package."""
+    """The judgement in words, the simulated time, and the reason: the judge's, and that from reading the package.
+
+    "" for a time or a reason that there is not.
+    """
     if "error" in document:
         return "not judged", "", _cell(str(document["error"]))
     verdict, latency = document["verdict"], document["evidence"]["latency"]
@@ -175,7 +182,7 @@ def outcome(origin: str, case: str, document: dict[str, Any]) -> tuple[str, str,
 
 
 def _cell(text: str) -> str:
-    """The text as a table of Markdown can hold it."""
+    """The text in a form that a Markdown table can hold, cut to its limit."""
     return " ".join(text.replace("|", "/").split())[:_LONGEST].strip()
 
 
@@ -196,7 +203,7 @@ def kept_rows(page: Path) -> Iterator[list[str]]:
 
 
 def in_order(rows: list[list[str]]) -> list[list[str]]:
-    """The last row of each kernel, in the order of the kernels."""
+    """The last of the rows of each kernel, in the order of the kernels."""
     by_kernel = {(row[0], row[1]): row for row in rows}
     return [by_kernel[kernel] for kernel in known_kernels.kernels() if kernel in by_kernel]
 
@@ -226,7 +233,7 @@ def main() -> int:
         "--also",
         action="append",
         default=[],
-        help="an interpreter of another environment, for kernels that need another JAX",
+        help="interpreter of another environment, for kernels that need another JAX or Python",
     )
     parser.add_argument("--install", action="store_true", help="install packages of rows that are missing here")
     parser.add_argument("--again", action="store_true", help="also judge kernels whose judgement is kept")
@@ -248,7 +255,10 @@ def main() -> int:
             known_kernels.install(origin, options.cache, python)
         taking = [each for each in taking if known_kernels.installed(origin, options.cache, each).is_dir()]
         if not taking:
-            print(f"{origin} {case}: the package is not installed (--install), or needs --also", file=sys.stderr)
+            print(
+                f"{origin} {case}: left out, not installed (--install) or in need of a newer Python (--also)",
+                file=sys.stderr,
+            )
             continue
         like = contest.like if contest.chip == CHIP else f"{contest.like}, {contest.chip}"
         rows.append([origin, case, like, *outcome(origin, case, judged(origin, contest, options, taking))])

@@ -1,20 +1,20 @@
-"""Compiles programs that this project was not written for, and says which the judge admits and which have a latency.
+"""Compiles programs that this project was not written for: says which the judge admits and which have a latency.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
         [--also PYTHON ...] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md [--keep]]
 
-JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use, and plain XLA programs, compiled by
-the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules that
-it was not written for, that the times are physically possible, and whether the judge would take the kernel. A case
-whose package is missing is left out, with a message; `--install` installs those that are rows of PACKAGES beside the
-dumps. Dumps are kept in benchmarks/.cache or `--cache`. A case is not compiled again if it has a dump, or if it once
-took longer than the limit, and it is simulated again only if the code has changed: a stopped run continues where it
-was. Packages are written for one JAX: a case that the JAX of this environment does not trace, or whose package needs a
-newer Python, is tried by each `--also`, the interpreter of another environment with the same project in it. `--keep`
-makes the chosen rows of the page anew and leaves its others as they are.
+The programs are the Pallas operations for the TPU that JAX and tokamax ship, those of packages in use, and plain XLA
+programs, compiled by the real TPU compiler; nothing is measured, and no published time is used. The table shows if
+`simulate` reads their schedules, if the times are physically possible, and if the judge would admit the kernel. A case
+whose package is missing is left out, with a message; `--install` installs packages of PACKAGES beside the dumps. Dumps
+are kept in benchmarks/.cache or `--cache`. A case is not compiled again if it has a dump, or if it once took longer
+than the limit, and it is simulated again only if the code has changed: a stopped run continues where it stopped.
+Packages are written for one JAX: a case that the JAX of this environment does not trace, or whose package needs a newer
+Python, is tried by each `--also`, the interpreter of another environment with the same project in it. `--keep` makes
+the chosen rows of the page anew and leaves its others as they are.
 
-The compiler's defaults hand a part of some programs to the SparseCore of v6e and v7x, which has no latency here. Such a
-program is compiled once more so that it stays on the TensorCore: that is another program, and its row says so.
+By default the compiler hands parts of some programs to the SparseCore of v6e and v7x, which has no latency here. Such a
+program is compiled once more so that it stays on the TensorCore. That is another program, and its row says so.
 `--on-tensorcore` compiles all programs in this way.
 """
 
@@ -90,7 +90,7 @@ PACKAGES = {
         "maxtext==0.2.5", "flax qwix omegaconf tokamax jaxtyping aqt jinja2 yaml pathwaysutils", python=(3, 12)
     ),
 }
-# The list is fixed: a case without a latency is not replaced by one that has a latency.
+# These lists are fixed: a case without a latency is not replaced by one that has a latency.
 JAX = (
     "flash full",
     "flash causal",
@@ -182,8 +182,8 @@ class Known:
 class Outcome:
     """The result of a case: the simulation or why there is none, the judge's reasons to refuse it, and remarks.
 
-    `by_another_jax` says why this environment's JAX did not compile it, `otherwise` how its compilation differs from
-    the shipped one; "" if that does not apply.
+    `by_another_jax` says why this environment's JAX did not compile the case, `otherwise` how its compilation differs
+    from the shipped one; "" if that does not apply.
     """
 
     result: Simulation | str
@@ -278,12 +278,12 @@ def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
 
 
 def installed(origin: str, cache: Path, python: str) -> Path:
-    """The folder where a package is installed for this command alone; each Python has its own compiled files."""
+    """The folder where a package is installed for this command alone, one folder for each version of Python."""
     return cache / f"packages-{'.'.join(map(str, _version_of(python)))}" / origin
 
 
 def install(origin: str, cache: Path, python: str) -> None:
-    """Installs a package of PACKAGES beside the dumps, without what it depends on, unless it is there."""
+    """Installs the requirements of a package beside the dumps, without dependencies, unless they are there."""
     folder = installed(origin, cache, python)
     if not folder.is_dir():
         asked = ["--no-deps", "--target", str(folder), *PACKAGES[origin].requirements.split()]
@@ -318,7 +318,7 @@ def _offences(result: Simulation | str) -> list[str]:
 
 
 def _stated(options: argparse.Namespace, cells: Cells) -> str:
-    """The arguments of the command that makes the whole page, without the places of one machine."""
+    """The arguments of the command that makes the whole page, without paths of one machine."""
     chips = dict.fromkeys(chip_name for on_chips in cells.values() for chip_name in on_chips)
     only = ",".join(dict.fromkeys(origin for origin, _ in cells)) if options.keep else options.only
     words = [f"--chips {','.join(chips)}", *([f"--only {only}"] if only else [])]
@@ -337,7 +337,7 @@ def _steps(result: Simulation | str) -> str:
 
 
 def outcome(case: Known, cache: Path, also: list[str]) -> Outcome:
-    """The outcome of the case, compiled in another way if it must be.
+    """The outcome of the case, compiled in another way if necessary.
 
     A case that this JAX does not trace is compiled by the first of the interpreters `also` that traces it. A case with
     a part on the SparseCore is compiled once more without that part.
@@ -396,7 +396,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
 
 @functools.cache
 def code_digest(*rooms: str) -> str:
-    """A hash of the code in these rooms and files of the harness: results of other code are made again."""
+    """A hash of the code in these rooms and files of the harness; results of other code are made again."""
     digest = hashlib.sha256()
     for room in rooms:
         place = HERE.parent / "harness" / room
@@ -406,7 +406,7 @@ def code_digest(*rooms: str) -> str:
 
 
 def _assumed(case: Known) -> Assumption | None:
-    """The assumption in the case's list about branches that depend on a scalar out of a vector."""
+    """The assumption about the case's branches that depend on a scalar out of a vector; None if it has none."""
     return assumed(case.origin, case.name) if case.origin in PACKAGES else None
 
 
@@ -420,7 +420,7 @@ def _raised(stderr: str, installed: Path) -> str:
 
 
 def row(case: Known, result: Simulation | str) -> list[str]:
-    """One line of the table."""
+    """One row of the printed table."""
     head = [case.chip.name, case.origin, case.name]
     if isinstance(result, str):
         return [*head, NO_LATENCY, "", "", "", result]
@@ -448,17 +448,19 @@ def main() -> int:
     """Prints the table; exit code 1 unless every case has a latency with nothing unknown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chips", default="v5e,v6e")
-    parser.add_argument("--only", default="", help="cases whose origin and name contain one of these words")
+    parser.add_argument(
+        "--only", default="", help="only cases whose origin and name contain one of these words, separated by commas"
+    )
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
     parser.add_argument(
         "--also",
         action="append",
         default=[],
-        help="an interpreter of another environment, for kernels that need another JAX",
+        help="interpreter of another environment, for kernels that need another JAX or Python",
     )
     parser.add_argument("--install", action="store_true", help="install packages of rows that are missing here")
     parser.add_argument(
-        "--compile-minutes", type=float, default=30.0, help="leave out cases that take longer to compile"
+        "--compile-minutes", type=float, default=30.0, help="give up a case that takes longer to compile"
     )
     parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")
     parser.add_argument("--keep", action="store_true", help="keep the page's rows of cases that are not chosen")

@@ -1,6 +1,7 @@
-"""Traces one case of known_kernels.py for a chip, says whether the judge's static rules admit it, and compiles it.
+"""Traces one case of known_kernels.py for a chip, applies the judge's static rules to it, and compiles it.
 
-A child of known_kernels.py. The reason why the judge refuses it is left in refused.txt, beside the dumps.
+A child of known_kernels.py. It leaves the reason why the judge refuses the case (empty if it does not) in refused.txt,
+beside the dumps.
 """
 
 import sys
@@ -21,9 +22,9 @@ from harness.sandbox.asked_device import aiming_at, asked_for
 from harness.sandbox.messages import Rejected
 
 REFUSED = "refused.txt"
-# The judge's static rules read no traces of an older JAX.
+# The oldest JAX whose traces the judge's static rules read.
 _OLDEST_JUDGED = (0, 10, 2)
-# The abstract devices of an older JAX name no platform, as those of `aiming_at` do.
+# The oldest JAX whose abstract devices name a platform, as those of `aiming_at` do.
 _OLDEST_AIMED = (0, 10, 1)
 
 
@@ -37,7 +38,7 @@ def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
 
 
 def aimed(target: Chip) -> AbstractContextManager[Any]:
-    """A context within which any JAX traces for that chip."""
+    """A context in which any version of JAX traces for that chip."""
     if jax.__version_info__ >= _OLDEST_AIMED:
         return aiming_at(target)
     device = AbstractDevice(device_kind=target.device_kinds[0], num_cores=target.cores)
@@ -46,7 +47,7 @@ def aimed(target: Chip) -> AbstractContextManager[Any]:
 
 
 def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: str) -> None:
-    """Compiles; the environment says where dumps go. Contents of operands that a schedule reads are left there too."""
+    """Compiles the case; the environment says where dumps go. `directory` also gets the contents of operands."""
     target = chip(chip_name)
     device = described_device(target)
     stand_ins.stand_in(stubs)

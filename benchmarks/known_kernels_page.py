@@ -1,4 +1,4 @@
-"""The page of known kernels: a row per kernel, columns per chip, and the reasons. `read` reads it back to keep rows."""
+"""The page of known kernels: a row per kernel, columns per chip, and the reasons. `read` reads the page back."""
 
 import textwrap
 from collections.abc import Iterable
@@ -16,19 +16,19 @@ _REASONS = "## Reasons and remarks"
 _LONGEST_REASON = 400
 _MADE_BY = (
     "Made by `python benchmarks/known_kernels.py {arguments}`. With `--keep` and fewer words after `--only`, the "
-    "command makes only those rows anew; the rows that it keeps may have been made with another limit of minutes. "
+    "command makes only the rows with these words anew; the others may have been made with another limit. "
     "A kernel *enters* if the judge's static rules admit it (`?`: not known). Its results are not checked here, "
     "but in a contest ([KNOWN_KERNELS_JUDGED.md](KNOWN_KERNELS_JUDGED.md)). Times are simulated; `*`: something "
     "was not understood or is assumed, `†`: not compiled as it is shipped, `‡`: compiled by another JAX, because "
-    "this environment's JAX does not trace it, `none`: there is no latency. `steps` are the steps of the kernel's "
-    "grids: they show if a package uses other blocks on another chip. In the table of reasons, a separate row "
-    "says who is at fault; this was found by reading the package."
+    "this environment's JAX does not trace it, `none`: there is no latency. `steps` counts the steps of the kernel's "
+    "grids: it shows if a package uses other blocks on another chip. In the table of reasons, a row that says who is "
+    "at fault was written after reading the package."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A kernel on one chip as the page shows it: three columns, and reasons and remarks."""
+    """A kernel on one chip as the page shows it: three columns, and the reasons and remarks."""
 
     enters: str
     simulated: str
@@ -50,12 +50,12 @@ Cells = dict[Kernel, dict[str, Cell]]
 
 
 def reason(text: str) -> str:
-    """The text as a table of Markdown can hold it."""
+    """The text in a form that a Markdown table can hold, cut to its limit."""
     return text.replace("|", "/").replace("\n", " ")[:_LONGEST_REASON].strip()
 
 
 def merged(old: Cells, new: Cells, order: Iterable[Kernel]) -> Cells:
-    """The cells of `old` with those of `new` in their places, chips by name. A kernel not in `order` is left out."""
+    """The cells of `old`, replaced by those of `new`; chips are sorted by name. A kernel not in `order` is left out."""
     both = {kernel: old.get(kernel, {}) | new.get(kernel, {}) for kernel in order if kernel in old or kernel in new}
     return {kernel: dict(sorted(cells.items())) for kernel, cells in both.items()}
 
@@ -85,7 +85,7 @@ def _split(table: str) -> list[list[str]]:
 
 
 def total(cells: Cells, chip_name: str) -> str:
-    """Text that says how many of the kernels enter, and how many have a latency, on this chip."""
+    """The line that says how many of the kernels enter, and how many have a latency, on this chip."""
     on_chip = [chips[chip_name] for chips in cells.values() if chip_name in chips]
     timed = [cell.simulated for cell in on_chip if cell.is_timed]
     shipped = [simulated for simulated in timed if COMPILED_OTHERWISE not in simulated]

@@ -1,13 +1,13 @@
-"""The causes of refusals of other packages' kernels, by reading the packages, and why some rows were not tried."""
+"""The causes of refusals of other packages' kernels, found by reading the packages; why some rows were not tried."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The cause of a refusal of this kind, by reading the package; `why` names file and line.
+    """The cause of a refusal of this kind, found by reading the package; `why` names file and line.
 
-    If the inputs decide which of several faults comes first, `kind` has all kinds, separated by commas.
+    If the inputs decide which of several faults is found first, `kind` has all their kinds, separated by commas.
     """
 
     kind: str
@@ -17,76 +17,66 @@ class Reading:
 
 _LIMIT = (
     "The package's limit: it keeps the first block's maximum, so weights may be e^60, and with values above 2^12, as "
-    "here, its sums leave float32 (pallas/fwd_pipeline.py lines 52 to 62). With values up to 2^10 it is right"
+    "here, its sums overflow float32 (pallas/fwd_pipeline.py lines 52 to 62). With values up to 2^10 it is right"
 )
 _SHARED_ROWS = (
     "The package's fault: the copy of a block's output also writes rows of the next sequence, whose own copy starts "
-    "while it "
-    "is under way (pallas/fwd_pipeline.py line 1212; line 582 waits for the other slot)"
+    "before the first has ended (pallas/fwd_pipeline.py line 1212; line 582 waits for the other slot)"
 )
-_OLD = "The package's fault: it asks for any JAX 0.10, and 0.10.2 has no pltpu.repeat any more; 0.10.1 still has"
+_OLD = "The package's fault: it allows any JAX 0.10, but 0.10.1 is the last with pltpu.repeat"
 _NO_BLOCKS = (
-    "The package's fault: for a shape without tuned blocks it fetches 128 columns at a time, a half of a block, and so "
-    "computes none (blockwise_kernel.py line 130)"
+    "The package's fault: for a shape without tuned blocks it fetches 128 columns at a time, which is half a block, so "
+    "it computes no block (blockwise_kernel.py line 130)"
 )
 _ONE_SEMAPHORE = (
-    "The package's fault: both of its buffers share one semaphore (_pallas_impl_fwd.py line 309), so that a wait "
-    "for one may "
-    "end with the other's pages"
+    "The package's fault: both of its buffers share one semaphore (_pallas_impl_fwd.py line 309), so a wait for one "
+    "buffer may end when the other's pages arrive"
 )
 _PAST_ITS_TILE = (
-    "The package's fault: where a tile's last group ends at its border, it reads one row block past its buffer "
-    "({}), and "
-    "throws the value away"
+    "The package's fault: if a tile's last group ends at the tile's border, the kernel reads one row block past its "
+    "buffer ({}), and discards the value"
 )
 _EMPTY_BEYOND = (
-    "The package's fault: copies of no rows begin beyond the array of new keys (decode/non_sliding_window/bref.py "
-    "line 102), "
-    "which passes only because it leaves the bounds checks out; and its windows race (kernel.py line 450)"
+    "The package's fault: it starts copies of zero rows beyond the end of the array of new keys "
+    "(decode/non_sliding_window/bref.py line 102), which pass only because it disables the bounds checks; and its "
+    "windows race (kernel.py line 450)"
 )
 _SHIFTED = (
-    "The package's fault: it shifts words of 32 bits by up to 48 (polymul_kernel.py line 57), of which nobody says "
-    "what the "
-    "chip makes"
+    "The package's fault: it shifts words of 32 bits by up to 48 bits (polymul_kernel.py line 57); the chip's result "
+    "is not documented"
 )
 _READ_AND_STORED = (
     "The package's fault: the window that it reads and writes (BufferedRef.input_output, {}) has two buffers, and "
-    "JAX's "
-    "emit_pipeline fetches into the one that it still stores"
+    "JAX's emit_pipeline fetches into a buffer that is still being stored"
 )
 _FETCHED_AND_STORED = (
-    "The package's fault: a block's states are fetched (line {}) into the buffer that the block before it still "
-    "stores (line "
-    "{}), and the wait for that store comes one block later (line {})"
+    "The package's fault: a block's states are fetched (line {}) into a buffer whose store by the block before has not "
+    "ended (line {}); the wait for that store comes one block later (line {})"
 )
 _WRITTEN_AND_STORED = (
-    "The package's fault: it writes the state that the copy of two tokens before still stores "
-    "(recurrent_scan_impl.py line "
-    "854); the wait for it stands behind, at line 872"
+    "The package's fault: it overwrites the state that a copy, started two tokens before, still stores "
+    "(recurrent_scan_impl.py line 854); it waits for that copy only afterwards, at line 872"
 )
 _TWO_WINDOWS = (
     "The package's fault: the windows of two tiles share rows, and both of their copies to the output are under way "
-    "(gdn/"
-    "wrapper.py line 699); which of them ends last is not said anywhere"
+    "(gdn/wrapper.py line 699) in no fixed order"
 )
 _DELTA_IN_XLA = (
-    "The package's fault: for more than one token a sequence it calls no kernel, but XLA's products "
+    "The package's fault: for more than one token a sequence it calls no kernel, only XLA's products "
     "(_interface.py line 132)"
 )
-_CHUNKS_IN_XLA = "The package's fault: it puts its chunks together by XLA's products (gdn2_fwd.py lines 303 to 310)"
+_CHUNKS_IN_XLA = "The package's fault: it combines its chunks by XLA's products (gdn2_fwd.py lines 303 to 310)"
 _NARROW_BLOCKS = (
     "The package's fault: it rounds the products of each block to bfloat16 before it scales and adds them up "
-    "(blockwise_kernel.py line 106), so that little is left where blocks cancel"
+    "(blockwise_kernel.py line 106), so the result is wrong where blocks cancel"
 )
 _PAST_ITS_WORDS = (
-    "The package's fault: where a block is full, the loop that shifts the new keys into place reads one word past "
-    "its buffer "
-    "({}), and throws the value away"
+    "The package's fault: if a block is full, the loop that shifts the new keys into place reads one word past its "
+    "buffer ({}), and discards the value"
 )
 _NARROW_SCORES = (
     "The package's fault: it reads a word past a buffer (kv_utils.py line 218); before that it rounds the scores to "
-    "bfloat16 "
-    "(mla/v2/kernel.py line 470), which other inputs refuse as a wrong result"
+    "bfloat16 (mla/v2/kernel.py line 470), which gives a wrong result on other inputs"
 )
 _SCORES_ROUNDED = (
     "The package's fault: it rounds the scores to its output's type, bfloat16, before the softmax (batched_rpa/"
@@ -136,7 +126,7 @@ READ: dict[tuple[str, str], Reading] = {
     ("ejkernel", "ring on one device"): Reading(
         kind="dot-outside-pallas",
         is_fault=True,
-        why="The package's fault: on one device it calls no kernel, but XLA's attention (_pallas_impl_fwd.py line 336)",
+        why="The package's fault: on one device it calls XLA's attention, no kernel (_pallas_impl_fwd.py line 336)",
     ),
     ("ejkernel", "grouped matmul v3"): Reading(
         kind="out-of-bounds", is_fault=True, why=_PAST_ITS_TILE.format("grouped_matmulv3/_pallas_impl.py line 580")
@@ -150,9 +140,12 @@ UNTRIED: dict[tuple[str, str], str] = {
     (
         "tpu-inference",
         "latent attention v1",
-    ): "no latency: XLA's loop over the cache reads its trip count inside another",
-    ("maxtext", "ragged gather"): "a kernel of the SparseCore where the chip has one; on v5e the package calls none",
-    ("tpu-inference", "latent attention v1, cache update"): "the package's function is XLA's alone",
-    ("sglang-jax", "ragged paged, decode"): "the package asks for JAX 0.8, whose traces the judge does not read",
-    ("sglang-jax", "ragged paged, mixed"): "the package asks for JAX 0.8, whose traces the judge does not read",
+    ): "no latency: XLA's loop over the cache reads its trip count inside another loop",
+    (
+        "maxtext",
+        "ragged gather",
+    ): "a kernel for the SparseCore on chips that have one; on v5e the package calls no kernel",
+    ("tpu-inference", "latent attention v1, cache update"): "the package's function calls no kernel, only XLA",
+    ("sglang-jax", "ragged paged, decode"): "the package requires JAX 0.8, whose traces the judge does not read",
+    ("sglang-jax", "ragged paged, mixed"): "the package requires JAX 0.8, whose traces the judge does not read",
 }

@@ -34,7 +34,7 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
             journal.clear(journal.path(place))
             raise RatchetError(
                 "branch-moved",
-                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. The attempt is kept in "
+                f"attempt {recording.number} belongs on the branch, but {obstacle}: the branch was left alone. It is kept in "
                 f"the log and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its "
                 "kernel.py back, and a new attempt then judges it against the branch as it is now",
             )

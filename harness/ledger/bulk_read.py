@@ -74,7 +74,7 @@ def _logged(place: Place) -> Iterator[Held]:
 
 
 def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
-    """The attempts with these numbers in files; files of the working tree come last, because `rows` shows them."""
+    """The attempts with these numbers in files; those of the working tree come last and so replace the others."""
     files, _ = history.packed_files(place)
     for record in (record for file in reversed(files) for record in file.records if record.number in numbers):
         try:

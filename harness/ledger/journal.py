@@ -43,7 +43,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """An attempt that has begun, as the next command needs it to finish or undo it.
+    """An attempt that has begun, with all that the next command needs to finish or undo it.
 
     `branch` is the branch when the attempt began (empty: detached HEAD), `original` the user's kernel.py at that time,
     `written_sha256` the hash of each candidate that the ratchet wrote over it.

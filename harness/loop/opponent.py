@@ -95,7 +95,7 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
 
 
 def _passes(run: Run, champion: Attempt) -> bool | None:
-    """True or False if notes say whether the champion passes under this attempt's keys; None if they do not."""
+    """True or False as notes say of the champion's checks under this attempt's keys; None if they say nothing."""
     notes, skipped = note_files.read(run.ledger.place)
     for sentence in skipped:
         run.say(sentence)

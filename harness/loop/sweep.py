@@ -208,7 +208,7 @@ def _threshold(bench: Bench, ledger: Ledger, champion: Row | None, count: int) -
     return (
         f"threshold: the best of up to {quantity(count, 'setting')} must take at least {percent(gain)} less time "
         f"than the champion (attempt {champion.number}, {seconds(champion.seconds)}): "
-        f"{seconds(champion.seconds * (1 - gain))}"
+        f"at most {seconds(champion.seconds * (1 - gain))}"
     )
 
 

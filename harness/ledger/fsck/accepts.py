@@ -17,7 +17,7 @@ def without_commit(
     filed: Sequence[HeldAttempt],
     notes: list[str],
 ) -> Iterator[Finding]:
-    """A finding for every record of an accept without an accepting commit on a branch; a note if that is unknown.
+    """A finding for every record of an accept without its commit on a branch; a note if the commit may have existed.
 
     A logged accept without a commit is not a fault: the branch moved before it could be committed, or was thrown away.
     An ordinary commit that brought the record counts as a squashed branch if it also brought the kernel.py of this

@@ -30,7 +30,10 @@ _OPINIONS = ("util", "regime", "gap_fraction")
 def numbers(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], *, all_read: bool
 ) -> Iterator[Finding]:
-    """Findings if the log's numbers repeat or do not rise by one, or if a number is in neither log nor files."""
+    """Findings if the log's numbers repeat or do not rise by one, or if neither log nor files have a number.
+
+    A log commit whose second parent is not the commit that its record names is a finding, too.
+    """
     times = Counter(record.row.number for record in logged)
     before: HeldAttempt | None = None
     for record in logged:
@@ -69,7 +72,7 @@ def numbers(
 
 
 def derived(place: Place, record: HeldAttempt, notes: list[str]) -> Iterator[Finding]:
-    """Findings if the row differs from the one computed anew from record and evidence."""
+    """Findings if the attempt is of another contest, or its row differs from the one computed anew from the record."""
     attempt, row = record.attempt, record.row
     if attempt.contest != place.name:
         yield finding(
@@ -171,7 +174,7 @@ def _is_accepted(place: Place, accept: history.Accepted) -> bool:
 def branch(
     place: Place, accepted: Sequence[history.Accepted], logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt]
 ) -> Iterator[Finding]:
-    """Findings if an accept on a branch is not logged, lacks its record, or contradicts it in its trailers."""
+    """Findings if an accept on a branch is not logged, lacks its record, or contradicts it (kernel.py, trailers)."""
     in_log = {record.row.number for record in logged}
     by_number = {record.row.number: record for record in (*filed, *logged)}
     names = [f"{accept.commit}:{place.kernel}" for accept in accepted]
@@ -254,7 +257,7 @@ def files(
 
 
 def state(place: Place, notes: list[str]) -> Iterator[Finding]:
-    """Findings for unfinished attempts and half-written files, unless a process is at work right now."""
+    """Findings for unfinished attempts, half-written files and git's locks, unless a process is at work right now."""
     holder = locking.holder(git.common_directory(place.repository) / "ratchet" / "lock")
     if holder:
         notes.append(f"at work right now: {holder}; the attempt that it has begun was not checked")

@@ -184,7 +184,7 @@ def _differing(stated: float | None, derived: float | None, what: str) -> Iterat
 
 
 def _opponents(attempt: Attempt, book: _Book) -> tuple[Evidence | None, ...]:
-    """The champion's evidence under the attempt's key, from each record of its number; (None,) if none has to be known.
+    """The champion's evidence under the attempt's key, from each record of its number; (None,) if none is needed.
 
     Two clones may have used the champion's number; the verdict has to follow from one of these records.
     """

@@ -34,8 +34,8 @@ def hints(
     """The hints that the evidence supports, most promising first; for a failure, a single hint with its remedy.
 
     `previous` are earlier attempts, oldest first; only those with the same source of time and the same chip are used.
-    `ceilings` bound the gains: they are simulated times of the same schedule on machines on which one resource costs
-    less. `simulated` are edits with their simulated times: their gains replace bounds.
+    `ceilings` bound the gains: each is the simulated time ratio of the schedule on a machine on which one resource
+    costs less. `simulated` are edits with their simulated times: their gains replace bounds.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
@@ -92,7 +92,7 @@ def _on_narrow_sums(evidence: Evidence) -> str:
     if any(not check.tolerance or (check.error or math.inf) > _NARROW_SUM * check.tolerance for check in wrong):
         return ""
     return (
-        f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are in "
+        f"keep the sums at {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are in "
         f"bfloat16 now, and the tolerance assumes sums in float32{_or_state_it(evidence)}"
     )
 
@@ -105,7 +105,7 @@ def _on_narrow_maxima(evidence: Evidence) -> str:
     if not any(not check.passed and check.family in _LARGE_SCORES for check in evidence.all_checks):
         return ""
     return (
-        f"keep the running maximum of {', '.join(lines[:3])} in float32: from 16,384 on, bfloat16 numbers are 128 "
+        f"keep the running maximum at {', '.join(lines[:3])} in float32: from 16,384 on, bfloat16 numbers are 128 "
         f"apart, and a maximum that rises by 128 scales all earlier keys by e^-128, which is 0{_or_state_it(evidence)}"
     )
 
@@ -116,8 +116,8 @@ def _or_state_it(evidence: Evidence) -> str:
     if problem.operation != "paged_attention" or "sums" in dict(problem.parameters):
         return ""
     return (
-        "; or state SUMS = 'bfloat16' in prepare.py, which allows maxima and sums in bfloat16 and keeps scores within "
-        "512"
+        "; or state SUMS = 'bfloat16' in prepare.py, which allows maxima and sums in bfloat16 and keeps the inputs' "
+        "scores within 512"
     )
 
 

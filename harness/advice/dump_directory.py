@@ -35,7 +35,7 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
     """The module dumped in `directory`, which will be simulated `runs` times.
 
     Raises RatchetError `no-dump`, `too-large` or `not-a-file`, UsageError `other-chip`. A schedule does not name its
-    chip: the number of matrix units in its tables tells only v4, v5e and v5p from v6e and v7x.
+    chip: the number of matrix units in its tables distinguishes only v4, v5e and v5p from v6e and v7x.
     """
     reading_limits.note(_size(directory))
     reading_limits.allow(runs * _TIMES + 1)

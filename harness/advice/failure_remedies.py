@@ -58,8 +58,8 @@ _BY_KIND = {
     "overlapping-windows": "let each step write a different block; if two steps need the same values, compute them "
     "in both",
     "deadlock": "wait for as many bytes as were copied: use the same references in the wait as in the start",
-    "revisited-block": "order the grid so that all visits of an output block follow each other: put the axis that "
-    "is summed last",
+    "revisited-block": "order the grid so that all visits of an output block follow each other: put the summed axis "
+    "last",
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names the data that the "
     "kernel ignores, or that it reads although it should not",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
@@ -73,7 +73,7 @@ _BY_KIND = {
     "forged-result": "remove the code that writes files or answers in the judge's place; kernel_fn may only run "
     "the kernel",
     "helper-name": "rename that file; if the name is taken only because that file lies in a folder that Python "
-    "imports from (the harness's own), move it to another folder, such as kernels/",
+    "imports from (such as the harness's), move it to another folder, such as kernels/",
     "interpret-mode": "remove interpret=...: the judge itself interprets the kernel",
     "judge-patched": "remove the assignment to an object of another module",
     "known-jax-bug": "rewrite the operation as the sentence above says, or judge the kernel with the other JAX version",
@@ -86,8 +86,8 @@ _BY_KIND = {
     "not-triton": "pass compiler_params=plgpu.CompilerParams(...) of jax.experimental.pallas.triton",
     "nothing-compared": "let the problem's probes compare at least one element",
     "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py, not by the platform",
-    "program-differs": "leave JAX's rules and exports alone; remove what depends on when or how often kernel_fn is "
-    "called: clocks, counters, state of a module, and functions that define a lowering",
+    "program-differs": "leave JAX's rules and exports alone, and define no lowering; remove what depends on when or "
+    "how often kernel_fn is called: clocks, counters, state of a module",
     "refused-option": "leave that option of CompilerParams out",
     "refused-primitive": "write that operation as its row in docs/SEMANTICS.md says",
     "settings-changed": "change no setting or hook of JAX, and no environment variable during the trace; if a package "
@@ -96,9 +96,9 @@ _BY_KIND = {
     "unknown-primitive": "replace that operation by operations that docs/SEMANTICS.md lists",
     "unusual-constant": "make arrays from plain numbers with jnp.asarray outside kernel_fn, or create them inside it",
     "work-not-done": "look for steps or copies that are skipped at run time: the schedule executes fewer of them than "
-    "the trace",
+    "the trace has",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations take "
-    "VMEM too, in addition to the buffers in the table",
+    "VMEM too, in addition to the buffers that the report lists",
     "unsupported": "remove or rewrite the operation that the compiler names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",

@@ -295,7 +295,7 @@ def on_constants(names: tuple[str, ...]) -> str:
     named = f"{', '.join(names[:-1])} and {names[-1]}"
     return (
         f"one experiment changes several constants ({named}): if the time changes, nobody knows which constant caused "
-        "it; `sweep` tries each"
+        "it; `sweep` tells them apart"
     )
 
 

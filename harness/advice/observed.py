@@ -84,7 +84,7 @@ class Observed:
 
     @property
     def inputs(self) -> tuple[Window, ...]:
-        """The input windows of the call, in order; integer tables, which may come before them, are left out."""
+        """The input windows of the only call, in order, without integer tables and windows in SMEM."""
         return float_inputs(self.evidence)
 
     @property
@@ -94,7 +94,7 @@ class Observed:
 
     @property
     def outside_ops(self) -> list[OpTime] | None:
-        """The operations of the run that XLA put around the kernel; None if it is not known which these are."""
+        """The operations that XLA put around the kernel, without collectives; None if these are not known."""
         return outside_ops(self.run.ops if self.run else (), self.calls)
 
     @property

@@ -11,7 +11,7 @@ SCORE_BLOCK = "score block bytes"
 
 
 def float_inputs(evidence: Evidence) -> tuple[Window, ...]:
-    """The input windows of the only Pallas call, in order, without tables, which may come first."""
+    """The input windows of the only Pallas call, in order, without integer tables and windows in SMEM."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     windows = calls[0].windows if len(calls) == 1 else ()
     inputs = (window for window in windows if window.role == "input")

@@ -1,4 +1,4 @@
-"""The same schedule on a machine with one resource scaled (a what-if), to see which resource limits the time."""
+"""A schedule on a machine with one resource scaled (a what-if): the new time shows which resource limits the old."""
 
 from collections.abc import Mapping
 from dataclasses import replace

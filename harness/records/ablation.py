@@ -23,10 +23,10 @@ class AblatedChange:
     - `worth_seconds` is the time without it minus the champion's, `worth_fraction` this difference divided by the time
       without it, `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not
       known.
-    - `own_seconds` is this change's part of a shared worth: the time without this change and the others, minus the time
-      without only the others. None if the change was taken out alone, or if a time is not known.
+    - `own_seconds` is this change's part of a shared worth: the time without this change and `together`, minus the time
+      without only `together`. None if the change was taken out alone, or if a time is not known.
     - `failure` is how the champion fails if only this change is taken out; if others rely on this change, how it fails
-      without this change and those of the same lines. "" if it does not fail.
+      without this change and the changes of the same lines. "" if it does not fail.
     - `scratch` is the folder with the judged files, relative to the contest's folder; "" if nothing was judged.
     - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without the
       change.
@@ -79,5 +79,5 @@ class Ablation:
 
     @property
     def gain_seconds(self) -> float | None:
-        """The worth of all changes taken out at once; None if the whole has no time."""
+        """The joint worth of all changes; None if the whole has no time."""
         return None if self.whole_seconds is None else self.whole_seconds - self.champion_seconds

@@ -10,12 +10,12 @@ from harness.records.evidence import Draw, Mode
 class WorstInput:
     """One input and the kernel's error with it, relative to the tolerance.
 
-    `family` (a recipe, `recipe {...}`) and `seed` generate the input again at `shape`: the contest's own shape, the
+    `family` (the text `recipe {...}`) and `seed` generate the input again at `shape`: the contest's own shape, the
     reduced shape, or the second shape. `ratio` is the error divided by the tolerance; None if an output was not finite,
     or if an output that must be exact was wrong. `said` is the check's message for an error above the tolerance.
     `output` is the shape of the first output, empty in files of earlier versions. `honest_ratio` is the largest error
-    of the judge's own honest computation, divided by the same tolerance; None if the worst element does not decide, and
-    in files of earlier versions.
+    of the judge's own honest computation, divided by the same tolerance; None if `ratio` is not that of the worst
+    element, and in files of earlier versions.
     """
 
     shape: Literal["full", "reduced", "second"]

@@ -1,4 +1,4 @@
-"""The record that `bisect` produces: the change in a contest's history that made its kernel slower, spill or fail."""
+"""The record that `bisect` produces: the change of the history that made a kernel slower, spill more or fail."""
 
 from dataclasses import dataclass
 from typing import Literal

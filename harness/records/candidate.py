@@ -142,8 +142,8 @@ class Trace:
     """The facts from the single trace of a candidate.
 
     - `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` other than
-      JAX's own tools: candidates with equal fingerprints are identical. `sources` are the files of these packages that
-      define traced operations.
+      JAX's own tools: candidates with equal fingerprints are the same program. `sources` are the files of these
+      packages that define traced operations.
     - `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations,
       full shapes, grid steps included), and so are `exponentials` in Pallas calls.
     - The following are source lines: `one_pass_lines` multiply float32 numbers in one pass of bfloat16, `narrow_sums`

@@ -46,9 +46,9 @@ class LinePair:
 class ProgramPair:
     """Both kernels at one problem: the member `name` of a suite, or "" for a single problem and for the suite's mean.
 
-    A suite's mean has no figures. `source` is the source of both times, None if their sources differ. A time is None if
-    it is not known; `before_failure` and `after_failure` are the failures. `is_same_program`: both texts trace to the
-    same program.
+    A suite's mean has no figures. `source` is the source of both times, None if the times cannot be compared. A time is
+    None if it is not known; `before_failure` and `after_failure` are "" without a failure. `is_same_program`: both
+    texts trace to the same program.
     """
 
     name: str

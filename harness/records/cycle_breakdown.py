@@ -155,5 +155,5 @@ class Timeline:
     transfers: tuple[TransferCycles, ...] = ()
 
     def end(self, number: int) -> int:
-        """The cycle at which a core or chip is done."""
+        """The cycle at which core or chip `number` is done."""
         return round(self.parts[number].cycles) if number < len(self.parts) else self.cycles

@@ -104,9 +104,9 @@ class Transfers:
 class Dots:
     """Matrix products of one kind in the compiled modules: operand and result types, precision, how many.
 
-    Each is `batch` products of [rows, summed] x [summed, columns]; 0 if the text does not say. `part` is the pass of a
-    training step that they belong to, "" if not known. `weights` is the side on which an argument of the program is
-    multiplied with something else, and `weights_stored` that argument's type.
+    Each is `batch` products of [rows, summed] x [summed, columns]; a size is 0 if the text does not give it. `part` is
+    the pass of a training step that they belong to, "" if not known. `weights` is the side on which an argument of the
+    program is multiplied with something else, and `weights_stored` that argument's type.
     """
 
     module: str

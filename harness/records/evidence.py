@@ -34,7 +34,7 @@ class Draw:
 
     @property
     def mode_words(self) -> str:
-        """The run of the check, in words."""
+        """The mode of the check in words."""
         return _MODE_WORDS[self.mode]
 
     @property
@@ -87,7 +87,7 @@ class Check:
 
     @property
     def mode_words(self) -> str:
-        """The run of the check, in words."""
+        """The mode of the check in words."""
         return _MODE_WORDS[self.mode]
 
     @property
@@ -373,7 +373,7 @@ class StageTime:
 class Evidence:
     """Everything known about one candidate; fields that a failure prevented are None or empty.
 
-    `unchecked` names the checks that were skipped because the simulated time is too slow: such evidence can only be
+    `unchecked` names the checks that were skipped because the simulated time is too long: such evidence can only be
     rejected for its time. For a suite, `members` are the evidence of its members in the order of `problem.members`, up
     to the member that failed. Fields about one program are then in `members` alone; latency, failure and trace (whose
     fingerprint covers all members) are of the whole suite. `certificate` is None in older records.

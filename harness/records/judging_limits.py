@@ -24,9 +24,9 @@ class Policy:
     profiled_calls: int = 3
     # Samples of a program that is timed on its own, against no champion.
     measured_pairs: int = 30
-    # If False, children may do what the user may, as on a kernel without Landlock and seccomp.
+    # If False, children may do what the user may, as on a Linux without Landlock and seccomp.
     is_confined: bool = True
-    # A paired benchmark is looked at after these numbers of pairs. It ends when it is decided, after the last look, or
+    # A paired benchmark is looked at after these numbers of pairs. It ends with a decision, after the last look, or
     # before a batch that would end later than `paired_seconds` after the first began. Each look costs certainty. If
     # each number is twice the one before, a few looks suffice, and at most half of the pairs are timed in vain.
     looks: tuple[int, ...] = (20, 40, 80, 160, 320)

@@ -90,7 +90,7 @@ class ScaledRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedChampion:
-    """The champion of the contest in `folder` (from the top), checked.
+    """The champion of the contest in `folder` (relative to the repository's top), checked.
 
     `floor_seconds` is the least time that the chip needs for the problem. `why_not` is the reason if there is no
     result; `is_due` is False if no result is expected, because there is no champion or no simulator.

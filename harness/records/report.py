@@ -11,7 +11,7 @@ LogState = Literal["none", "no remote", "pushed", "not pushed", "not fetched"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterLine:
-    """One counter of the report: its level, its count, the expected range, and a remark if it is outside."""
+    """One counter of the report: its level, its count, the expected range, and a remark on a count outside it."""
 
     level: Literal["hlo", "mosaic", "schedule"]
     name: str
@@ -40,9 +40,9 @@ class Hint:
     """A suggestion: what was observed, the rule behind it, one concrete change and its possible gain.
 
     `rule` is the name of the rule, `because` its sentence and `rule_source` its publication. `kind` is the kind of
-    change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is an upper bound on the fraction
-    of the time that the change saves, with its origin in `gain_source`; None if no bound is known. Each of the `edits`
-    follows the advice. `ranked_by` is the share of the time by which hints are ordered: the gain of a simulated edit,
+    change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is the fraction of the time that
+    the change saves: simulated, or an upper bound, as `gain_source` says; None if unknown. Each of the `edits` follows
+    the advice. `ranked_by` is the share of the time by which hints are ordered: the gain of a simulated edit,
     or a bound weighted by what such advice was worth, or, if the gain is unknown, a part of the time that its cause
     takes. A hint with None comes before all others.
     """

@@ -18,7 +18,7 @@ class SearchChampion:
     """The champion at its newest attempt; `seconds` is its latency on `chip`, by `source`.
 
     `won_by` is the attempt that won the title with this program, and `hypothesis` is that attempt's; later attempts
-    only checked the program again. `is_present_key`: the times are those of the present key.
+    only checked the program again. `is_present_key`: the time is that of the present timing key.
     """
 
     attempt: int
@@ -104,9 +104,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
-    """The state of the search. `tried` is newest last; `hints` are the champion's, the most promising first.
+    """The state of the search. `tried` ends with the newest attempt; `hints` are the champion's, most promising first.
 
-    Rebaselines, undos and revokes are not counted as attempts, as in the table's last line. A win is an accepted
+    Rebaselines, undos and revokes are not counted as attempts, as in the last line of `results`. A win is an accepted
     attempt that was neither undone nor revoked.
     """
 

@@ -44,7 +44,10 @@ class Table:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.name}: expected {len(self.columns)} cells, got {len(row)}: {row!r}")
         if bool(self.rows) == bool(self.why_empty):
-            raise ValueError(f"table {self.name}: has {len(self.rows)} rows and why_empty={self.why_empty!r}")
+            raise ValueError(
+                f"table {self.name}: expected rows or a why_empty, not both, got {len(self.rows)} rows and "
+                f"why_empty={self.why_empty!r}"
+            )
 
     def column(self, name: str) -> tuple[Cell, ...]:
         """The cells of the column called `name`. Raises KeyError if there is no such column."""

@@ -27,9 +27,9 @@ _WORDS: dict[Outcome, tuple[str, Style]] = {
 class View:
     """Options of a report's text.
 
-    `files` are the candidate's, for the lines that the report names. `full` prints everything; `whole` is the command
-    that prints everything, shown if something is left out. Lines fit `width` columns (None: the terminal's), except for
-    the RESULT and REGIME lines, whose form is fixed.
+    `files` are the candidate's files, for the lines that the report names. `full` prints everything; `whole` is the
+    command that prints everything, shown if something is left out. Lines fit `width` columns (None: the terminal's),
+    except for the RESULT and REGIME lines, whose form is fixed.
     """
 
     files: Files = field(default_factory=lambda: NO_FILES)

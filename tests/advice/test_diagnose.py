@@ -343,7 +343,7 @@ def test_a_sum_kept_in_bfloat16_is_named_where_results_are_off_by_no_more_than_i
     check = replace(GOOD.checks[0], error=3.0, tolerance=1.0, passed=False)
     for criterion in ("worst element", "root mean square"):
         (hint,) = hints_of(replace(wrong, checks=(replace(check, criterion=criterion),)))
-        assert "keep the sums of kernel.py line 12 in float32" in hint.suggestion
+        assert "keep the sums at kernel.py line 12 in float32" in hint.suggestion
         assert "SUMS" not in hint.suggestion
         paged = replace(wrong.problem, operation="paged_attention")
         stated = replace(paged, parameters=(*paged.parameters, ("sums", "bfloat16")))

@@ -118,7 +118,7 @@ SHOWN = {
                 static_bundles=700,
                 bundle_cycles=89_600,
             ),
-            ("most of these wait for XLU result (50.0%)", "double a block of x"),
+            ("main cause: XLU result (50.0%)", "double a block of x"),
         ),
         # 32 steps of 700 bundles: each walks its block in turns.
         Case(
@@ -860,9 +860,9 @@ def test_most_is_said_of_more_than_half() -> None:
         ("operand wait", "k", 0.06),
     ]
     words = bubbles_of(*waits, ("empty bundles", "", 0.24))
-    assert "the largest parts wait for MXU busy (6.6%), transfers of `k` (6.0%), sync flag (5.0%) [" in words
+    assert "main causes: MXU busy (6.6%), transfers of `k` (6.0%), sync flag (5.0%) [" in words
     assert "most of it" not in words
-    assert "most of these wait for MXU busy (20.0%)" in bubbles_of(("unit stall", "MXU busy", 0.2), *waits[1:])
+    assert "main cause: MXU busy (20.0%)" in bubbles_of(("unit stall", "MXU busy", 0.2), *waits[1:])
     thirds = [(line, 0.05, EXPONENTIALS[2]) for line in (55, 56, 57)]
     finding = looked("exp over 10%", Case(lambda: with_lines(good(), *thirds)))
     assert finding is not None

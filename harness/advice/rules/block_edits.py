@@ -12,7 +12,7 @@ SHORT_STEP_SECONDS = 1e-6
 
 
 def larger_key_block(seen: Observed) -> Edit | None:
-    """The key/value block made four times or twice as large, or None if it cannot or need not be."""
+    """The key/value block made four times or twice as large; None if no such block fits or helps, or not attention."""
     if not seen.is_attention:
         return None
     key = seen.inputs[1]

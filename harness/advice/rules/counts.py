@@ -118,7 +118,7 @@ def around(seen: Observed) -> RuleCase | None:
         )
         observations.append(
             f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
-            f"({percent(share)}), enough to move {decimal(moved, 'B')} a run{each}"
+            f"({percent(share)}), time enough to move {decimal(moved, 'B')} a run{each}"
         )
     return RuleCase(
         observation=f"{'; '.join(observations)} {seen.label}",

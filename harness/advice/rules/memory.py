@@ -200,8 +200,8 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=observation,
         suggestion=suggestion,
-        # The only known bound is the whole time above that of the transfers at full bandwidth, which this change alone
-        # may not reach.
+        # The only known bound is all time beyond that of the transfers at full bandwidth; this change alone may not
+        # save all of it.
         gain=None,
         knob=knob,
         kind=kind,
@@ -210,7 +210,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
 
 
 def _waiting_for_copies(seen: Observed, observation: str) -> RuleCase | None:
-    """The case of a kernel of one step that copies by hand; for other kernels the rule "one giant block" applies."""
+    """The case of a kernel of one step that waits for its own copies; without them "one giant block" applies."""
     waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
     by_hand = {window.name for window in seen.inputs if window.fetches is None}
     most = max((name for name in waits if name in by_hand), key=lambda name: waits[name], default=None)

@@ -35,7 +35,7 @@ _WAITS_NAMED = 3
     "pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
 )
 def bubbles(seen: Observed) -> RuleCase | None:
-    """Cycles without an issue, and the largest reason for them."""
+    """Cycles without an issue that are waits for units rather than for transfers."""
     breakdown = seen.run.breakdown if seen.run else None
     if breakdown is None or breakdown.bubble_fraction < _EXCELLENT_BUBBLES:
         return None
@@ -111,8 +111,8 @@ def _largest_waits(seen: Observed, share: float) -> str:
     }
     largest = [wait for wait in sorted(waits.items(), key=lambda wait: -wait[1]) if wait[1]][:_WAITS_NAMED]
     if largest[0][1] > share / 2:
-        return f"most of these wait for {largest[0][0]} ({percent(largest[0][1])})"
-    return f"the largest parts wait for {', '.join(f'{name} ({percent(part)})' for name, part in largest)}"
+        return f"main cause: {largest[0][0]} ({percent(largest[0][1])})"
+    return f"main causes: {', '.join(f'{name} ({percent(part)})' for name, part in largest)}"
 
 
 @rule(

@@ -185,7 +185,7 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
             "or walk it in pieces with an inner loop"
         )
         return words, "key block", "constants", None
-    words = "make the tile that the body holds at once smaller, or walk it in pieces with an inner loop"
+    words = "let the body hold a smaller tile at once, or walk the tile in pieces with an inner loop"
     return words, "tile", "body", None
 
 

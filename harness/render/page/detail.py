@@ -286,7 +286,7 @@ def _checks(evidence: Evidence) -> list[tuple[str, ...]]:
 
 
 def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str]) -> Plain:
-    """kernel.py line by line with the cycles of each line, and the cycles that belong to no line."""
+    """kernel.py line by line with the cycles of each line, and the cycles of other files and of no line."""
     run = attempt.evidence.simulation if attempt else None
     breakdown = run.breakdown if run and run.seconds is not None else None
     says_why = any("Where the time goes" in text or "four sums" in text for text in missing)

@@ -34,9 +34,10 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
             journal.clear(journal.path(place))
             raise RatchetError(
                 "branch-moved",
-                f"attempt {recording.number} belongs on the branch, but {obstacle}: the branch was left alone. It is kept in "
-                f"the log and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its "
-                "kernel.py back, and a new attempt then judges it against the branch as it is now",
+                f"attempt {recording.number} belongs on the branch, but {obstacle}, so the branch was left alone. The "
+                f"attempt is kept in the log and in {place.experiments}/{recording.file_name}; "
+                f"`checkout {recording.number}` brings its kernel.py back, and a new attempt then judges it against "
+                "the branch as it is now",
             )
         changes, sentences = _changes(place, recording, head)
         tree = write.write_tree(repository, head, changes, private_index(place))

@@ -122,7 +122,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time without all requested changes, and the reason if it is None.
+        """The time if all requested changes are taken out at once, and the reason if it is None.
 
         If whole attempts are requested, this is the baseline's time.
         """

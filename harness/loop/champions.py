@@ -86,7 +86,7 @@ def _check_contest(
 
 
 def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
-    """The newest note that the champion passes under the present keys; None without one, or if another denies it."""
+    """The newest note that the champion passes under the present keys; None without one, or if a note says it fails."""
     key, notes = contest.key("simulated"), note_files.read(ledger.place)[0]
     if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
         return None

@@ -103,7 +103,7 @@ def _next_steps(folder: str, first: str, *, is_template: bool) -> tuple[str, ...
 
 
 def _require_own_folder(directory: Path) -> None:
-    """Raises RatchetError `exists` if the folder is not empty, unless it is the top of a repository."""
+    """Raises RatchetError `exists` if the folder has entries that are not hidden, unless it is a repository's top."""
     if not directory.is_dir() or (directory / ".git").exists():
         return
     other = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
